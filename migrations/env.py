@@ -1,0 +1,21 @@
+"""Runs migrations on the connection that `service.db.Database.upgrade` hands over, or on the settings' database."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from service.db import open_database
+from service.settings import Settings
+from service.tables import Base
+
+given = context.config.attributes.get("connection")
+if given is not None:
+    context.configure(connection=given, target_metadata=Base.metadata, render_as_batch=True)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    engine = open_database(Settings()).engine.execution_options(pairmark_write=True)
+    with engine.connect() as connection:
+        context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True)
+        with connection.begin():
+            context.run_migrations()

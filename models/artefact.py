@@ -1,0 +1,167 @@
+"""Fitted learners on disk: one folder of ``manifest.json`` and plain ``.npy`` arrays.
+
+Nothing in an artefact is code, so nothing that is loaded can run. The manifest names every array with its
+dtype, shape and sha256; the artefact's own sha256 is that of the manifest's bytes, so it vouches for all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+_KINDS_OF_DTYPE = frozenset("biufSU")
+
+
+class ArtefactError(ValueError):
+    """The artefact cannot be read: a file is missing or changed, or the format is not ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artefact:
+    """What a folder held: the learner's kind, its parameters, its JSON facts and its arrays."""
+
+    kind: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+    arrays: dict[str, np.ndarray[Any, Any]] = field(repr=False)
+    sha256: str = ""
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or folder to the disk itself."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_artefact(
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    params: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+) -> str:
+    """Write an artefact folder whole or not at all (temporary sibling, fsync, rename).
+
+    Parameters
+    ----------
+    path : folder to create; an existing artefact there is replaced.
+    kind : learner kind, e.g. ``similarity-forest``.
+    params, meta : JSON-serialisable.
+    arrays : name -> array of numbers or fixed-width strings (no objects).
+
+    Returns
+    -------
+    sha256 of the manifest, in hex.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
+    work.mkdir()
+    try:
+        listed = {}
+        for name in sorted(arrays):
+            if not name.replace("_", "").replace("-", "").replace(".", "").isalnum() or name.startswith("."):
+                raise ArtefactError(f"array name {name!r}: use letters, digits, '.', '_' and '-'")
+            array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
+            if array.dtype.kind not in _KINDS_OF_DTYPE:
+                raise ArtefactError(f"array {name!r} has dtype {array.dtype}; only plain numbers and strings are stored")
+            file = work / f"{name}.npy"
+            with file.open("wb") as stream:
+                np.save(stream, array, allow_pickle=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            listed[name] = {
+                "file": file.name,
+                "dtype": array.dtype.str,
+                "shape": list(array.shape),
+                "sha256": file_sha256(file),
+            }
+        manifest = {
+            "format": "pairmark",
+            "format_version": FORMAT_VERSION,
+            "kind": kind,
+            "params": dict(params),
+            "meta": dict(meta),
+            "arrays": listed,
+        }
+        body = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
+        with (work / MANIFEST).open("wb") as stream:
+            stream.write(body)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fsync_path(work)
+        if target.exists():
+            old = target.parent / f".{target.name}.{secrets.token_hex(6)}.old"
+            target.rename(old)
+            work.rename(target)
+            shutil.rmtree(old)
+        else:
+            work.rename(target)
+        fsync_path(target.parent)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return hashlib.sha256(body).hexdigest()
+
+
+def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bool = True) -> Artefact:
+    """Read an artefact folder; arrays are memory-mapped read-only unless ``mmap`` is false.
+
+    Raises
+    ------
+    ArtefactError
+        When a file is missing, was changed (``verify``), or the format is newer than this code.
+    """
+    folder = Path(path)
+    try:
+        body = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise ArtefactError(f"{folder} holds no {MANIFEST}; expected a folder written by save()") from error
+    try:
+        manifest = json.loads(body)
+        if manifest["format"] != "pairmark":
+            raise KeyError("format")
+        version = int(manifest["format_version"])
+        kind, params, meta, listed = (manifest[key] for key in ("kind", "params", "meta", "arrays"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{folder / MANIFEST} is not a Pairmark manifest") from error
+    if version > FORMAT_VERSION:
+        raise ArtefactError(
+            f"{folder} has format version {version}, this code reads up to {FORMAT_VERSION}: upgrade pairmark"
+        )
+    arrays = {}
+    for name, entry in listed.items():
+        file = folder / Path(entry["file"]).name
+        try:
+            if verify and file_sha256(file) != entry["sha256"]:
+                raise ArtefactError(f"{file} was changed after it was saved (sha256 differs): restore it or retrain")
+            array = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ArtefactError):
+                raise
+            raise ArtefactError(f"{file} cannot be read as an array: restore it or retrain") from error
+        if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
+            raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
+        arrays[name] = array
+    return Artefact(kind=kind, params=params, meta=meta, arrays=arrays, sha256=hashlib.sha256(body).hexdigest())

@@ -1,0 +1,140 @@
+"""The database: one engine, and the one place that commits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, create_engine, event, func, insert, make_url, select, text, update
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.orm import Session
+
+import migrations
+from service.errors import NotReady
+from service.settings import Settings
+from service.tables import Revision
+
+
+class Database:
+    """Sessions on SQLite (WAL, full sync) or PostgreSQL.
+
+    `read` gives a session that is never committed; `write` commits when its block ends without an exception.
+    Nobody else commits.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        self.url = parsed
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        options: dict[str, Any] = {}
+        if self.is_sqlite:
+            if parsed.database and parsed.database != ":memory:":
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            options["connect_args"] = {"timeout": 30}
+        else:
+            options.update(pool_pre_ping=True, pool_size=8, max_overflow=16, pool_timeout=10)
+            options["connect_args"] = {"connect_timeout": 5}
+        self.engine: Engine = create_engine(parsed, **options)
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session for reading; anything written in it is lost."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session whose work is committed as one when the block ends well, else rolled back."""
+        with Session(self.engine.execution_options(pairmark_write=True), expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def now(self, session: Session) -> float:
+        """Seconds since the epoch on the database's clock, which leases are measured by."""
+        if self.is_sqlite:
+            # SQLite runs inside this machine, so its clock is ours; julianday keeps milliseconds only.
+            return time.time()
+        return float(session.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0.0)
+
+    def upgrade(self) -> None:
+        """Bring the schema to the newest migration. Safe to call from several processes at once."""
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+        with self.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(7261947)"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    def ping(self) -> None:
+        """Raise `NotReady` when the database does not answer or has no schema."""
+        try:
+            with self.read() as session:
+                session.scalar(select(Revision.value))
+        except Exception as error:
+            raise NotReady(f"the database does not answer as it should: {type(error).__name__}") from error
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the database accepts connections, retrying for at most ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                with self.engine.connect() as connection:
+                    connection.execute(text("SELECT 1"))
+                return
+            except OperationalError as error:
+                if time.monotonic() > deadline:
+                    raise NotReady(f"no database at {self.url.render_as_string(hide_password=True)}") from error
+                time.sleep(0.5)
+
+    def dispose(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+def bump_revision(session: Session) -> None:
+    """Count a change that other workers must see (aliases, versions, calibrations, keys)."""
+    changed = session.execute(update(Revision).where(Revision.id == 1).values(value=Revision.value + 1))
+    if not changed.rowcount:  # type: ignore[attr-defined]
+        session.execute(insert(Revision).values(id=1, value=1))
+
+
+def open_database(settings: Settings) -> Database:
+    """The database that the settings name."""
+    return Database(settings.resolved_database_url)
+
+
+def is_unique_violation(error: IntegrityError) -> bool:
+    """Whether the write clashed with an existing row (as against a missing parent)."""
+    said = str(error.orig).lower()
+    return "unique" in said
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # The driver's own transaction handling is switched off; `_begin_sqlite` says BEGIN.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "busy_timeout=30000",
+        "secure_delete=ON",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Any) -> None:
+    # A transaction that will write takes the lock at once: upgrading a read lock later can fail as busy.
+    writes = connection.get_execution_options().get("pairmark_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,149 @@
+"""What can go wrong, as the house says it. Free of HTTP: the API maps each class to a status and a page."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class PairmarkError(Exception):
+    """Something went wrong that a person can act on.
+
+    Parameters
+    ----------
+    detail : what was wrong and what was expected.
+    facts : JSON-able extras that travel with the answer, e.g. ``field`` or ``smallest_fpr``.
+    """
+
+    slug: ClassVar[str] = "error"
+    title: ClassVar[str] = "Something went wrong"
+
+    def __init__(self, detail: str | None = None, **facts: Any) -> None:
+        self.detail = detail or (self.__doc__ or "").strip().splitlines()[0]
+        self.facts = {name: value for name, value in facts.items() if value is not None}
+        super().__init__(self.detail)
+
+
+class InvalidInput(PairmarkError):
+    """The input is not of the expected form."""
+
+    slug, title = "invalid-input", "The input is not of the expected form"
+
+
+class TooLarge(PairmarkError):
+    """The input is beyond a bound of this service."""
+
+    slug, title = "too-large", "The input is beyond a bound of this service"
+
+
+class UnknownModel(PairmarkError):
+    """There is no such model, version or alias."""
+
+    slug, title = "unknown-model", "There is no such model, version or alias"
+
+
+class AmbiguousModel(PairmarkError):
+    """Several models could serve the request."""
+
+    slug, title = "ambiguous-model", "Several models could serve the request"
+
+
+class ModelNotCapable(PairmarkError):
+    """The model cannot do what was asked."""
+
+    slug, title = "model-not-capable", "The model cannot do what was asked"
+
+
+class InsufficientCalibration(PairmarkError):
+    """The calibration data cannot support that rate."""
+
+    slug, title = "insufficient-calibration-data", "The calibration data cannot support that rate"
+
+
+class CalibrationOverlap(PairmarkError):
+    """The calibration data overlaps the training data."""
+
+    slug, title = "calibration-overlap", "The calibration data overlaps the training data"
+
+
+class UnknownCalibration(PairmarkError):
+    """There is no such calibration."""
+
+    slug, title = "unknown-calibration", "There is no such calibration"
+
+
+class UnknownDataset(PairmarkError):
+    """There is no such dataset."""
+
+    slug, title = "unknown-dataset", "There is no such dataset"
+
+
+class UnknownJob(PairmarkError):
+    """There is no such job."""
+
+    slug, title = "unknown-job", "There is no such job"
+
+
+class UnknownLearner(PairmarkError):
+    """There is no such learner."""
+
+    slug, title = "unknown-learner", "There is no such learner"
+
+
+class UnknownKey(PairmarkError):
+    """There is no such API key."""
+
+    slug, title = "unknown-key", "There is no such API key"
+
+
+class Conflict(PairmarkError):
+    """The state of things forbids it."""
+
+    slug, title = "conflict", "The present state forbids it"
+
+
+class PreconditionFailed(PairmarkError):
+    """The thing was changed by someone else meanwhile."""
+
+    slug, title = "precondition-failed", "It was changed by someone else meanwhile"
+
+
+class RateLimited(PairmarkError):
+    """Too much is waiting already."""
+
+    slug, title = "rate-limited", "Too much is waiting already"
+
+
+class Unauthenticated(PairmarkError):
+    """A valid API key is required."""
+
+    slug, title = "unauthenticated", "A valid API key is required"
+
+
+class Forbidden(PairmarkError):
+    """The API key does not carry the scope."""
+
+    slug, title = "forbidden", "The API key lacks the scope"
+
+
+class NotReady(PairmarkError):
+    """The service is not ready to answer."""
+
+    slug, title = "not-ready", "The service is not ready to answer"
+
+
+class StorageFailed(PairmarkError):
+    """Storage did not take the data."""
+
+    slug, title = "storage-failed", "Storage did not take the data"
+
+
+class CorruptArtefact(PairmarkError):
+    """An artefact's bytes are not those that were stored."""
+
+    slug, title = "corrupt-artefact", "An artefact's bytes were changed"
+
+
+class Fenced(PairmarkError):
+    """This attempt at the job was superseded or cancelled; its writes are refused."""
+
+    slug, title = "fenced", "This attempt was superseded"

@@ -1,0 +1,51 @@
+"""Every setting, from ``PAIRMARK_*`` in the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """Where things are kept, and the bounds on everything a client can send or start."""
+
+    model_config = SettingsConfigDict(env_prefix="PAIRMARK_", extra="ignore")
+
+    home: Path = Field(Path("var"), description="folder of the embedded database and artefacts")
+    database_url: str | None = Field(None, description="default: SQLite under PAIRMARK_HOME")
+    artefacts: str | None = Field(None, description="folder or s3://bucket/prefix; default: PAIRMARK_HOME/artefacts")
+    dask_scheduler: str | None = Field(None, description="address of a Dask scheduler that trains large jobs")
+    url: str | None = Field(None, description="a running service for the command line to talk to")
+    api_key: SecretStr | None = Field(None, description="key of the client and the command line")
+
+    metrics_public: bool = Field(False, description="serve /metrics without a key")
+    log_level: str = "INFO"
+
+    max_body_bytes: int = Field(64 * MIB, description="largest body of a scoring or control request")
+    max_upload_bytes: int = Field(4096 * MIB, description="largest dataset upload")
+    max_batch_pairs: int = Field(1_000_000, description="most pairs in one request")
+    max_dimension: int = Field(1_000_000, description="most features of a vector or dataset")
+    max_queued_jobs: int = Field(1_000, description="jobs waiting before new ones are refused")
+    max_concurrent_batches: int = Field(8, description="long scoring batches under way or waiting in one process")
+    request_timeout_s: float = Field(60.0, description="longest a scoring request may take")
+    max_calibration_pairs: int = Field(5_000_000, description="most scores in one calibration")
+    max_loaded_models: int = Field(32, description="versions kept in memory by one process")
+
+    catalogue_ttl_s: float = Field(0.2, description="how old a worker's view of aliases and keys may be")
+    lease_s: float = Field(10.0, description="after how long without a heartbeat a job is taken over")
+    poll_s: float = Field(0.5, description="how often an idle worker looks for a job")
+    max_attempts: int = Field(3, description="attempts at a job before it fails")
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The SQLAlchemy URL in use."""
+        return self.database_url or f"sqlite:///{(self.home / 'pairmark.db').absolute()}"
+
+    @property
+    def resolved_artefacts(self) -> str:
+        """Folder or ``s3://`` address of blobs."""
+        return self.artefacts or str((self.home / "artefacts").absolute())

@@ -1,0 +1,186 @@
+"""Every table. Times are seconds since the epoch on the database's own clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, MetaData, String, Text, UniqueConstraint
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+Json = JSON().with_variant(JSONB(), "postgresql")
+Serial = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(column_0_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {dict[str, Any]: Json, list[Any]: Json}  # noqa: RUF012
+
+
+class Revision(Base):
+    """One row: counts every change to aliases, versions, calibrations and keys, so that workers can see one cheaply."""
+
+    __tablename__ = "revision"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[int] = mapped_column(BigInteger, default=0)
+
+
+class ApiKey(Base):
+    """A key's hash; the key itself is shown once and never stored."""
+
+    __tablename__ = "api_keys"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    sha256: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[list[Any]]
+    created_at: Mapped[float]
+    revoked_at: Mapped[float | None]
+
+
+class DatasetRow(Base):
+    """An immutable upload. The blob holds its arrays; `summary` what people see."""
+
+    __tablename__ = "datasets"
+    __table_args__ = (UniqueConstraint("name", "version"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), index=True)
+    version: Mapped[int]
+    sha256: Mapped[str] = mapped_column(String(64))
+    blob: Mapped[str] = mapped_column(String(200))
+    rows: Mapped[int] = mapped_column(BigInteger)
+    features: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    summary: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
+
+
+class JobRow(Base):
+    """A training job. Only the holder of (`attempt`, unexpired lease) may write to a running one."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_state_created_at", "state", "created_at"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    learner: Mapped[str] = mapped_column(String(64))
+    dataset_id: Mapped[str] = mapped_column(String(32))
+    dataset: Mapped[str] = mapped_column(String(200))
+    unlabelled_id: Mapped[str | None] = mapped_column(String(32))
+    model: Mapped[str] = mapped_column(String(200))
+    params: Mapped[dict[str, Any]]
+    evaluation: Mapped[dict[str, Any]]
+    promote: Mapped[str | None] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    progress: Mapped[float] = mapped_column(default=0.0)
+    stage: Mapped[str] = mapped_column(String(200), default="queued")
+    message: Mapped[str] = mapped_column(Text, default="")
+    error: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    version: Mapped[int | None]
+    attempt: Mapped[int] = mapped_column(default=0)
+    worker: Mapped[str | None] = mapped_column(String(200))
+    lease_until: Mapped[float | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
+    request_sha256: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[float]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+
+
+class JobAttempt(Base):
+    """The history of a job: one row a try, with how it ended."""
+
+    __tablename__ = "job_attempts"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    worker: Mapped[str] = mapped_column(String(200))
+    started_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    outcome: Mapped[str | None] = mapped_column(String(32))
+    detail: Mapped[str] = mapped_column(Text, default="")
+
+
+class JobEvent(Base):
+    """What the event stream replays: progress, log and done, in order of `id`."""
+
+    __tablename__ = "job_events"
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    at: Mapped[float]
+    event: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]]
+
+
+class Model(Base):
+    """A name under which versions are registered. `next_version` never goes back, so numbers are not reused."""
+
+    __tablename__ = "models"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    next_version: Mapped[int] = mapped_column(default=1)
+    created_at: Mapped[float]
+
+
+class ModelVersion(Base):
+    """An immutable version and where it came from."""
+
+    __tablename__ = "model_versions"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str] = mapped_column(String(64))
+    capabilities: Mapped[list[Any]]
+    params: Mapped[dict[str, Any]]
+    metrics: Mapped[dict[str, Any]]
+    lineage: Mapped[dict[str, Any]]
+    facts: Mapped[dict[str, Any]]
+    artefact_sha256: Mapped[str] = mapped_column(String(64))
+    artefact: Mapped[str] = mapped_column(String(200))
+    report: Mapped[str | None] = mapped_column(String(200))
+    calibration_id: Mapped[str | None] = mapped_column(String(32))
+    job_id: Mapped[str | None] = mapped_column(String(32), unique=True)
+    created_at: Mapped[float]
+
+
+class Alias(Base):
+    """A moving name for a version; `revision` is its ETag."""
+
+    __tablename__ = "aliases"
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), primary_key=True)
+    alias: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int]
+    revision: Mapped[int]
+    updated_at: Mapped[float]
+
+
+class AliasChange(Base):
+    """Every move of an alias."""
+
+    __tablename__ = "alias_changes"
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
+    alias: Mapped[str] = mapped_column(String(64))
+    version: Mapped[int]
+    previous: Mapped[int | None]
+    by: Mapped[str] = mapped_column(String(200))
+    at: Mapped[float]
+
+
+class CalibrationRow(Base):
+    """A calibration of one version, or (without one) of scores made elsewhere. The blob holds its arrays."""
+
+    __tablename__ = "calibrations"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
+    version: Mapped[int | None]
+    dataset_id: Mapped[str | None] = mapped_column(String(32))
+    dataset_sha256: Mapped[str | None] = mapped_column(String(64))
+    protocol: Mapped[str] = mapped_column(String(16))
+    blob: Mapped[str] = mapped_column(String(200))
+    summary: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
