@@ -1,0 +1,99 @@
+# make demo | test | check | bench: on a fresh machine these need Python 3.11, make and a package index.
+# uv is used where it is installed; pip alone does the same from the same locked files.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BENCH_VENV ?= .venv-bench
+BENCH ?=
+PRESET ?= quick
+DEMO_ARGS ?=
+TEST_ARGS ?=
+# Under 2 processes the databases and servers of the tests idle; over 4 they starve each other.
+TEST_PROCESSES ?= 2
+COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+	--python-version 3.11 $(LOCK_ARGS)
+
+.PHONY: help demo test check format bench lock clean browser
+
+help:
+	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
+	@echo "make test    everything the tests need, then the tests (TEST_ARGS=tests/models for some of them)"
+	@echo "make check   format, lint, types, import contracts"
+	@echo "make format  let ruff format and fix"
+	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full)"
+	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
+	@echo "make clean   remove environments and caches (never var/, where your data is)"
+
+# An environment is a stamp that is newer than what it was made from, so a second make does nothing.
+define environment
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Pairmark needs Python 3.11 or newer; make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@echo "making $(1) from $(2)"
+	@if command -v uv >/dev/null; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(1) && \
+		uv pip sync --quiet --python $(1)/bin/python --require-hashes $(2) && \
+		uv pip install --quiet --python $(1)/bin/python --no-deps --no-build-isolation --editable . ; \
+	else \
+		$(PYTHON) -m venv $(1) && \
+		$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(2) && \
+		$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . ; \
+	fi
+	@touch $(3)
+endef
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml
+	$(call environment,$(VENV),requirements/runtime.txt,$@)
+
+# The development environment holds the runtime one.
+$(VENV)/.dev: requirements/dev.txt requirements/runtime.txt pyproject.toml
+	$(call environment,$(VENV),requirements/dev.txt,$@)
+	@touch $(VENV)/.runtime
+
+$(BENCH_VENV)/.bench: requirements/bench.txt pyproject.toml
+	$(call environment,$(BENCH_VENV),requirements/bench.txt,$@)
+
+demo: $(VENV)/.runtime
+	@$(VENV)/bin/python -m service.demo $(DEMO_ARGS)
+
+# The page is tested in a real browser. As root on Debian it is installed when absent; elsewhere this says what to do.
+browser:
+	@if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing chromium and chromium-driver"; \
+			(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+				chromium chromium-driver) >/dev/null 2>&1 || true; \
+		fi; \
+	fi
+
+test: $(VENV)/.dev browser
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then ignored=; else \
+		ignored=--ignore=tests/browser; \
+		echo "NOT RUN: tests/browser. Install chromium and chromedriver (Debian: apt-get install chromium chromium-driver)."; \
+	fi; \
+	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) $$ignored $(TEST_ARGS)
+	@# Numba reads past an array's end without a word; this run would say so. It compiles for itself, in its own cache.
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck \
+		$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) -q -k kernels tests/models
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(BENCH_VENV)/.bench
+	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET)
+
+lock:
+	$(COMPILE) pyproject.toml --extra s3 --group build --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra s3 --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra s3 --group bench --output-file requirements/bench.txt
+
+clean:
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache .schemathesis var/cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
