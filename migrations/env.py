@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `service.db.Database.upgrade` hands over, or on the settings' database."""
+"""Runs migrations on the connection that `Database.upgrade` hands over, or on the settings' database."""
 
 from __future__ import annotations
 

@@ -55,7 +55,10 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A session whose work is committed as one when the block ends well, else rolled back."""
-        with Session(self.engine.execution_options(pairmark_write=True), expire_on_commit=False) as session, session.begin():
+        with (
+            Session(self.engine.execution_options(pairmark_write=True), expire_on_commit=False) as session,
+            session.begin(),
+        ):
             yield session
 
     def now(self, session: Session) -> float:
@@ -93,7 +96,9 @@ class Database:
                 return
             except OperationalError as error:
                 if time.monotonic() > deadline:
-                    raise NotReady(f"no database at {self.url.render_as_string(hide_password=True)}") from error
+                    raise NotReady(
+                        f"no database at {self.url.render_as_string(hide_password=True)}"
+                    ) from error
                 time.sleep(0.5)
 
     def dispose(self) -> None:

@@ -1,0 +1,58 @@
+"""Naming and deleting blobs so that no committed row ever names a missing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy.orm import Session
+
+from service.blobs.base import Blobs
+from service.blobs.repository import lock_blobs, named_blobs
+from service.db import Database
+from service.errors import StorageFailed
+
+GRACE_S = 3600.0
+"""How long a blob may wait for the row that names it."""
+
+
+def hold(session: Session, blobs: Blobs, *keys: str) -> None:
+    """Call in the transaction that commits a row naming ``keys``: until it ends nobody deletes them.
+
+    Raises
+    ------
+    StorageFailed
+        When one was deleted between `put_folder` and this call; put it again.
+    """
+    lock_blobs(session, exclusive=False)
+    for key in keys:
+        if not blobs.exists(key):
+            raise StorageFailed("the stored data was deleted by someone else meanwhile: try again")
+
+
+def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
+    """Delete those of ``keys`` that no row names (any more). Call after the rows' deletion is committed.
+
+    Returns
+    -------
+    The keys that were deleted.
+    """
+    wanted = set(keys)
+    if not wanted:
+        return []
+    with db.write() as session:
+        lock_blobs(session, exclusive=True)
+        unused = sorted(wanted - named_blobs(session, wanted))
+        for key in unused:
+            blobs.delete(key)
+    return unused
+
+
+def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> list[str]:
+    """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``.
+
+    Returns
+    -------
+    The keys that were deleted.
+    """
+    blobs.sweep()
+    return delete_unused(db, blobs, [key for key, age in blobs.stored() if age >= grace_s])

