@@ -1,0 +1,17 @@
+"""Times as people and JSON see them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import overload
+
+
+@overload
+def iso(seconds: float) -> str: ...
+@overload
+def iso(seconds: None) -> None: ...
+def iso(seconds: float | None) -> str | None:
+    """Seconds since the epoch as ISO 8601 in UTC, to the millisecond."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
