@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -45,3 +45,25 @@ class LearnerSpec:
     from_state: Callable[[Any, Mapping[str, np.ndarray[Any, Any]], Mapping[str, Any]], Any]
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
+
+
+def check_params(estimator: Any, params: type[Params]) -> None:
+    """Hold an estimator's parameters against their model.
+
+    Raises
+    ------
+    ValueError
+        That names each parameter that does not fit and what was expected.
+    """
+    given = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in estimator.get_params(deep=False).items()
+        # scikit-learn's generators are welcome as a seed, though no JSON can carry them.
+        if name in params.model_fields and not isinstance(value, np.random.RandomState)
+    }
+    try:
+        params.model_validate(given)
+    except ValidationError as error:
+        wrong = {str(line["loc"][0]): line["msg"] for line in error.errors()}
+        said = "; ".join(f"{name} is {given.get(name)!r}: {message}" for name, message in wrong.items())
+        raise ValueError(f"{type(estimator).__name__}: {said}") from None

@@ -1,0 +1,187 @@
+"""Which pairs are learned from, and the symmetric maps that turn a pair into features.
+
+Pairs are drawn by number: every pair of a kind (same or different identity) has a rank in an order that is never
+written out, ranks are drawn, and each is decoded by a search in one cumulated array of the rows. So nothing of size
+n x n exists, and a data set where one identity holds almost every row costs no more than a balanced one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+PairMap = Literal["diff-sum", "max-min"]
+PairScheme = Literal["balanced", "proportional"]
+
+MAX_PAIRS = 200_000_000
+"""Most training pairs held at once (8 bytes of rows each); more than that is refused, with the number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPairs:
+    """Pairs of rows to learn from.
+
+    Attributes
+    ----------
+    left, right : (n,) int32 row numbers; ``left != right``, and no pair twice in one sample.
+    same : (n,) bool, whether the two rows share an identity.
+    weight : (n,) float64; under these weights the share of same pairs is the population's, whatever the scheme.
+        Within each kind of pair the weights are equal, so the rates F- and F+ are plain shares.
+    n_same, n_different : pairs of each kind in the population, the ``n (n - 1) / 2`` pairs of the rows.
+    """
+
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    same: NDArray[np.bool_]
+    weight: NDArray[np.float64]
+    n_same: int
+    n_different: int
+
+    def __len__(self) -> int:
+        return int(self.left.shape[0])
+
+
+class PairPopulation:
+    """All pairs of rows with given identities, to be drawn from any number of times.
+
+    Parameters
+    ----------
+    y_codes : (n,) integers, one identity a row.
+    """
+
+    def __init__(self, y_codes: ArrayLike) -> None:
+        codes = np.asarray(y_codes)
+        if codes.ndim != 1:
+            raise ValueError(f"y_codes has shape {codes.shape}; expected one identity a row, shape (n,)")
+        n = codes.shape[0]
+        if n > np.iinfo(np.int32).max:
+            raise ValueError(f"{n} rows; expected fewer than 2^31")
+        self._rows = np.argsort(codes, kind="stable").astype(np.int32)
+        ordered = codes[self._rows]
+        places = np.arange(n, dtype=np.int64)
+        # One past the last row of each row's identity, in the order sorted by identity.
+        ends = np.searchsorted(ordered, ordered, side="right").astype(np.int64)
+        self._first_same, self._first_different = places + 1, ends
+        self._below_same = np.cumsum(ends - places - 1)
+        self._below_different = np.cumsum(n - ends)
+        self.n_same = int(self._below_same[-1]) if n else 0
+        self.n_different = int(self._below_different[-1]) if n else 0
+
+    def sample(
+        self,
+        n_pairs: int | None,
+        *,
+        scheme: PairScheme = "balanced",
+        random_state: int | np.random.Generator | None,
+    ) -> TrainingPairs:
+        """Draw pairs without replacement; see `sample_pairs`."""
+        rng = np.random.default_rng(random_state)
+        total = self.n_same + self.n_different
+        if n_pairs is not None and n_pairs < 2:
+            raise ValueError(f"n_pairs is {n_pairs}; expected at least 2, or None for all pairs")
+        wanted = total if n_pairs is None else min(n_pairs, total)
+        if wanted > MAX_PAIRS:
+            raise ValueError(f"{wanted} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
+        take_same = self._share(wanted, total, scheme)
+        take_different = wanted - take_same
+        parts = []
+        for take, population, below, first in (
+            (take_same, self.n_same, self._below_same, self._first_same),
+            (take_different, self.n_different, self._below_different, self._first_different),
+        ):
+            ranks = _distinct_ranks(take, population, rng)
+            place = np.searchsorted(below, ranks, side="right")
+            before = np.where(place > 0, below[place - 1], 0)
+            parts.append((self._rows[place], self._rows[first[place] + (ranks - before)]))
+        same = np.zeros(wanted, dtype=np.bool_)
+        same[:take_same] = True
+        weight = np.empty(wanted)
+        for flag, take, population in (
+            (True, take_same, self.n_same),
+            (False, take_different, self.n_different),
+        ):
+            weight[same == flag] = (population / total) / (take / wanted) if take else 0.0
+        return TrainingPairs(
+            left=np.concatenate([parts[0][0], parts[1][0]]),
+            right=np.concatenate([parts[0][1], parts[1][1]]),
+            same=same,
+            weight=weight,
+            n_same=self.n_same,
+            n_different=self.n_different,
+        )
+
+    def _share(self, wanted: int, total: int, scheme: PairScheme) -> int:
+        """How many same pairs are drawn; at least one of each kind that exists."""
+        if scheme == "balanced":
+            take = min(self.n_same, wanted - min(self.n_different, wanted // 2))
+        elif scheme == "proportional":
+            take = round(wanted * self.n_same / total) if total else 0
+        else:
+            raise ValueError(f"scheme is {scheme!r}; expected 'balanced' or 'proportional'")
+        least = max(min(1, self.n_same), wanted - self.n_different)
+        most = min(self.n_same, wanted - min(1, self.n_different))
+        return max(least, min(take, most))
+
+
+def sample_pairs(
+    y_codes: ArrayLike,
+    n_pairs: int | None,
+    *,
+    scheme: PairScheme = "balanced",
+    random_state: int | np.random.Generator | None,
+) -> TrainingPairs:
+    """Draw training pairs from identities, uniformly among same pairs and uniformly among different ones.
+
+    Parameters
+    ----------
+    y_codes : (n,) integers, one identity a row.
+    n_pairs : pairs to draw; ``None`` or more than exist: all ``n (n - 1) / 2``.
+    scheme : ``balanced`` draws as many same as different pairs (as far as there are), ``proportional`` in the
+        population's proportion. At least one pair of each kind that exists is drawn. Either way the empirical rates
+        of Clemencon & Vogel, eq. (2), are incomplete U-statistics that estimate the population's.
+    random_state : seed; the same seed draws the same pairs.
+
+    Returns
+    -------
+    TrainingPairs, same pairs first.
+
+    Raises
+    ------
+    ValueError
+        On fewer than 2 pairs, or more than `MAX_PAIRS`.
+    """
+    return PairPopulation(y_codes).sample(n_pairs, scheme=scheme, random_state=random_state)
+
+
+def pair_features(
+    left: NDArray[np.float32], right: NDArray[np.float32], pair_map: PairMap = "diff-sum"
+) -> NDArray[np.float32]:
+    """Symmetric features of pairs, (n, 2 d) float32: equal to the last bit when left and right are swapped.
+
+    ``diff-sum`` is the map of Clemencon & Vogel (Lemma 1), ``f(x, x') = (|x - x'|, x + x') / sqrt(2)``, without the
+    constant factor, which no split depends on; so thresholds read in the data's own units. A similarity is symmetric
+    if and only if it is a function of f. ``max-min`` is ``(max(x, x'), min(x, x'))`` (their section 6.3).
+    """
+    if pair_map == "diff-sum":
+        return np.hstack([np.abs(left - right), left + right])
+    if pair_map == "max-min":
+        return np.hstack([np.maximum(left, right), np.minimum(left, right)])
+    raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum' or 'max-min'")
+
+
+def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``take`` distinct numbers below ``population``, uniformly, in memory of order ``take``."""
+    if take == population:
+        return np.arange(population, dtype=np.int64)
+    if 2 * take > population:
+        return rng.permutation(population)[:take].astype(np.int64)
+    ranks = np.empty(0, dtype=np.int64)
+    while ranks.size < take:
+        more = rng.integers(0, population, size=(take - ranks.size) * 5 // 4 + 8)
+        drawn = np.concatenate([ranks, more])
+        # The first of equal draws stays, in the order drawn: that is drawing one by one, rejecting repeats.
+        ranks = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
+    return ranks[:take]

@@ -1,0 +1,434 @@
+"""Similarity trees and forests as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from models.base import Float32, PairScorerMixin, checked_identities, checked_matrix, checked_same
+from models.pairs import MAX_PAIRS, PairMap, PairPopulation
+from models.progress import report
+from models.similarity import explain
+from models.similarity.binning import Grid, quantise
+from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
+from models.similarity.trees import Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
+from models.spec import check_params
+
+_WEIGHT_TOTAL = 2**30
+"""Weights become integers that sum to less than this, so that products of two sums fit an int64."""
+
+
+class RocKnots(NamedTuple):
+    """A broken-line ROC: false and true positive rates at its knots."""
+
+    fpr: NDArray[np.float64]
+    tpr: NDArray[np.float64]
+
+
+class _PairSource:
+    """Where a tree's pairs come from: drawn from identities, or given."""
+
+    def __init__(self, n_pairs: int | None, bootstrap: bool, seed: int) -> None:
+        self.n_pairs, self.bootstrap, self.seed = n_pairs, bootstrap, seed
+        self.population: PairPopulation | None = None
+        self.given: WeightedPairs | None = None
+
+    def draw(self, seed: int) -> WeightedPairs:
+        """Pairs for the tree of that seed, in arrays of its own."""
+        rng = np.random.default_rng(seed if self.bootstrap else self.seed)
+        if self.population is not None:
+            pairs = self.population.sample(self.n_pairs, random_state=rng)
+            n_same = int(np.count_nonzero(pairs.same))
+            return _weighted(pairs.left, pairs.right, n_same, np.ones(len(pairs), dtype=np.int32))
+        assert self.given is not None
+        same = self.given.same_left, self.given.same_right, self.given.same_weight
+        other = self.given.other_left, self.given.other_right, self.given.other_weight
+        if not self.bootstrap:
+            return WeightedPairs(**_named(*(array.copy() for array in (*same, *other))))
+        return WeightedPairs(**_named(*_resampled(same, rng), *_resampled(other, rng)))
+
+
+class _SimilarityBase(PairScorerMixin, BaseEstimator):
+    """What tree and forest share: checks, pairs, growing, scoring."""
+
+    max_depth: int
+    leaf_depth: int
+    pair_map: PairMap
+    n_pairs: int | None
+    max_features: MaxFeatures
+    random_state: int | np.random.RandomState | None
+    n_jobs: int | None
+    verbose: int
+    trees_: list[Tree]
+    _packed: PackedTrees
+    _bootstrap = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from points and identities, by pairs drawn from them.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers.
+        y : (n,) identities or classes; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, and on parameters out of bounds.
+        """
+        random = self._begin()
+        X = checked_matrix(self, X, "X", reset=True)
+        _, codes = checked_identities(y, X.shape[0])
+        source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
+        source.population = PairPopulation(codes)
+        return self._grow(X, source, random)
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0, used with a relative precision of one in 2^30 of their sum.
+
+        Raises
+        ------
+        ValueError
+            On anything else, and on parameters out of bounds.
+        """
+        random = self._begin()
+        a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
+        if a.shape[0] != b.shape[0]:
+            raise ValueError(
+                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
+            )
+        n = a.shape[0]
+        if n > MAX_PAIRS:
+            raise ValueError(f"{n} pairs given; expected at most {MAX_PAIRS}")
+        flags, weight = checked_same(same, n), _integer_weights(sample_weight, n)
+        used = np.flatnonzero(weight > 0).astype(np.int32)
+        used = np.concatenate([used[flags[used]], used[~flags[used]]])
+        n_same = int(np.count_nonzero(flags[used]))
+        if n_same in (0, used.size):
+            kind = "different" if n_same else "same"
+            raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
+        source.given = _weighted(used, used + np.int32(n), n_same, weight[used])
+        return self._grow(np.concatenate([a, b]), source, random)
+
+    def explain(self, left: ArrayLike, right: ArrayLike) -> dict[str, Any]:
+        """Why one pair scores as it does; see `models.similarity.explain`.
+
+        Parameters
+        ----------
+        left, right : (d,) or (1, d), one pair.
+
+        Returns
+        -------
+        JSON-able: ``score`` and, for a tree, ``path`` and ``cell``; for a forest, ``trees`` and ``features``.
+        """
+        check_is_fitted(self)
+        a, b = (
+            self._validated(np.atleast_2d(np.asarray(side)), name)
+            for side, name in ((left, "left"), (right, "right"))
+        )
+        if a.shape[0] != 1 or b.shape[0] != 1:
+            raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
+        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]))
+
+    def _explain(self, left: Float32, right: Float32, score: float) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _begin(self) -> np.random.RandomState:
+        raise NotImplementedError
+
+    def _n_trees(self) -> int:
+        return 1
+
+    def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
+        return tree.leaf_scores(self.max_depth)
+
+    def _grow(self, X: Float32, source: _PairSource, random: np.random.RandomState) -> Self:
+        n_trees = self._n_trees()
+        # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
+        seeds = _seeds(random, n_trees)
+        report(0.0, "coding features")
+        grid, columns = quantise(X), np.ascontiguousarray(X.T)
+        n_tried = resolved_max_features(self.max_features, X.shape[1])
+        self.trees_ = []
+        for tree in self._each_tree(grid, columns, source, n_tried, seeds):
+            self.trees_.append(tree)
+            report(len(self.trees_) / n_trees, f"growing trees: {len(self.trees_)} of {n_trees}")
+            if self.verbose:
+                print(f"{type(self).__name__}: tree {len(self.trees_)} of {n_trees}, AUC {tree.auc():.4f}")
+        self._finish()
+        return self
+
+    def _each_tree(
+        self, grid: Grid, columns: Float32, source: _PairSource, n_tried: int, seeds: list[int]
+    ) -> Iterator[Tree]:
+        def grow(seed: int) -> Tree:
+            return grow_tree(
+                grid, columns, source.draw(seed), pair_map=self.pair_map, max_depth=self.max_depth,
+                leaf_depth=self.leaf_depth, n_tried=n_tried, seed=seed,
+            )  # fmt: skip
+
+        if len(seeds) == 1 or effective_n_jobs(self.n_jobs) == 1:
+            return map(grow, seeds)
+        grown: Iterator[Tree] = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")(
+            delayed(grow)(seed) for seed in seeds
+        )
+        return grown
+
+    def _finish(self) -> None:
+        """Build what scoring needs from ``trees_``; also after loading."""
+        self._packed = PackedTrees(
+            self.trees_, [self._leaf_values(tree) for tree in self.trees_], pair_map=self.pair_map
+        )
+
+    def _pair_score(self, left: Float32, right: Float32) -> Float32:
+        n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        return (self._packed.sums(left, right, n_threads) / len(self.trees_)).astype(np.float32)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_packed")
+
+
+class SimilarityTree(_SimilarityBase):
+    """A similarity tree: TreeRank with a symmetric LeafRank (Clemencon & Vogel, sections 2.2 and 3.1).
+
+    The space of pairs is cut into cells, ordered from most to least similar so that the ROC curve of the training
+    pairs rises as steeply as possible; a pair scores ``2^J (1 - k / 2^j)`` in the leaf at depth j and place k. Each
+    cell is split by a greedy tree (Gini impurity, costs that balance both kinds of pair within the cell) on the
+    symmetric features of the pair; its leaves go left where their gain ``alpha-range F+ - beta-range F-`` is >= 0.
+
+    Parameters
+    ----------
+    max_depth : depth J of the tree.
+    leaf_depth : depth of the tree that splits each cell.
+    leaf_rank : ``cart``.
+    pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
+    n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
+    max_features : features tried in each cell; each brings both its pair features.
+    random_state : seed of pairs and features.
+    n_jobs : threads that score large batches.
+    verbose : 1 prints a line when the tree is grown.
+
+    Attributes
+    ----------
+    roc_ : `RocKnots`, the broken line through the leaves' cumulated rates on the training pairs.
+    auc_ : its area, ``1/2 + 1/2`` of the sum of Lambda over all split cells.
+    trees_ : the one `Tree`.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_depth: int = 8,
+        leaf_depth: int = 3,
+        leaf_rank: str = "cart",
+        pair_map: PairMap = "diff-sum",
+        n_pairs: int | None = 100_000,
+        max_features: MaxFeatures = None,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.max_depth = max_depth
+        self.leaf_depth = leaf_depth
+        self.leaf_rank = leaf_rank
+        self.pair_map = pair_map
+        self.n_pairs = n_pairs
+        self.max_features = max_features
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @property
+    def roc_(self) -> RocKnots:
+        """Knots of the training ROC."""
+        check_is_fitted(self)
+        return RocKnots(*self.trees_[0].roc())
+
+    @property
+    def auc_(self) -> float:
+        """Area under `roc_`."""
+        check_is_fitted(self)
+        return self.trees_[0].auc()
+
+    def tree_data(self, feature_names: list[str] | None = None) -> dict[str, Any]:
+        """The tree as JSON-able data: cells with counts and rates, and the splits between them."""
+        check_is_fitted(self)
+        names = explain.names_of(self, feature_names)
+        return explain.tree_data(self.trees_[0], names, pair_map=self.pair_map, depth=self.max_depth)
+
+    def _begin(self) -> np.random.RandomState:
+        check_params(self, SimilarityTreeParams)
+        return _random(self.random_state)
+
+    def _explain(self, left: Float32, right: Float32, score: float) -> dict[str, Any]:
+        path = explain.path(self.trees_[0], left, right, explain.names_of(self), pair_map=self.pair_map)
+        return {"score": score, **path}
+
+
+class SimilarityForest(_SimilarityBase):
+    """A ranking forest of similarity trees (Clemencon & Vogel, section 3.1 and appendix 6.5).
+
+    Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
+    mean of its scores in the trees: minus its mean cell rank, shifted by ``2^max_depth`` so that higher means more
+    similar.
+
+    Parameters
+    ----------
+    n_estimators : trees.
+    max_depth, leaf_depth, leaf_rank, pair_map, n_pairs, max_features, random_state, verbose : as in `SimilarityTree`;
+        ``n_pairs`` is for each tree.
+    aggregation : ``rank`` as above; ``log-odds``: mean of ``log(F+ / F-)`` of the leaves.
+    bootstrap : whether each tree draws pairs of its own (in `fit`), or resamples the given ones (in `fit_pairs`).
+    n_jobs : threads that grow trees and score large batches.
+
+    Attributes
+    ----------
+    trees_ : the `Tree` objects.
+    tree_aucs_ : (n_estimators,) each tree's AUC on the pairs it was grown from.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 50,
+        max_depth: int = 10,
+        leaf_depth: int = 4,
+        leaf_rank: str = "cart",
+        pair_map: PairMap = "diff-sum",
+        aggregation: Aggregation = "rank",
+        n_pairs: int | None = 100_000,
+        max_features: MaxFeatures = "sqrt",
+        bootstrap: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.leaf_depth = leaf_depth
+        self.leaf_rank = leaf_rank
+        self.pair_map = pair_map
+        self.aggregation = aggregation
+        self.n_pairs = n_pairs
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @property
+    def tree_aucs_(self) -> NDArray[np.float64]:
+        """Each tree's AUC on the pairs it was grown from."""
+        check_is_fitted(self)
+        return np.array([tree.auc() for tree in self.trees_])
+
+    def tree_data(self, feature_names: list[str] | None = None, *, tree: int = 0) -> dict[str, Any]:
+        """One of the trees as JSON-able data; see `SimilarityTree.tree_data`."""
+        check_is_fitted(self)
+        if not 0 <= tree < len(self.trees_):
+            raise ValueError(f"tree is {tree}; expected 0 to {len(self.trees_) - 1}")
+        names = explain.names_of(self, feature_names)
+        return {
+            "n_trees": len(self.trees_),
+            "tree": tree,
+            **explain.tree_data(self.trees_[tree], names, pair_map=self.pair_map, depth=self.max_depth),
+        }
+
+    def _begin(self) -> np.random.RandomState:
+        check_params(self, SimilarityForestParams)
+        self._bootstrap = self.bootstrap
+        return _random(self.random_state)
+
+    def _n_trees(self) -> int:
+        return self.n_estimators
+
+    def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
+        return tree.leaf_log_odds() if self.aggregation == "log-odds" else tree.leaf_scores(self.max_depth)
+
+    def _explain(self, left: Float32, right: Float32, score: float) -> dict[str, Any]:
+        return {
+            "score": score,
+            **explain.forest(self.trees_, left, right, explain.names_of(self), pair_map=self.pair_map),
+        }
+
+
+def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
+    """How many features a cell tries."""
+    if max_features is None:
+        return n_features
+    if max_features == "sqrt":
+        return max(1, math.isqrt(n_features))
+    if max_features == "log2":
+        return max(1, int(math.log2(n_features)))
+    if isinstance(max_features, float):
+        return max(1, round(max_features * n_features))
+    return min(int(max_features), n_features)
+
+
+def _random(random_state: int | np.random.RandomState | None) -> np.random.RandomState:
+    random: np.random.RandomState = check_random_state(random_state)
+    return random
+
+
+def _seeds(random: np.random.RandomState, n: int) -> list[int]:
+    return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
+
+
+def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
+    """Weights as integers: themselves where they are small integers, else scaled so that they nearly use the range."""
+    if sample_weight is None:
+        return np.ones(n, dtype=np.int32)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    weight = weight / weight.max()
+    total = weight.sum()
+    given = np.asarray(sample_weight, dtype=np.float64)
+    if given.sum() < _WEIGHT_TOTAL // 4 and (given == np.rint(given)).all():
+        return given.astype(np.int32)
+    scale = (_WEIGHT_TOTAL // 4 - n if n < _WEIGHT_TOTAL // 8 else _WEIGHT_TOTAL // 8) / total
+    return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
+
+
+def _weighted(
+    left: NDArray[np.int32], right: NDArray[np.int32], n_same: int, weight: NDArray[np.int32]
+) -> WeightedPairs:
+    """Pairs listed same ones first, taken apart."""
+    return WeightedPairs(
+        **_named(*(array[:n_same].copy() for array in (left, right, weight)),
+                 *(array[n_same:].copy() for array in (left, right, weight)))
+    )  # fmt: skip
+
+
+def _named(*arrays: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
+    names = ("same_left", "same_right", "same_weight", "other_left", "other_right", "other_weight")
+    return dict(zip(names, arrays, strict=True))
+
+
+def _resampled(
+    arrays: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]], rng: np.random.Generator
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """As many pairs drawn with replacement, written as how often each was drawn."""
+    left, right, weight = arrays
+    times = np.bincount(rng.integers(0, left.size, size=left.size), minlength=left.size)
+    drawn = np.flatnonzero(times)
+    return left[drawn], right[drawn], (weight[drawn].astype(np.int64) * times[drawn]).astype(np.int32)

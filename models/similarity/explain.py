@@ -1,0 +1,166 @@
+"""Trees and scores for people: a tree as data, and the path of a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from models.base import Float32
+from models.pairs import PairMap, pair_features
+from models.similarity import kernels
+from models.similarity.trees import HALF_NAMES, Tree
+
+
+def names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:
+    """Feature names given, learned with, or ``x0, x1, ...``."""
+    known = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
+    if known is None:
+        return [f"x{i}" for i in range(estimator.n_features_in_)]
+    if len(known) != estimator.n_features_in_:
+        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
+    return [str(name) for name in known]
+
+
+def path(
+    tree: Tree, left: Float32, right: Float32, names: Sequence[str], *, pair_map: PairMap
+) -> dict[str, Any]:
+    """The decisions that take one pair, (d,) each, to its leaf.
+
+    Returns
+    -------
+    ``path`` : one entry a decision: ``feature``, ``map`` (|x - x'| or x + x'), ``value`` and ``threshold`` in the
+        data's units, ``above`` and the ``cell`` (depth, position) being split.
+    ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
+    """
+    features = pair_features(left[None, :], right[None, :], pair_map)[0]
+    steps = []
+    cell = 0
+    while tree.cells[cell, kernels.CELL_NODE] >= 0:
+        at = int(tree.cells[cell, kernels.CELL_NODE])
+        while at >= 0:
+            value, threshold = features[tree.node_feature[at]], tree.node_threshold[at]
+            above = bool(value > threshold)
+            steps.append(
+                {
+                    **_test(tree, at, names, pair_map),
+                    "value": float(value),
+                    "above": above,
+                    "cell": [
+                        int(tree.cells[cell, kernels.CELL_DEPTH]),
+                        int(tree.cells[cell, kernels.CELL_POSITION]),
+                    ],
+                }
+            )
+            at = int(tree.node_high[at] if above else tree.node_low[at])
+        cell = -1 - at
+    return {"path": steps, "cell": _cell(tree, cell)}
+
+
+def forest(
+    trees: Sequence[Tree], left: Float32, right: Float32, names: Sequence[str], *, pair_map: PairMap
+) -> dict[str, Any]:
+    """What the trees of a forest say of one pair, (d,) each.
+
+    Returns
+    -------
+    ``trees`` : each tree's leaf.
+    ``features`` : pair features by how much they moved the score, largest first: ``effect`` is the mean over trees of
+        +-2^-(j+1) for each split cell on the path (half the score's range left at depth j, up when the pair goes
+        left), shared evenly by the decisions taken in it; with the number of ``decisions`` and the pair's ``value``.
+    """
+    values = pair_features(left[None, :], right[None, :], pair_map)[0]
+    effect = np.zeros(values.size)
+    decisions = np.zeros(values.size, dtype=np.int64)
+    leaves = []
+    for tree in trees:
+        cell = 0
+        while tree.cells[cell, kernels.CELL_NODE] >= 0:
+            at, used = int(tree.cells[cell, kernels.CELL_NODE]), []
+            while at >= 0:
+                feature = int(tree.node_feature[at])
+                used.append(feature)
+                at = int(
+                    tree.node_high[at] if values[feature] > tree.node_threshold[at] else tree.node_low[at]
+                )
+            up = -1 - at == tree.cells[cell, kernels.CELL_LEFT]
+            half_left = 2.0 ** -(int(tree.cells[cell, kernels.CELL_DEPTH]) + 1)
+            for feature in used:
+                effect[feature] += (half_left if up else -half_left) / len(used)
+                decisions[feature] += 1
+            cell = -1 - at
+        leaves.append(_cell(tree, cell))
+    order = [int(i) for i in np.argsort(-np.abs(effect), kind="stable") if decisions[i]]
+    d = len(names)
+    return {
+        "features": [
+            {
+                "feature": names[i % d],
+                "map": HALF_NAMES[pair_map][i // d],
+                "value": float(values[i]),
+                "effect": float(effect[i] / len(trees)),
+                "decisions": int(decisions[i]),
+            }
+            for i in order
+        ],
+        "trees": leaves,
+    }
+
+
+def tree_data(tree: Tree, names: Sequence[str], *, pair_map: PairMap, depth: int) -> dict[str, Any]:
+    """A tree as JSON-able lists.
+
+    Returns
+    -------
+    ``cells`` : depth, position, ``same`` and ``different`` (weights of training pairs), ``tpr`` and ``fpr`` (their
+        shares of all), ``score`` of a leaf, and for a split cell ``left``, ``right`` (cell numbers) and ``split``
+        (number of the first of its nodes).
+    ``nodes`` : feature, map, threshold; ``low`` and ``high`` are ``{"node": n}`` or ``{"cell": c}``.
+    """
+    scores = dict(zip(tree.leaves.tolist(), tree.leaf_scores(depth).tolist(), strict=True))
+    cells = []
+    for number in range(tree.cells.shape[0]):
+        cell = _cell(tree, number)
+        if number in scores:
+            cell["score"] = scores[number]
+        else:
+            row = tree.cells[number]
+            cell["left"], cell["right"] = int(row[kernels.CELL_LEFT]), int(row[kernels.CELL_RIGHT])
+            cell["split"] = int(row[kernels.CELL_NODE])
+        cells.append(cell)
+    nodes = [
+        {
+            **_test(tree, at, names, pair_map),
+            "low": _target(int(tree.node_low[at])),
+            "high": _target(int(tree.node_high[at])),
+        }
+        for at in range(tree.node_feature.size)
+    ]
+    return {"max_depth": depth, "auc": tree.auc(), "cells": cells, "nodes": nodes}
+
+
+def _target(child: int) -> dict[str, int]:
+    return {"node": child} if child >= 0 else {"cell": -1 - child}
+
+
+def _test(tree: Tree, at: int, names: Sequence[str], pair_map: PairMap) -> dict[str, Any]:
+    feature = int(tree.node_feature[at])
+    return {
+        "feature": names[feature % len(names)],
+        "map": HALF_NAMES[pair_map][feature // len(names)],
+        "threshold": float(tree.node_threshold[at]),
+    }
+
+
+def _cell(tree: Tree, number: int) -> dict[str, Any]:
+    row, root = tree.cells[number], tree.cells[0]
+    same, different = int(row[kernels.CELL_SAME]), int(row[kernels.CELL_DIFFERENT])
+    return {
+        "depth": int(row[kernels.CELL_DEPTH]),
+        "position": int(row[kernels.CELL_POSITION]),
+        "same": same,
+        "different": different,
+        "tpr": same / max(int(root[kernels.CELL_SAME]), 1),
+        "fpr": different / max(int(root[kernels.CELL_DIFFERENT]), 1),
+    }

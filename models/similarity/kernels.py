@@ -1,0 +1,382 @@
+"""Growing one similarity tree: TreeRank with symmetric LeafRank, in compiled loops.
+
+Pairs are kept as row numbers, same and different pairs apart, and parted in place as cells are split. Histograms of
+pair features are counted from byte codes, never from a written-out pair matrix. All weights are integers, so every
+sum is exact and no order of adding matters.
+
+Layout of the results (see `grow`): ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A
+child of a node is another node (>= 0) or a cell, written as ``-1 - cell``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from models.compiled import kernel
+
+CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
+DIFF_SUM, MAX_MIN = 0, 1
+_INNER, _LEFT, _RIGHT = 1, 2, 3
+
+
+@kernel
+def _next_random(state):
+    """Splitmix64: advances ``state[0]`` and returns 64 random bits."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def _shuffle_first(features, n_first, state):
+    """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places."""
+    n = features.shape[0]
+    for i in range(n_first):
+        j = i + np.int64(_next_random(state) % np.uint64(n - i))
+        features[i], features[j] = features[j], features[i]
+
+
+@kernel
+def _count(histogram, codes, left, right, weight, start, stop, features, n_features, first, second, pair_map):
+    """Add pairs ``start:stop`` to the histogram of both pair features of every feature given."""
+    # Unsigned indices throughout: a signed one costs a wrap-around test on each access.
+    for p in range(np.uint64(start), np.uint64(stop)):
+        i, j, w = np.uint64(left[p]), np.uint64(right[p]), np.int64(weight[p])
+        if pair_map == DIFF_SUM:
+            for k in range(np.uint64(n_features)):
+                f = features[k]
+                a, b = np.int64(codes[i, f]), np.int64(codes[j, f])
+                histogram[first[f] + np.uint64(abs(a - b))] += w
+                histogram[second[f] + np.uint64(a + b)] += w
+        else:
+            for k in range(np.uint64(n_features)):
+                f = features[k]
+                a, b = np.int64(codes[i, f]), np.int64(codes[j, f])
+                histogram[first[f] + np.uint64(max(a, b))] += w
+                histogram[second[f] + np.uint64(min(a, b))] += w
+
+
+@kernel
+def _best_split(
+    same, different, features, n_features, offsets, n_bins, n_same, n_different, same_cost, different_cost
+):
+    """The split of least Gini impurity under the cell's costs.
+
+    Returns
+    -------
+    which pair feature's half (0 or 1; -1 when no split lowers the impurity), feature, last bin of the low side.
+    """
+    a_all, b_all = n_same * same_cost, n_different * different_cost
+    least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
+    best_half, best_feature, best_bin = -1, -1, -1
+    for k in range(n_features):
+        f = np.int64(features[k])
+        for half in range(2):
+            offset = np.int64(offsets[half, f])
+            low_same, low_different = np.int64(0), np.int64(0)
+            for b in range(n_bins[half, f] - 1):
+                s, d = same[offset + b], different[offset + b]
+                if s == 0 and d == 0:
+                    continue
+                low_same += s
+                low_different += d
+                if low_same == n_same and low_different == n_different:
+                    break
+                a, c = low_same * same_cost, low_different * different_cost
+                e, g = a_all - a, b_all - c
+                low, high = a + c, e + g
+                # Compared without dividing: divisions would be most of the scan.
+                above = a * c * high + e * g * low
+                below = low * high
+                if above < least * below:
+                    least = above / below
+                    best_half, best_feature, best_bin = half, f, b
+    return best_half, best_feature, best_bin
+
+
+@kernel
+def _part(column, threshold, half, pair_map, left, right, weight, start, stop, spare):
+    """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border."""
+    kept, moved = start, 0
+    for p in range(start, stop):
+        i, j, w = left[p], right[p], weight[p]
+        a, b = column[i], column[j]
+        if pair_map == DIFF_SUM:
+            value = abs(a - b) if half == 0 else a + b
+        else:
+            value = max(a, b) if half == 0 else min(a, b)
+        if value > threshold:
+            spare[0, moved], spare[1, moved], spare[2, moved] = i, j, w
+            moved += 1
+        else:
+            left[kept], right[kept], weight[kept] = i, j, w
+            kept += 1
+    for q in range(moved):
+        left[kept + q], right[kept + q], weight[kept + q] = spare[0, q], spare[1, q], spare[2, q]
+    return kept
+
+
+@kernel
+def _gather_leaves(segments, state, first, left, right, weight, spare):
+    """Bring the pairs of the kept leaves to the front of the cell; returns how many pairs they are.
+
+    ``segments[h, first]`` and ``segments[h, first + 1]`` bound the pairs of LeafRank node h.
+    """
+    stack = np.empty(64, dtype=np.int64)
+    written, kept = 0, 0
+    for side in (_LEFT, _RIGHT):
+        stack[0] = 1
+        top = 1
+        while top > 0:
+            top -= 1
+            h = stack[top]
+            if state[h] == _INNER:
+                stack[top], stack[top + 1] = 2 * h + 1, 2 * h
+                top += 2
+            elif state[h] == side:
+                for p in range(segments[h, first], segments[h, first + 1]):
+                    spare[0, written], spare[1, written], spare[2, written] = left[p], right[p], weight[p]
+                    written += 1
+        if side == _LEFT:
+            kept = written
+    start = segments[1, first]
+    for q in range(written):
+        left[start + q], right[start + q], weight[start + q] = spare[0, q], spare[1, q], spare[2, q]
+    return kept
+
+
+@kernel
+def _total(weight, start, stop):
+    total = np.int64(0)
+    for p in range(start, stop):
+        total += weight[p]
+    return total
+
+
+@kernel
+def _threshold(half, bin_, pair_map, low, step):
+    """The border between a bin and the next, in the feature's units."""
+    base = 2.0 * low if half == 1 else 0.0
+    if pair_map == MAX_MIN:
+        base = low
+    # Adding +0.0 rids the result of a negative zero, which scoring's integer order would tell from zero.
+    return np.float32(base + (bin_ + 0.5) * step) + np.float32(0.0)
+
+
+@kernel
+def grow(
+    codes, columns, low, step, n_codes, pair_map,
+    same_left, same_right, same_weight, other_left, other_right, other_weight,
+    max_depth, leaf_depth, n_tried, seed,
+):  # fmt: skip
+    """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
+
+    Parameters
+    ----------
+    codes : (n, d) uint8 and ``columns`` : (d, n) float32, the same rows coded and as they are.
+    low, step, n_codes : the grid, (d,) each.
+    same_*, other_* : rows and integer weights of pairs of one identity and of two; reordered in place.
+    n_tried : features drawn for each cell; each brings its two pair features.
+    seed : uint64, of the draws of features.
+
+    Returns
+    -------
+    cells : (n_cells, 7) int64, parents before children.
+    node_feature : (n_nodes,) int32, ``half * d + feature``; node_threshold : float32; node_low, node_high : int32
+        child for a pair feature at most, or above, the threshold.
+    """
+    d = codes.shape[1]
+    n_bins = np.empty((2, d), dtype=np.int64)
+    offsets = np.empty((2, d), dtype=np.uint64)
+    size, n_usable = 0, 0
+    usable = np.empty(d, dtype=np.uint64)
+    for f in range(d):
+        n_bins[0, f] = n_codes[f]
+        n_bins[1, f] = 2 * n_codes[f] - 1 if pair_map == DIFF_SUM else n_codes[f]
+        for half in range(2):
+            offsets[half, f] = size
+            size += n_bins[half, f]
+        if n_codes[f] > 1:
+            usable[n_usable] = f
+            n_usable += 1
+    features = usable[:n_usable]
+    n_tried = min(n_tried, n_usable)
+    state = np.array([seed], dtype=np.uint64)
+
+    # LeafRank's nodes, as a heap with its root at 1.
+    n_heap = 2 << leaf_depth
+    side = np.zeros(n_heap, dtype=np.int64)
+    segments = np.zeros((n_heap, 4), dtype=np.int64)
+    sums = np.zeros((n_heap, 2), dtype=np.int64)
+    split_feature = np.zeros(n_heap, dtype=np.int32)
+    split_threshold = np.zeros(n_heap, dtype=np.float32)
+    numbered = np.zeros(n_heap, dtype=np.int32)
+    heap_stack = np.empty((n_heap, 2), dtype=np.int64)
+    # A smaller child is counted into a buffer of its own, the larger one is its parent's less that.
+    histograms = np.zeros((leaf_depth + 1, 2, size), dtype=np.int64)
+    free = np.empty(leaf_depth + 1, dtype=np.int64)
+
+    spare = np.empty((3, max(same_left.shape[0], other_left.shape[0])), dtype=np.int32)
+    cells = np.empty((64, CELL_FIELDS), dtype=np.int64)
+    node_feature = np.empty(64, dtype=np.int32)
+    node_threshold = np.empty(64, dtype=np.float32)
+    node_low, node_high = np.empty(64, dtype=np.int32), np.empty(64, dtype=np.int32)
+    n_nodes = 0
+
+    todo = np.empty((max_depth + 2, 5), dtype=np.int64)
+    todo[0] = np.array([0, 0, same_left.shape[0], 0, other_left.shape[0]])
+    n_todo = 1
+    cells[0] = np.array([0, 0, -1, _total(same_weight, 0, same_left.shape[0]),
+                         _total(other_weight, 0, other_left.shape[0]), -1, -1])  # fmt: skip
+    n_cells = 1
+    while n_todo > 0:
+        n_todo -= 1
+        cell = todo[n_todo, 0]
+        n_same, n_other = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
+        if cells[cell, CELL_DEPTH] >= max_depth or n_same == 0 or n_other == 0 or n_tried == 0:
+            continue
+        same_cost, other_cost = 1.0 / n_same, 1.0 / n_other
+        if n_tried < n_usable:
+            _shuffle_first(features, n_tried, state)
+            # In order of number, so that gathers of codes run forward.
+            features[:n_tried].sort()
+
+        # LeafRank: greedy, depth first.
+        side[:] = 0
+        for column in range(4):
+            segments[1, column] = todo[n_todo, 1 + column]
+        sums[1, 0], sums[1, 1] = n_same, n_other
+        for b in range(leaf_depth + 1):
+            free[b] = b
+        n_free = leaf_depth
+        buffer = free[n_free]
+        histograms[buffer] = 0
+        _count(histograms[buffer, 0], codes, same_left, same_right, same_weight, segments[1, 0], segments[1, 1],
+               features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
+        _count(histograms[buffer, 1], codes, other_left, other_right, other_weight, segments[1, 2], segments[1, 3],
+               features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
+        heap_stack[0, 0], heap_stack[0, 1] = 1, buffer
+        top = 1
+        while top > 0:
+            top -= 1
+            h, buffer = heap_stack[top, 0], heap_stack[top, 1]
+            inner = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
+            if inner:
+                half, f, b = _best_split(
+                    histograms[buffer, 0], histograms[buffer, 1], features, n_tried, offsets, n_bins,
+                    sums[h, 0], sums[h, 1], same_cost, other_cost,
+                )  # fmt: skip
+                inner = half >= 0
+            if inner:
+                threshold = _threshold(half, b, pair_map, low[f], step[f])
+                border_same = _part(columns[f], threshold, half, pair_map, same_left, same_right, same_weight,
+                                    segments[h, 0], segments[h, 1], spare)  # fmt: skip
+                border_other = _part(columns[f], threshold, half, pair_map, other_left, other_right, other_weight,
+                                     segments[h, 2], segments[h, 3], spare)  # fmt: skip
+                n_low = border_same - segments[h, 0] + border_other - segments[h, 2]
+                n_high = segments[h, 1] - border_same + segments[h, 3] - border_other
+                # Values that share a code by rounding can all fall on one side.
+                inner = n_low > 0 and n_high > 0
+            if not inner:
+                # Kept when the gain alpha-range * F+ - beta-range * F- of the leaf is not negative.
+                side[h] = _LEFT if sums[h, 0] * n_other >= sums[h, 1] * n_same else _RIGHT
+                if buffer >= 0:
+                    free[n_free] = buffer
+                    n_free += 1
+                continue
+            side[h] = _INNER
+            split_feature[h], split_threshold[h] = half * d + f, threshold
+            c = 2 * h
+            segments[c, 0], segments[c, 1] = segments[h, 0], border_same
+            segments[c, 2], segments[c, 3] = segments[h, 2], border_other
+            segments[c + 1, 0], segments[c + 1, 1] = border_same, segments[h, 1]
+            segments[c + 1, 2], segments[c + 1, 3] = border_other, segments[h, 3]
+            sums[c, 0] = _total(same_weight, segments[c, 0], segments[c, 1])
+            sums[c, 1] = _total(other_weight, segments[c, 2], segments[c, 3])
+            sums[c + 1, 0], sums[c + 1, 1] = sums[h, 0] - sums[c, 0], sums[h, 1] - sums[c, 1]
+            if c >= (1 << leaf_depth):
+                # Children at full depth are leaves: nothing of theirs needs counting.
+                free[n_free] = buffer
+                n_free += 1
+                heap_stack[top, 0], heap_stack[top, 1] = c + 1, -1
+                heap_stack[top + 1, 0], heap_stack[top + 1, 1] = c, -1
+                top += 2
+                continue
+            smaller = c if n_low <= n_high else c + 1
+            n_free -= 1
+            other = free[n_free]
+            histograms[other] = 0
+            _count(histograms[other, 0], codes, same_left, same_right, same_weight, segments[smaller, 0],
+                   segments[smaller, 1], features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
+            _count(histograms[other, 1], codes, other_left, other_right, other_weight, segments[smaller, 2],
+                   segments[smaller, 3], features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
+            histograms[buffer] -= histograms[other]
+            heap_stack[top, 0], heap_stack[top, 1] = 4 * h + 1 - smaller, buffer
+            heap_stack[top + 1, 0], heap_stack[top + 1, 1] = smaller, other
+            top += 2
+
+        # Nodes whose children go the same way decide nothing.
+        for h in range((1 << leaf_depth) - 1, 0, -1):
+            if side[h] == _INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != _INNER:
+                side[h] = side[2 * h]
+        if side[1] != _INNER:
+            continue
+
+        kept_same = _gather_leaves(segments, side, 0, same_left, same_right, same_weight, spare)
+        kept_other = _gather_leaves(segments, side, 2, other_left, other_right, other_weight, spare)
+        border_same, border_other = segments[1, 0] + kept_same, segments[1, 2] + kept_other
+        left_same = _total(same_weight, segments[1, 0], border_same)
+        left_other = _total(other_weight, segments[1, 2], border_other)
+        if left_same * n_other <= left_other * n_same:
+            continue
+        if n_cells + 2 > cells.shape[0]:
+            grown = np.empty((2 * cells.shape[0], CELL_FIELDS), dtype=np.int64)
+            grown[:n_cells] = cells[:n_cells]
+            cells = grown
+        depth, position = cells[cell, CELL_DEPTH] + 1, 2 * cells[cell, CELL_POSITION]
+        a, b = n_cells, n_cells + 1
+        cells[a] = np.array([depth, position, -1, left_same, left_other, -1, -1])
+        cells[b] = np.array([depth, position + 1, -1, n_same - left_same, n_other - left_other, -1, -1])
+        n_cells += 2
+        cells[cell, CELL_LEFT], cells[cell, CELL_RIGHT], cells[cell, CELL_NODE] = a, b, n_nodes
+        todo[n_todo] = np.array([b, border_same, segments[1, 1], border_other, segments[1, 3]])
+        todo[n_todo + 1] = np.array([a, segments[1, 0], border_same, segments[1, 2], border_other])
+        n_todo += 2
+
+        # Number the nodes level by level, then write them.
+        while n_nodes + n_heap > node_feature.shape[0]:
+            node_feature = np.concatenate((node_feature, np.empty_like(node_feature)))
+            node_threshold = np.concatenate((node_threshold, np.empty_like(node_threshold)))
+            node_low = np.concatenate((node_low, np.empty_like(node_low)))
+            node_high = np.concatenate((node_high, np.empty_like(node_high)))
+        reachable = n_nodes
+        for h in range(1, 1 << leaf_depth):
+            if h > 1 and (side[h >> 1] != _INNER or numbered[h >> 1] < 0):
+                numbered[h] = -1
+            elif side[h] == _INNER:
+                numbered[h] = reachable
+                reachable += 1
+            else:
+                numbered[h] = -1
+        for h in range(1, 1 << leaf_depth):
+            if numbered[h] < 0:
+                continue
+            n = numbered[h]
+            node_feature[n], node_threshold[n] = split_feature[h], split_threshold[h]
+            for child in range(2):
+                c = 2 * h + child
+                target = numbered[c] if side[c] == _INNER else (-1 - a if side[c] == _LEFT else -1 - b)
+                if child == 0:
+                    node_low[n] = target
+                else:
+                    node_high[n] = target
+        n_nodes = reachable
+    return (
+        cells[:n_cells, :7].copy(),
+        node_feature[:n_nodes].copy(),
+        node_threshold[:n_nodes].copy(),
+        node_low[:n_nodes].copy(),
+        node_high[:n_nodes].copy(),
+    )

@@ -1,0 +1,56 @@
+"""Parameters of similarity trees and forests: names, defaults, bounds; the source of their JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.spec import Params
+
+MaxFeatures = (
+    Literal["sqrt", "log2"]
+    | Annotated[int, Field(ge=1, le=1_000_000)]
+    | Annotated[float, Field(gt=0.0, le=1.0)]
+    | None
+)
+
+
+class SimilarityTreeParams(Params):
+    """What a similarity tree can be told."""
+
+    max_depth: int = Field(8, ge=1, le=24, description="depth of the similarity tree: at most 2^depth scores")
+    leaf_depth: int = Field(3, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
+    leaf_rank: Literal["cart"] = Field("cart", description="how a cell is split")
+    pair_map: Literal["diff-sum", "max-min"] = Field(
+        "diff-sum", description="symmetric features of a pair: (|x-x'|, x+x') or (max, min)"
+    )
+    n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
+        100_000, description="training pairs drawn from identities; null: all of them"
+    )
+    max_features: MaxFeatures = Field(
+        None, description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"
+    )
+    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
+        None, description="seed; the same seed gives the same model"
+    )
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
+    verbose: int = Field(0, ge=0, le=100, description="1: print a line as trees finish")
+
+
+class SimilarityForestParams(SimilarityTreeParams):
+    """What a similarity forest can be told."""
+
+    n_estimators: int = Field(50, ge=1, le=10_000, description="trees")
+    max_depth: int = Field(10, ge=1, le=24, description="depth of each similarity tree")
+    leaf_depth: int = Field(4, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
+    aggregation: Literal["rank", "log-odds"] = Field(
+        "rank", description="a forest's score: mean rank of the cells, or mean log-odds of the leaves"
+    )
+    max_features: MaxFeatures = Field(
+        "sqrt", description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"
+    )
+    bootstrap: bool = Field(
+        True,
+        description="each tree draws pairs of its own (resamples explicit pairs); else all learn from the same",
+    )

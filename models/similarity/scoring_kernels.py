@@ -1,0 +1,99 @@
+"""Scoring pairs with packed trees, in compiled loops.
+
+A node is two uint64 words side by side: the children (high child in the upper half), and the pair feature (upper
+half) with the threshold. Thresholds and features are compared as integers that order like the floats they come from.
+A tree's leaves are numbered after its nodes. What the speed rests on: no select that depends on data (the child is
+reached by a shift), unsigned indices, and a list of pairs still under way from which finished ones drop out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from models.compiled import kernel
+
+BLOCK = 512
+"""Pairs at a time: their features stay in the second-level cache while every tree is walked."""
+
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+
+
+@kernel
+def ordered_bits(values):
+    """Float32 values, viewed as int32, become integers in the same order; in place. Expects no negative zero."""
+    for i in range(values.shape[0]):
+        b = values[i]
+        values[i] = b ^ ((b >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@kernel
+def _fill_features(block, left, right, step_left, step_right, start, n, max_min):
+    """Both pair features of ``n`` pairs, from pair ``start`` on, as ordered integers."""
+    d = left.shape[1]
+    floats = block.view(np.float32)
+    for p in range(n):
+        a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], floats[p]
+        if max_min:
+            for f in range(d):
+                row[f] = max(a[f], b[f])
+            for f in range(d):
+                row[d + f] = min(a[f], b[f])
+        else:
+            for f in range(d):
+                row[f] = abs(a[f] - b[f])
+            for f in range(d):
+                row[d + f] = a[f] + b[f]
+        bits = block[p]
+        for f in range(2 * d):
+            bits[f] ^= (bits[f] >> np.int32(31)) & np.int32(0x7FFFFFFF)
+
+
+@kernel
+def _walk(nodes, n_nodes, block, n, at, active):
+    """Take ``n`` pairs from the root of one tree to their leaves; ``at`` ends as node count + leaf number."""
+    width = np.uint64(block.shape[1])
+    cells = block.reshape(block.size)
+    for p in range(n):
+        at[p] = 0
+        active[p] = p
+    n_active = np.uint64(n) if n_nodes > 0 else np.uint64(0)
+    while n_active > 0:
+        still = np.uint64(0)
+        for q in range(n_active):
+            p = np.uint64(active[q])
+            node = np.uint64(at[p])
+            children, test = nodes[np.uint64(2) * node], nodes[np.uint64(2) * node + np.uint64(1)]
+            value = cells[p * width + (test >> np.uint64(32))]
+            high = np.uint64(value > np.int32(test & _LOW_HALF))
+            to = (children >> (high << np.uint64(5))) & _LOW_HALF
+            at[p] = np.uint32(to)
+            active[still] = np.uint32(p)
+            still += np.uint64(to < n_nodes)
+        n_active = still
+
+
+@kernel
+def score_pairs(
+    nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, max_min, out
+):
+    """Sum of leaf values over trees for pairs ``start:stop``, tree by tree in order.
+
+    Parameters
+    ----------
+    nodes : (2 n_nodes,) uint64; tree t has nodes ``node_starts[t]`` to ``node_starts[t + 1]``, children counted in it.
+    values : (n_leaves,) float64; tree t has those from ``value_starts[t]``.
+    left, right : (n or 1, d) float32; a step of 0 repeats the only row.
+    out : (n,) float64, filled at ``start:stop``.
+    """
+    block = np.empty((BLOCK, 2 * left.shape[1]), dtype=np.int32)
+    at, active = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
+    for first in range(start, stop, BLOCK):
+        n = min(BLOCK, stop - first)
+        _fill_features(block, left, right, step_left, step_right, first, n, max_min)
+        out[first : first + n] = 0.0
+        for t in range(node_starts.shape[0] - 1):
+            n_nodes = np.uint64(node_starts[t + 1] - node_starts[t])
+            _walk(nodes[2 * node_starts[t] : 2 * node_starts[t + 1]], n_nodes, block, n, at, active)
+            shift = value_starts[t] - np.int64(n_nodes)
+            for p in range(n):
+                out[first + p] += values[shift + np.int64(at[p])]

@@ -1,0 +1,196 @@
+"""Grown similarity trees as data, and packed for scoring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.pairs import PairMap
+from models.similarity import kernels, scoring_kernels
+from models.similarity.binning import Grid
+
+Aggregation = Literal["rank", "log-odds"]
+PAIR_MAPS: dict[str, int] = {"diff-sum": kernels.DIFF_SUM, "max-min": kernels.MAX_MIN}
+HALF_NAMES = {"diff-sum": ("|x - x'|", "x + x'"), "max-min": ("max(x, x')", "min(x, x')")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedPairs:
+    """Pairs of rows with integer weights, same and different ones apart."""
+
+    same_left: NDArray[np.int32]
+    same_right: NDArray[np.int32]
+    same_weight: NDArray[np.int32]
+    other_left: NDArray[np.int32]
+    other_right: NDArray[np.int32]
+    other_weight: NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """One oriented tree: cells, and the nodes that lead from a cell to its two children.
+
+    Attributes
+    ----------
+    cells : (n_cells, 7) int64: depth j, position k from the left, first node (-1: none, a leaf), weight of same and
+        of different training pairs, left and right child cell (-1: none).
+    node_feature : (n_nodes,) int32: feature, plus the number of features for the pair map's second half.
+    node_threshold : (n_nodes,) float32.
+    node_low, node_high : (n_nodes,) int32: where a pair goes whose feature is at most, or above, the threshold;
+        a node (>= 0) or ``-1 - cell``.
+    """
+
+    cells: NDArray[np.int64]
+    node_feature: NDArray[np.int32]
+    node_threshold: Float32
+    node_low: NDArray[np.int32]
+    node_high: NDArray[np.int32]
+
+    @property
+    def leaves(self) -> NDArray[np.int64]:
+        """Terminal cells, from left (most similar) to right."""
+        terminal = np.flatnonzero(self.cells[:, kernels.CELL_NODE] < 0)
+        depth, position = (
+            self.cells[terminal, kernels.CELL_DEPTH],
+            self.cells[terminal, kernels.CELL_POSITION],
+        )
+        return terminal[np.argsort(position << (depth.max() - depth), kind="stable")]
+
+    def leaf_scores(self, depth: int) -> NDArray[np.float64]:
+        """``2^J (1 - k / 2^j)`` of each leaf (Clemencon & Vogel, section 2.2 and eq. 4), J = ``depth``."""
+        leaves = self.cells[self.leaves]
+        return 2.0**depth - leaves[:, kernels.CELL_POSITION] * 2.0 ** (depth - leaves[:, kernels.CELL_DEPTH])
+
+    def leaf_log_odds(self) -> NDArray[np.float64]:
+        """Log of F+ over F- of each leaf, with half a pair added to either side of it."""
+        leaves, root = self.cells[self.leaves], self.cells[0]
+        same, other = leaves[:, kernels.CELL_SAME], leaves[:, kernels.CELL_DIFFERENT]
+        odds = (
+            (same + 0.5)
+            / (root[kernels.CELL_SAME] + 1.0)
+            * (root[kernels.CELL_DIFFERENT] + 1.0)
+            / (other + 0.5)
+        )
+        return np.asarray(np.log(odds), dtype=np.float64)
+
+    def roc(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Knots (alpha, beta) = cumulated (F-, F+) of the leaves from left to right, from (0, 0) to (1, 1)."""
+        leaves, root = self.cells[self.leaves], self.cells[0]
+        below = np.cumsum(leaves[:, [kernels.CELL_DIFFERENT, kernels.CELL_SAME]], axis=0)
+        totals = np.maximum(root[[kernels.CELL_DIFFERENT, kernels.CELL_SAME]], 1)
+        knots = np.vstack([np.zeros((1, 2)), below / totals])
+        return knots[:, 0], knots[:, 1]
+
+    def auc(self) -> float:
+        """``1/2 + 1/2`` of the sum of Lambda over every split cell: the area under the broken line of `roc`."""
+        split = self.cells[self.cells[:, kernels.CELL_NODE] >= 0]
+        same, other = (
+            float(max(self.cells[0, field], 1)) for field in (kernels.CELL_SAME, kernels.CELL_DIFFERENT)
+        )
+        left = self.cells[split[:, kernels.CELL_LEFT]]
+        gain = (split[:, kernels.CELL_DIFFERENT] / other) * (left[:, kernels.CELL_SAME] / same) - (
+            split[:, kernels.CELL_SAME] / same
+        ) * (left[:, kernels.CELL_DIFFERENT] / other)
+        return 0.5 + 0.5 * float(gain.sum())
+
+
+def grow_tree(
+    grid: Grid,
+    columns: Float32,
+    pairs: WeightedPairs,
+    *,
+    pair_map: PairMap,
+    max_depth: int,
+    leaf_depth: int,
+    n_tried: int,
+    seed: int,
+) -> Tree:
+    """Grow a tree; ``pairs`` are reordered, ``columns`` is the (d, n) float32 matrix behind ``grid``."""
+    cells, feature, threshold, low, high = kernels.grow(
+        grid.codes, columns, grid.low, grid.step, grid.n_codes, PAIR_MAPS[pair_map],
+        pairs.same_left, pairs.same_right, pairs.same_weight,
+        pairs.other_left, pairs.other_right, pairs.other_weight,
+        max_depth, leaf_depth, n_tried, np.uint64(seed),
+    )  # fmt: skip
+    return Tree(cells=cells, node_feature=feature, node_threshold=threshold, node_low=low, node_high=high)
+
+
+class PackedTrees:
+    """Trees in the layout that `scoring_kernels.score_pairs` walks.
+
+    Parameters
+    ----------
+    trees : the trees.
+    values : for each tree, the value of each of its `Tree.leaves`.
+    """
+
+    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+        self._max_min = PAIR_MAPS[pair_map] == kernels.MAX_MIN
+        self._nodes = np.concatenate([_packed(tree) for tree in trees])
+        self._node_starts = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
+        self._values = np.concatenate(values)
+        self._value_starts = np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64)
+
+    def sums(self, left: Float32, right: Float32, n_threads: int = 1) -> NDArray[np.float64]:
+        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
+        n = left.shape[0]
+        total = np.empty(n, dtype=np.float64)
+        a, step_a = _rows(left)
+        b, step_b = _rows(right)
+
+        def score(start: int, stop: int) -> None:
+            scoring_kernels.score_pairs(
+                self._nodes, self._node_starts, self._values, self._value_starts,
+                a, b, step_a, step_b, start, stop, self._max_min, total,
+            )  # fmt: skip
+
+        _in_threads(score, n, n_threads)
+        return total
+
+
+def _in_threads(work: Any, n: int, n_threads: int) -> None:
+    chunk = 16 * scoring_kernels.BLOCK
+    if n_threads == 1 or n <= chunk:
+        work(0, n)
+        return
+    from joblib import Parallel, delayed
+
+    Parallel(n_jobs=n_threads, prefer="threads")(
+        delayed(work)(start, min(start + chunk, n)) for start in range(0, n, chunk)
+    )
+
+
+def _rows(rows: Float32) -> tuple[Float32, int]:
+    """Contiguous rows and the step from pair to pair; always read-only, so that one compiled version serves all."""
+    step = 1
+    if rows.shape[0] > 1 and rows.strides[0] == 0:
+        rows, step = rows[:1], 0
+    rows = np.ascontiguousarray(rows, dtype=np.float32).view()
+    rows.flags.writeable = False
+    return rows, step
+
+
+def _packed(tree: Tree) -> NDArray[np.uint64]:
+    """Two words a node, with cells resolved to the node they begin with or to their leaf's number."""
+    n_nodes = tree.node_feature.size
+    entry = tree.cells[:, kernels.CELL_NODE].copy()
+    leaves = tree.leaves
+    entry[leaves] = n_nodes + np.arange(leaves.size)
+    children = [
+        np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
+        for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
+    ]
+    bits = (
+        (np.ascontiguousarray(tree.node_threshold, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()
+    )
+    scoring_kernels.ordered_bits(bits)
+    words = np.empty((n_nodes, 2), dtype=np.uint64)
+    words[:, 0] = children[0] | (children[1] << np.uint64(32))
+    words[:, 1] = bits.view(np.uint32).astype(np.uint64) | (
+        tree.node_feature.astype(np.uint64) << np.uint64(32)
+    )
+    return words.reshape(-1)

@@ -1,0 +1,31 @@
+"""Compile every kernel ahead of the first request or job."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from models.registry import LEARNERS
+
+_SMALL = {"n_estimators": 2, "n_pairs": 64, "random_state": 0}
+
+
+def warm() -> None:
+    """Fit and use every registered learner once on a few points; from a warm kernel cache this takes moments."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((24, 3)).astype(np.float32)
+    y = np.repeat(np.arange(6), 4)
+    for spec in LEARNERS:
+        small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
+        estimator = spec.estimator(**{**spec.params().model_dump(), **small})
+        if spec.needs == "rankings":
+            estimator.fit(X, np.argsort(np.argsort(X, axis=1), axis=1).astype(np.float64))
+            estimator.predict(X)
+        else:
+            estimator.fit(X, y)
+            estimator.fit_pairs(X[:-1], X[1:], y[:-1] == y[1:])
+            if "similarity" in spec.capabilities:
+                estimator.pair_score(X, X[:1])
+                estimator.top_k(X[:2], X, 3)
+            for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
+                if capability in spec.capabilities:
+                    getattr(estimator, method)(X)
