@@ -1,6 +1,19 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
+from models.evaluation import roc_curve_pairs
+from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
+from models.rankings import kendall_tau
 from models.registry import load, save
 from models.similarity.estimators import SimilarityForest, SimilarityTree
 
-__all__ = ["SimilarityForest", "SimilarityTree", "load", "save"]
+__all__ = [
+    "InsufficientCalibrationData",
+    "OperatingPoint",
+    "SimilarityForest",
+    "SimilarityTree",
+    "kendall_tau",
+    "load",
+    "operating_point",
+    "roc_curve_pairs",
+    "save",
+]
