@@ -17,7 +17,9 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path("var"), description="folder of the embedded database and artefacts")
     database_url: str | None = Field(None, description="default: SQLite under PAIRMARK_HOME")
-    artefacts: str | None = Field(None, description="folder or s3://bucket/prefix; default: PAIRMARK_HOME/artefacts")
+    artefacts: str | None = Field(
+        None, description="folder or s3://bucket/prefix; default: PAIRMARK_HOME/artefacts"
+    )
     dask_scheduler: str | None = Field(None, description="address of a Dask scheduler that trains large jobs")
     url: str | None = Field(None, description="a running service for the command line to talk to")
     api_key: SecretStr | None = Field(None, description="key of the client and the command line")
@@ -27,10 +29,16 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(64 * MIB, description="largest body of a scoring or control request")
     max_upload_bytes: int = Field(4096 * MIB, description="largest dataset upload")
+    max_dataset_rows: int = Field(50_000_000, description="most rows of a dataset")
+    max_dataset_bytes: int = Field(
+        16_384 * MIB, description="most bytes of numbers that a dataset may unpack to"
+    )
     max_batch_pairs: int = Field(1_000_000, description="most pairs in one request")
     max_dimension: int = Field(1_000_000, description="most features of a vector or dataset")
     max_queued_jobs: int = Field(1_000, description="jobs waiting before new ones are refused")
-    max_concurrent_batches: int = Field(8, description="long scoring batches under way or waiting in one process")
+    max_concurrent_batches: int = Field(
+        8, description="long scoring batches under way or waiting in one process"
+    )
     request_timeout_s: float = Field(60.0, description="longest a scoring request may take")
     max_calibration_pairs: int = Field(5_000_000, description="most scores in one calibration")
     max_loaded_models: int = Field(32, description="versions kept in memory by one process")

@@ -44,6 +44,14 @@ class ApiKey(Base):
     revoked_at: Mapped[float | None]
 
 
+class DatasetName(Base):
+    """Counts a dataset's versions. `next_version` never goes back, so numbers are not reused after a deletion."""
+
+    __tablename__ = "dataset_names"
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    next_version: Mapped[int]
+
+
 class DatasetRow(Base):
     """An immutable upload. The blob holds its arrays; `summary` what people see."""
 

@@ -27,6 +27,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
     )
     op.create_table(
+        "dataset_names",
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("next_version", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_dataset_names")),
+    )
+    op.create_table(
         "datasets",
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
@@ -219,4 +225,5 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_datasets_name"))
 
     op.drop_table("datasets")
+    op.drop_table("dataset_names")
     op.drop_table("api_keys")

@@ -57,7 +57,7 @@ class LocalBlobs(Blobs):
     def put_folder(self, path: Path) -> str:
         """See `Blobs.put_folder`."""
         path = path.absolute()
-        if path.parent == self._tmp:
+        if path.is_relative_to(self._tmp):
             return self._take(path)
         with self.workspace() as folder:
             with storage_errors("storing"):

@@ -1,0 +1,247 @@
+"""npz (dense ``X``, or CSR as ``scipy.sparse.save_npz`` writes it) and svmlight, in bounded memory."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.datasets import load_svmlight_file
+
+from service.datasets.writer import Block, Limits
+from service.errors import InvalidInput, TooLarge
+
+_CELLS = 2_000_000
+_CHUNK = 32 * 1024 * 1024
+
+
+class Npz:
+    """The arrays of an ``.npz`` file, unpacked to disk and memory-mapped; objects are refused, nothing is unpickled."""
+
+    def __init__(self, path: Path, scratch: Path, limits: Limits) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = [member for member in archive.infolist() if not member.is_dir()]
+                if len(members) > 100:
+                    raise TooLarge(f"{len(members)} arrays; at most 100 are taken")
+                if sum(member.file_size for member in members) > 4 * limits.stored_bytes:
+                    raise TooLarge(f"the arrays unpack to more than {4 * limits.stored_bytes} bytes")
+                for number, member in enumerate(members):
+                    name = member.filename.removesuffix(".npy")
+                    self._arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            raise InvalidInput(
+                "the npz file is truncated or damaged; save and send it again", field="file"
+            ) from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays."""
+        return list(self._arrays)
+
+    def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
+        """One array of so many dimensions, and rows.
+
+        Raises
+        ------
+        InvalidInput
+            When it is missing or of another shape.
+        """
+        if name not in self._arrays:
+            raise InvalidInput(
+                f"the npz has no array {name!r}; it has {', '.join(sorted(self._arrays)) or 'none'}",
+                field="file",
+            )
+        array = self._arrays[name]
+        if array.ndim != ndim or (rows is not None and array.shape[0] != rows):
+            wanted = f"{ndim} dimension(s)" + (
+                "" if rows is None else f" and {rows} rows, as many as the points"
+            )
+            raise InvalidInput(f"array {name!r} has shape {array.shape}; expected {wanted}", field=name)
+        return array
+
+    def texts(self, name: str, rows: int | None = None) -> list[Any]:
+        """A 1-dimensional array as a list; a column vector is taken too."""
+        array = self._arrays.get(name)
+        if array is not None and array.ndim == 2 and array.shape[1] == 1:
+            self._arrays[name] = array[:, 0]
+        values: list[Any] = self.get(name, 1, rows).tolist()
+        return values
+
+    def points(self) -> NDArray[Any] | csr_array:
+        """``X``, or the CSR arrays."""
+        if "X" in self._arrays:
+            X = self.get("X", 2)
+            if X.dtype.kind not in "fiub":
+                raise InvalidInput(f"array 'X' holds {X.dtype}; expected numbers", field="X")
+            return X
+        if "indptr" not in self._arrays:
+            raise InvalidInput(
+                f"the npz has arrays {', '.join(sorted(self._arrays)) or '(none)'}; expected 'X' of shape (rows, "
+                "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix",
+                field="file",
+            )
+        kept = self._arrays.get("format")
+        if kept is not None and np.asarray(kept).item() not in (b"csr", "csr"):
+            raise InvalidInput(
+                "the sparse matrix is not CSR; convert it with .tocsr() and save again", field="file"
+            )
+        data, indices, indptr = (self.get(name, 1) for name in ("data", "indices", "indptr"))
+        shape = self.get("shape", 1).tolist()
+        ok = (
+            len(shape) == 2
+            and data.dtype.kind in "fiub"
+            and indices.dtype.kind in "iu"
+            and indptr.dtype.kind in "iu"
+            and indptr.size == shape[0] + 1
+            and indices.size == data.size
+            and int(indptr[0]) == 0
+            and int(indptr[-1]) == data.size
+            and bool((np.diff(indptr.astype(np.int64)) >= 0).all())
+            and (not indices.size or (int(indices.min()) >= 0 and int(indices.max()) < shape[1]))
+        )
+        if not ok:
+            raise InvalidInput("data, indices, indptr and shape do not make a CSR matrix", field="file")
+        return csr_array((data, indices, indptr), shape=(int(shape[0]), int(shape[1])))
+
+
+def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
+    """(first row, rows) in blocks of a few million numbers."""
+    rows, width = X.shape
+    if isinstance(X, np.ndarray):
+        step = max(1, _CELLS // max(1, width))
+    else:
+        step = max(1, int(_CELLS * rows / max(1, X.nnz)))
+    for start in range(0, rows, step):
+        yield start, X[start : start + step]
+
+
+def svmlight_blocks(path: Path, limits: Limits, parts: Path) -> tuple[int, bool, Iterator[Block]]:
+    """Read svmlight text: (features, whether it has query ids, blocks).
+
+    The file is parsed once, in chunks, into files under ``parts``: only at its end is it known whether indices
+    count from 0 or from 1 (from 1 when no index is 0).
+    """
+    size = path.stat().st_size
+    chunks: list[Path] = []
+    lowest, highest, grouped, rows = 2**62, -1, False, 0
+    for offset in range(0, size, _CHUNK):
+        try:
+            X, y, query = load_svmlight_file(
+                str(path),
+                n_features=limits.features + 1,
+                zero_based=True,
+                query_id=True,
+                offset=offset,
+                length=_CHUNK,
+                dtype=np.float64,
+            )
+        except (ValueError, OverflowError, IndexError) as error:
+            if "n_features" in str(error):
+                raise TooLarge(
+                    f"a feature index is above {limits.features}; at most that many features are taken",
+                    limit=limits.features,
+                ) from error
+            _refuse_svmlight(path, error)
+        if X.nnz:
+            lowest, highest = min(lowest, int(X.indices.min())), max(highest, int(X.indices.max()))
+        if lowest < 0:
+            raise InvalidInput("a feature index is negative; expected indices from 0 or 1", field="file")
+        rows += X.shape[0]
+        if rows > limits.rows:
+            raise TooLarge(f"more than {limits.rows} rows; at most that many are taken", limit=limits.rows)
+        grouped = grouped or query.size > 0
+        chunks.append(parts / f"part{len(chunks)}.npz")
+        np.savez(chunks[-1], data=X.data, indices=X.indices, indptr=X.indptr, y=y, query=query)
+    if rows == 0:
+        raise InvalidInput("the file has no rows; expected lines such as `3 1:0.5 7:2`", field="file")
+    shift = 1 if 0 < lowest < 2**62 else 0
+    features = highest + 1 - shift
+    if features < 1:
+        raise InvalidInput("no line has a feature; expected lines such as `3 1:0.5 7:2`", field="file")
+
+    def blocks() -> Iterator[Block]:
+        for chunk in chunks:
+            with np.load(chunk, allow_pickle=False) as part:
+                X = csr_array(
+                    (part["data"], part["indices"] - shift, part["indptr"]), shape=(part["y"].size, features)
+                )
+                query = part["query"]
+                if grouped and query.size != part["y"].size:
+                    raise InvalidInput(
+                        "only some lines have a qid; expected it in all lines or in none", field="group"
+                    )
+                yield Block(X=X, labels=part["y"].tolist(), groups=query.tolist() if grouped else None)
+
+    return features, grouped, blocks()
+
+
+def _refuse_svmlight(path: Path, error: Exception) -> NoReturn:
+    with path.open("rb") as stream:
+        line = 1
+        for text in stream:
+            body = text.partition(b"#")[0].split()
+            if not _is_svmlight(body):
+                shown = text[:60].decode("utf-8", "replace").strip()
+                raise InvalidInput(
+                    f"line {line} ({shown!r}) is not svmlight; expected `label index:value ...`, indices rising",
+                    line=line,
+                ) from error
+            line += 1
+    raise InvalidInput(
+        "the file is not svmlight; expected lines such as `3 1:0.5 7:2`, indices rising", field="file"
+    ) from error
+
+
+def _is_svmlight(words: list[bytes]) -> bool:
+    if not words:
+        return True
+    try:
+        float(words[0])
+        indices = []
+        for word in words[1:]:
+            name, colon, value = word.partition(b":")
+            if not colon:
+                return False
+            if name != b"qid":
+                indices.append(int(name))
+            float(value)
+    except ValueError:
+        return False
+    return all(a < b for a, b in pairwise(indices)) and (not indices or indices[0] >= 0)
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, name: str) -> NDArray[Any]:
+    with archive.open(member) as packed, target.open("wb") as plain:
+        while chunk := packed.read(1 << 20):
+            plain.write(chunk)
+    try:
+        with target.open("rb") as stream:
+            version = npy_format.read_magic(stream)
+            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+            shape, _, dtype = read(stream)
+            if dtype.hasobject or dtype.names is not None:
+                raise InvalidInput(
+                    f"array {name!r} holds Python objects; save numbers or fixed-width strings (astype(str))",
+                    field=name,
+                )
+            if dtype.itemsize * int(np.prod(shape, dtype=object)) != target.stat().st_size - stream.tell():
+                raise ValueError("size")
+            if dtype.itemsize == 0 or 0 in shape:
+                return np.empty(shape, dtype=dtype)
+        mapped: NDArray[Any] = np.load(target, mmap_mode="r", allow_pickle=False)
+        return mapped
+    except (ValueError, EOFError, SyntaxError, TypeError) as error:
+        raise InvalidInput(
+            f"{name!r} in the npz is not a whole array; save and send it again", field=name
+        ) from error

@@ -1,0 +1,127 @@
+"""Which column is what: names made distinct, and the roles a request gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from service.datasets.schemas import DatasetRequest
+from service.datasets.writer import MAX_NAME, listed
+from service.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """Column numbers by role; `features` is every column without another role."""
+
+    names: list[str]
+    features: list[int]
+    label: int | None
+    group: int | None
+    id: int | None
+    ranking: list[int]
+    warnings: list[str]
+
+
+class Columns:
+    """A header's columns.
+
+    Parameters
+    ----------
+    header : names as the file has them. Repeated ones become ``name``, ``name.1``, ... and empty ones
+        ``unnamed.N`` (N from 0), so that every column can be spoken of.
+    """
+
+    def __init__(self, header: list[str]) -> None:
+        self.given = [name.strip() for name in header]
+        self.warnings: list[str] = []
+        taken = {name for name in self.given if name}
+        seen: Counter[str] = Counter()
+        self.names: list[str] = []
+        for number, name in enumerate(self.given):
+            if len(name) > MAX_NAME or "\x00" in name:
+                raise InvalidInput(f"column {number + 1} has no plain name of at most {MAX_NAME} characters")
+            if not name:
+                self.names.append(_free(f"unnamed.{number}", taken))
+                continue
+            self.names.append(name if not seen[name] else _free(f"{name}.{seen[name]}", taken))
+            seen[name] += 1
+        self.repeated = {name for name, count in seen.items() if count > 1}
+        if self.repeated:
+            self.warnings.append(
+                f"column names repeat, so later ones were numbered (as in {sorted(self.repeated)[0]!r} -> "
+                f"{sorted(self.repeated)[0] + '.1'!r}): {listed(sorted(self.repeated))}"
+            )
+
+    def roles(self, request: DatasetRequest) -> Roles:
+        """The columns by role.
+
+        Raises
+        ------
+        InvalidInput
+            When a named column is not there, is ambiguous, or has two roles.
+        """
+        label = self._one(request.label, "label")
+        group = self._one(request.group, "group")
+        row_id = self._one(request.id, "id")
+        ranking = [number for name in request.ranking if (number := self._one(name, "ranking")) is not None]
+        excluded = {number for name in request.exclude for number in self._all(name)}
+        used = [number for number in (label, group, row_id, *ranking) if number is not None]
+        # A group or an id may well be the label too; a ranking is only a ranking.
+        for number in ranking:
+            if used.count(number) > 1:
+                raise InvalidInput(
+                    f"column {self.names[number]!r} has two roles, ranking among them", field="ranking"
+                )
+        for number in used:
+            if number in excluded:
+                raise InvalidInput(
+                    f"column {self.names[number]!r} is both used and excluded", field="exclude"
+                )
+        features = [n for n in range(len(self.names)) if n not in excluded and n not in used]
+        warnings = list(self.warnings)
+        nameless = [self.names[n] for n in features if not self.given[n]]
+        if nameless:
+            warnings.append(
+                f"column(s) without a name are used as features: {listed(nameless)}; exclude them if they number rows"
+            )
+        return Roles(
+            names=self.names,
+            features=features,
+            label=label,
+            group=group,
+            id=row_id,
+            ranking=ranking,
+            warnings=warnings,
+        )
+
+    def _one(self, name: str | None, field: str) -> int | None:
+        if name is None:
+            return None
+        found = self._all(name, field)
+        if len(found) > 1:
+            raise InvalidInput(
+                f"{field} {name!r} names {len(found)} columns (the name repeats); rename them in the file, or name one "
+                f"of {listed([self.names[number] for number in found])}",
+                field=field,
+            )
+        return found[0]
+
+    def _all(self, name: str, field: str = "exclude") -> list[int]:
+        wanted = name.strip()
+        found = [number for number, given in enumerate(self.given) if given == wanted]
+        if not found:
+            found = [number for number, unique in enumerate(self.names) if unique == wanted]
+        if not found:
+            raise InvalidInput(
+                f"{field}: there is no column {name[:100]!r}; the file has {listed(self.names)}", field=field
+            )
+        return found
+
+
+def _free(name: str, taken: set[str]) -> str:
+    free, number = name, 1
+    while free in taken:
+        free, number = f"{name}.{number}", number + 1
+    taken.add(free)
+    return free

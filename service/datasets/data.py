@@ -1,0 +1,187 @@
+"""What a trainer gets: typed arrays, memory-mapped from the dataset's blob."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from service.errors import CorruptArtefact
+
+FACTS = "facts.json"
+FACTS_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Explicit pairs: 0-based rows on either side, whether they are the same, and perhaps weights."""
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    same: NDArray[np.bool_]
+    weight: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledData:
+    """A dataset's rows and what is known of them.
+
+    Attributes
+    ----------
+    X : (n, d) float32, finite; a read-only memory map, or CSR.
+    feature_names : d names (``x0``, ``x1``, ... where the file had none).
+    y : (n,) codes into `identities`, or None when unlabelled.
+    identities : distinct labels, in numeric order when all are numbers, else alphabetical.
+    groups, group_names : the same for groups.
+    rankings : (n, k) float64 0-based positions of `label_names`; NaN = absent, equal = tied. Or None.
+    pairs : explicit pairs, or None.
+    row_ids : (n,) ids of the rows, or None.
+    sha256 : of the uploaded file. content_sha256 : of these arrays and facts.
+    """
+
+    dataset_id: str
+    name: str
+    version: int
+    sha256: str
+    content_sha256: str
+    X: NDArray[np.float32] | csr_array
+    given_feature_names: tuple[str, ...] | None
+    y: NDArray[np.int64] | None
+    identities: tuple[str, ...]
+    groups: NDArray[np.int64] | None
+    group_names: tuple[str, ...]
+    rankings: NDArray[np.float64] | None
+    label_names: tuple[str, ...]
+    pairs: Pairs | None
+    row_ids: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """d, the width of `X`."""
+        return int(self.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether `X` is CSR."""
+        return not isinstance(self.X, np.ndarray)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the d features."""
+        return self.given_feature_names or tuple(f"x{column}" for column in range(self.n_features))
+
+    @cached_property
+    def row_hashes(self) -> NDArray[np.bytes_]:
+        """(n,) 16-byte digests of the rows' float32 values, equal for equal rows in whatever format they came.
+
+        Two datasets overlap where their digests do: `numpy.isin` tells.
+        """
+        digests = np.empty(len(self), dtype="S16")
+        width = np.int64(self.n_features).tobytes()
+        if isinstance(self.X, np.ndarray):
+            for row in range(len(self)):
+                values = self.X[row]
+                columns = np.flatnonzero(values)
+                digests[row] = _digest(width, columns.astype(np.int64, copy=False), values[columns])
+        else:
+            indptr, indices, data = self.X.indptr, self.X.indices, self.X.data
+            for row in range(len(self)):
+                part = slice(int(indptr[row]), int(indptr[row + 1]))
+                values, columns = data[part], indices[part].astype(np.int64)
+                kept = values != 0
+                digests[row] = _digest(width, columns[kept], values[kept])
+        return digests
+
+
+def load_data(
+    folder: Path, *, dataset_id: str, name: str, version: int, sha256: str, content_sha256: str
+) -> LabelledData:
+    """Open a dataset's folder as `DatasetWriter` left it.
+
+    Raises
+    ------
+    CorruptArtefact
+        When it was written by a newer version of this code or is not a dataset at all.
+    """
+    try:
+        facts = json.loads((folder / FACTS).read_text())
+        if facts["format_version"] > FACTS_VERSION:
+            raise CorruptArtefact(
+                f"dataset {name}:{version} was stored by a newer pairmark: upgrade this one"
+            )
+        X: Any
+        if facts["sparse"]:
+            data, indices, indptr = (_array(folder, part) for part in ("data", "indices", "indptr"))
+            if data.size < 2**31:
+                # Both of one width, or scipy copies the indices.
+                indptr = indptr.astype(np.int32)
+            X = csr_array((data, indices, indptr), shape=(facts["rows"], facts["features"]))
+        else:
+            X = _array(folder, "X")
+        names = facts["feature_names"]
+        return LabelledData(
+            dataset_id=dataset_id,
+            name=name,
+            version=version,
+            sha256=sha256,
+            content_sha256=content_sha256,
+            X=X,
+            given_feature_names=None if names is None else tuple(names),
+            y=_optional(folder, "y"),
+            identities=tuple(facts["identities"]),
+            groups=_optional(folder, "groups"),
+            group_names=tuple(facts["group_names"]),
+            rankings=_optional(folder, "rankings"),
+            label_names=tuple(facts["label_names"]),
+            pairs=Pairs(
+                left=_array(folder, "pairs_left"),
+                right=_array(folder, "pairs_right"),
+                same=_array(folder, "pairs_same"),
+                weight=_optional(folder, "pairs_weight"),
+            )
+            if (folder / "pairs_left.npy").exists()
+            else None,
+            row_ids=read_strings(folder, "row_ids") if (folder / "row_ids.npy").exists() else None,
+        )
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error
+
+
+def write_strings(folder: Path, name: str, values: list[str]) -> None:
+    """Store strings of any length: UTF-8 bytes, and where each ends."""
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([len(value) for value in encoded], dtype=np.int64)
+    np.save(folder / f"{name}.npy", np.frombuffer(b"".join(encoded), dtype=np.uint8), allow_pickle=False)
+    np.save(folder / f"{name}_ends.npy", ends, allow_pickle=False)
+
+
+def read_strings(folder: Path, name: str) -> tuple[str, ...]:
+    """What `write_strings` stored."""
+    body = _array(folder, name).tobytes()
+    ends = _array(folder, f"{name}_ends").tolist()
+    return tuple(body[start:end].decode() for start, end in zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _array(folder: Path, name: str) -> Any:
+    return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+
+def _optional(folder: Path, name: str) -> Any:
+    return _array(folder, name) if (folder / f"{name}.npy").exists() else None
+
+
+def _digest(width: bytes, columns: NDArray[np.int64], values: NDArray[np.float32]) -> bytes:
+    state = hashlib.blake2b(width, digest_size=16)
+    state.update(columns.tobytes())
+    state.update(values.tobytes())
+    return state.digest()

@@ -1,0 +1,268 @@
+"""The datasets room's front door: uploads in, versions listed, data opened."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from service.blobs import Blobs, delete_unused, hold
+from service.blobs.base import storage_errors
+from service.datasets import repository
+from service.datasets.data import LabelledData, load_data
+from service.datasets.reader import format_of, read_dataset
+from service.datasets.schemas import (
+    MAX_LISTED_FEATURES,
+    MAX_LISTED_LABELS,
+    DatasetOut,
+    DatasetPage,
+    DatasetRequest,
+)
+from service.datasets.writer import Limits, Stored
+from service.db import Database
+from service.errors import Conflict, InvalidInput, TooLarge
+from service.names import checked_name
+from service.pagination import checked_limit, decode_cursor, encode_cursor
+from service.settings import Settings
+from service.tables import DatasetRow
+from service.times import iso
+
+Upload = Path | BinaryIO
+_CHUNK = 1 << 20
+
+
+class Datasets:
+    """Stores uploads as immutable versions and opens them for trainers.
+
+    An acknowledged upload is on disk: its blob is flushed before its row commits. An upload cut short leaves no
+    row, and its files go with the next `service.blobs.collect`.
+    """
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
+        self._db, self._blobs, self._settings = db, blobs, settings
+
+    def add(
+        self,
+        file: Upload,
+        request: DatasetRequest,
+        *,
+        filename: str | None = None,
+        pairs: Upload | None = None,
+        pairs_filename: str | None = None,
+    ) -> DatasetOut:
+        """Store an upload as the next version of its name.
+
+        Uploading what is the newest version already (same bytes, same columns named) changes nothing and gives
+        that version, with ``existing`` true: an upload may be repeated after a lost answer.
+
+        Parameters
+        ----------
+        file : a path, or an open binary file, read in pieces.
+        filename : where the format is told from when the request names none; default: the path's name.
+        pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
+
+        Raises
+        ------
+        InvalidInput
+            When the file cannot be read as asked; names row and column and says how to mend it.
+        TooLarge
+            Beyond the settings' bounds.
+        StorageFailed
+            When storage is full; nothing is left behind.
+        """
+        checked_name(request.name, "name")
+        kind = format_of(request.format, filename or (file.name if isinstance(file, Path) else None))
+        limits = Limits(
+            rows=self._settings.max_dataset_rows,
+            features=self._settings.max_dimension,
+            stored_bytes=self._settings.max_dataset_bytes,
+        )
+        with self._blobs.workspace() as work, storage_errors("storing the upload"):
+            upload, sha256 = self._take(file, work / "upload")
+            spec: dict[str, Any] = {**request.model_dump(exclude={"name", "format"}), "format": kind}
+            pairs_file = None
+            if pairs is not None:
+                path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")
+                name = pairs_filename or (pairs.name if isinstance(pairs, Path) else "pairs.csv")
+                pairs_kind = format_of(None, name)
+                if pairs_kind not in ("csv", "parquet"):
+                    raise InvalidInput("the pairs file is neither CSV nor Parquet by its name", field="pairs")
+                pairs_file = (path, pairs_kind)
+            known = self._existing(request.name, sha256, spec)
+            if known is not None:
+                return known
+            out = work / "dataset"
+            out.mkdir()
+            stored, n_pairs, n_same = read_dataset(
+                upload,
+                out,
+                work / "scratch",
+                kind=kind,
+                request=request,
+                limits=limits,
+                spec=spec,
+                pairs=pairs_file,
+            )
+            size = sum(path.stat().st_size for path in out.iterdir())
+            key = self._blobs.put_folder(out)
+        summary = _summary(stored, spec, n_pairs=n_pairs, n_same=n_same)
+        with self._db.write() as session:
+            hold(session, self._blobs, key)
+            repository.lock_name(session, request.name)
+            row = repository.newest(session, request.name)
+            if row is not None and row.sha256 == sha256 and row.summary["spec"] == spec:
+                # The same upload, sent twice at once.
+                return _out(row, existing=True)
+            row = repository.insert_version(
+                session,
+                name=request.name,
+                sha256=sha256,
+                blob=key,
+                rows=stored.rows,
+                features=stored.features,
+                size_bytes=size,
+                summary=summary,
+                created_at=self._db.now(session),
+            )
+            return _out(row)
+
+    def get(self, reference: str) -> DatasetOut:
+        """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
+        with self._db.read() as session:
+            return _out(repository.dataset_of(session, reference))
+
+    def page(self, limit: int = 100, cursor: str | None = None, *, name: str | None = None) -> DatasetPage:
+        """Versions, newest first; of one name if given.
+
+        Raises
+        ------
+        InvalidInput
+            When limit or cursor is none of ours.
+        """
+        checked_limit(limit)
+        after = None if not cursor else decode_cursor(cursor, float, str)
+        with self._db.read() as session:
+            rows = repository.page_of_datasets(session, limit + 1, after, name)
+        items, more = rows[:limit], len(rows) > limit
+        return DatasetPage(
+            items=[_out(row) for row in items],
+            next_cursor=encode_cursor(items[-1].created_at, items[-1].id) if more else None,
+        )
+
+    def delete(self, reference: str) -> DatasetOut:
+        """Delete a version and its data; returns what it was.
+
+        Raises
+        ------
+        UnknownDataset
+            When there is none.
+        Conflict
+            When a job that waits or runs reads it.
+        """
+        with self._db.write() as session:
+            row = repository.dataset_of(session, reference)
+            repository.lock_for_deletion(session, row)
+            jobs = repository.jobs_using(session, row.id)
+            if jobs:
+                raise Conflict(
+                    f"dataset {row.name}:{row.version} is used by job {jobs[0]}, which has not ended: cancel it or "
+                    "wait for it",
+                    jobs=jobs,
+                )
+            out, blob = _out(row), row.blob
+            repository.remove(session, row)
+        delete_unused(self._db, self._blobs, [blob])
+        return out
+
+    def load(self, dataset_id: str) -> LabelledData:
+        """Open a version's data by its id, memory-mapped and checked against its sha256.
+
+        Raises
+        ------
+        UnknownDataset
+            When it was deleted.
+        CorruptArtefact
+            When the stored bytes were changed or are gone.
+        """
+        with self._db.read() as session:
+            row = repository.dataset_by_id(session, dataset_id)
+        return load_data(
+            self._blobs.folder(row.blob),
+            dataset_id=row.id,
+            name=row.name,
+            version=row.version,
+            sha256=row.sha256,
+            content_sha256=row.blob,
+        )
+
+    def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
+        with self._db.read() as session:
+            row = repository.newest(session, name)
+        if row is None or row.sha256 != sha256 or row.summary["spec"] != spec:
+            return None
+        return _out(row, existing=True) if self._blobs.exists(row.blob) else None
+
+    def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
+        """The upload as a file of a name that we chose, and its sha256."""
+        limit, taken, digest = self._settings.max_upload_bytes, 0, hashlib.sha256()
+        copy = None
+        if isinstance(file, Path):
+            target.symlink_to(file.absolute())
+            stream: BinaryIO = target.open("rb")
+        else:
+            stream, copy = file, target.open("wb")
+        try:
+            while chunk := stream.read(_CHUNK):
+                taken += len(chunk)
+                if taken > limit:
+                    raise TooLarge(
+                        f"the upload is larger than {limit} bytes; at most that is taken", limit=limit
+                    )
+                digest.update(chunk)
+                if copy is not None:
+                    copy.write(chunk)
+        finally:
+            (copy or stream).close()
+        return target, digest.hexdigest()
+
+
+def _summary(stored: Stored, spec: dict[str, Any], *, n_pairs: int, n_same: int) -> dict[str, Any]:
+    top = np.lexsort((np.arange(stored.label_counts.size), -stored.label_counts))[:MAX_LISTED_LABELS]
+    labelled = spec["label"] or ({"npz": "y", "svmlight": "target"}.get(spec["format"]) if top.size else None)
+    return {
+        "spec": spec,
+        "format": spec["format"],
+        "sparse": stored.sparse,
+        "feature_names": (
+            stored.feature_names or [f"x{column}" for column in range(min(stored.features, 1_000))]
+        )[:MAX_LISTED_FEATURES],
+        "label": labelled,
+        "n_labels": len(stored.identities),
+        "n_repeated_labels": int((stored.label_counts >= 2).sum()),
+        # A list, since JSONB forgets the order of keys.
+        "label_counts": [[stored.identities[code], int(stored.label_counts[code])] for code in top],
+        "n_groups": len(stored.group_names),
+        "ranking_labels": stored.label_names,
+        "n_pairs": n_pairs,
+        "n_same_pairs": n_same,
+        "warnings": stored.warnings,
+    }
+
+
+def _out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
+    facts = {name: value for name, value in row.summary.items() if name not in ("spec", "label_counts")}
+    return DatasetOut(
+        id=row.id,
+        name=row.name,
+        version=row.version,
+        sha256=row.sha256,
+        rows=row.rows,
+        features=row.features,
+        size_bytes=row.size_bytes,
+        label_counts=dict(row.summary["label_counts"]),
+        created_at=iso(row.created_at),
+        existing=existing,
+        **facts,
+    )

@@ -1,0 +1,100 @@
+"""The pairs file: which rows are the same, said one pair a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.datasets.data import Pairs
+from service.datasets.schemas import DatasetRequest
+from service.datasets.tabular import Table
+from service.datasets.writer import Limits
+from service.errors import InvalidInput, PairmarkError
+
+_COLUMNS = ("left", "right", "same", "weight")
+
+
+def read_pairs(
+    path: Path, scratch: Path, kind: str, limits: Limits, *, rows: int, row_of: dict[str, int] | None
+) -> Pairs:
+    """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
+
+    Parameters
+    ----------
+    rows : how many points there are.
+    row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the pair that is wrong: an unknown row, a ``same`` other than 0 and 1, a negative weight.
+    """
+    scratch.mkdir()
+    try:
+        table = Table(path, scratch, kind, DatasetRequest(name="pairs", group="left", id="right"), limits)
+        try:
+            names = table.feature_names
+            unknown = [name for name in names if name not in _COLUMNS]
+            if "same" not in names or unknown:
+                raise InvalidInput(
+                    f"columns are left, right, {', '.join(names)}; expected left, right, same and weight?"
+                )
+            blocks = list(table.blocks())
+        finally:
+            table.close()
+    except PairmarkError as error:
+        raise type(error)(f"pairs file: {error.detail}", **{**error.facts, "field": "pairs"}) from error
+    if not blocks:
+        raise InvalidInput(
+            "pairs file: no pairs; expected columns left, right, same and one pair a line", field="pairs"
+        )
+    values = np.concatenate([np.asarray(block.X) for block in blocks])
+    same = values[:, names.index("same")]
+    wrong = np.flatnonzero((same != 0) & (same != 1))
+    if wrong.size:
+        _refuse(int(wrong[0]), f"same is {same[wrong[0]]:g}; expected 0 or 1")
+    weight = values[:, names.index("weight")] if "weight" in names else None
+    if weight is not None:
+        wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+        if wrong.size:
+            _refuse(int(wrong[0]), f"weight is {weight[wrong[0]]:g}; expected a finite number, 0 or more")
+        if not weight.any():
+            raise InvalidInput("pairs file: every weight is 0; expected some above", field="pairs")
+    left = _rows([text for block in blocks for text in block.groups or ()], "left", rows, row_of)
+    right = _rows([text for block in blocks for text in block.ids or ()], "right", rows, row_of)
+    own = np.flatnonzero(left == right)
+    if own.size:
+        _refuse(int(own[0]), "left and right are the same row; expected two rows")
+    truth = same == 1
+    if truth.all() or not truth.any():
+        raise InvalidInput(
+            f"pairs file: every pair has same={int(truth[0])}; expected some that are the same and some that are not",
+            field="pairs",
+        )
+    return Pairs(left=left, right=right, same=truth, weight=weight)
+
+
+def _rows(texts: list[Any], side: str, rows: int, row_of: dict[str, int] | None) -> NDArray[np.int64]:
+    found = np.empty(len(texts), dtype=np.int64)
+    for pair, text in enumerate(texts):
+        if row_of is not None:
+            row = row_of.get(str(text), -1)
+            if row < 0:
+                _refuse(pair, f"{side} is {str(text)[:50]!r}, which is no row id of the dataset")
+        else:
+            row = int(text) if isinstance(text, str) and text.strip().isdecimal() and len(text) < 18 else -1
+            if not 0 <= row < rows:
+                _refuse(
+                    pair,
+                    f"{side} is {str(text)[:50]!r}; expected a row from 0 to {rows - 1} (to use row ids, name their "
+                    "column as id)",
+                )
+        found[pair] = row
+    return found
+
+
+def _refuse(pair: int, detail: str) -> None:
+    raise InvalidInput(f"pairs file: row {pair + 1}: {detail}", field="pairs", row=pair + 1)

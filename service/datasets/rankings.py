@@ -1,0 +1,69 @@
+"""Rankings as people write them: ``b>a>c``, ties ``b>a=c``, absent labels simply left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.datasets.writer import MAX_NAME, MAX_RANKED
+from service.errors import InvalidInput, TooLarge
+
+
+class RankingColumn:
+    """A column of rankings.
+
+    Parameters
+    ----------
+    texts : every distinct ranking of the column; their labels, sorted, are `labels`.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._parsed = {text: _parse(text) for text in texts}
+        self.labels = sorted({label for parsed in self._parsed.values() if parsed for label in parsed})
+        if len(self.labels) < 2:
+            raise InvalidInput(
+                "the ranking column orders fewer than two labels; expected such as b>a>c", field="ranking"
+            )
+        if len(self.labels) > MAX_RANKED:
+            raise TooLarge(f"the rankings order {len(self.labels)} labels; at most {MAX_RANKED} are taken")
+        at = {label: number for number, label in enumerate(self.labels)}
+        self._rows: dict[str, NDArray[np.float64]] = {}
+        for text, parsed in self._parsed.items():
+            row = np.full(len(self.labels), np.nan)
+            for label, position in (parsed or {}).items():
+                row[at[label]] = position
+            self._rows[text] = row
+
+    def positions(self, values: Sequence[Any], first_row: int) -> NDArray[np.float64]:
+        """(rows, labels) 0-based positions, NaN = absent.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the first row whose ranking is missing or not one.
+        """
+        out = np.empty((len(values), len(self.labels)))
+        for offset, value in enumerate(values):
+            if value is None or self._parsed[str(value)] is None:
+                raise InvalidInput(
+                    f"row {first_row + offset + 1}: ranking {'' if value is None else str(value)[:100]!r} is not one; "
+                    "expected labels, each once, best first, such as b>a>c or b>a=c",
+                    row=first_row + offset + 1,
+                    field="ranking",
+                )
+            out[offset] = self._rows[str(value)]
+        return out
+
+
+def _parse(text: str) -> dict[str, int] | None:
+    found: dict[str, int] = {}
+    for position, tied in enumerate(text.split(">")):
+        for part in tied.split("="):
+            label = part.strip()
+            if not label or label in found or len(label) > MAX_NAME:
+                return None
+            found[label] = position
+    return found

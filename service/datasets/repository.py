@@ -1,0 +1,142 @@
+"""All SQL of the datasets room."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from sqlalchemy import delete, or_, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from service.errors import UnknownDataset
+from service.names import checked_name
+from service.tables import DatasetName, DatasetRow, JobRow
+
+
+def split_reference(reference: str) -> tuple[str, int | None]:
+    """``name`` or ``name:version`` -> (name, version or None).
+
+    Raises
+    ------
+    InvalidInput
+        When the name is not one.
+    UnknownDataset
+        When the version is not a number.
+    """
+    name, colon, version = reference.partition(":")
+    checked_name(name, "dataset")
+    if not colon:
+        return name, None
+    if not version.isdecimal() or not version.isascii() or len(version) > 9:
+        raise UnknownDataset(f"dataset {reference[:120]!r}: expected NAME or NAME:VERSION, e.g. {name}:1")
+    return name, int(version)
+
+
+def dataset_of(session: Session, reference: str, *, hold: bool = False) -> DatasetRow:
+    """The version that a reference names; plain ``name`` means the newest.
+
+    Parameters
+    ----------
+    hold : keep the row from being deleted until the transaction ends, for whoever is about to refer to it.
+
+    Raises
+    ------
+    UnknownDataset
+        When there is none.
+    """
+    name, version = split_reference(reference)
+    query = select(DatasetRow).where(DatasetRow.name == name)
+    if version is not None:
+        query = query.where(DatasetRow.version == version)
+    query = query.order_by(DatasetRow.version.desc()).limit(1)
+    row = session.scalar(query.with_for_update(read=True) if hold else query)
+    if row is None:
+        raise UnknownDataset(
+            f"there is no dataset {reference[:120]!r}; GET /datasets lists them", dataset=reference[:120]
+        )
+    return row
+
+
+def dataset_by_id(session: Session, dataset_id: str) -> DatasetRow:
+    """The row of that id, or `UnknownDataset`."""
+    row = session.get(DatasetRow, dataset_id)
+    if row is None:
+        raise UnknownDataset("the dataset was deleted meanwhile", dataset_id=dataset_id)
+    return row
+
+
+def newest(session: Session, name: str) -> DatasetRow | None:
+    """The newest version under a name."""
+    return session.scalar(
+        select(DatasetRow).where(DatasetRow.name == name).order_by(DatasetRow.version.desc()).limit(1)
+    )
+
+
+def insert_version(
+    session: Session, *, name: str, sha256: str, blob: str, rows: int, features: int, size_bytes: int,
+    summary: dict[str, Any], created_at: float,
+) -> DatasetRow:  # fmt: skip
+    """Add the next version of ``name``. Numbers are never given twice, not even after a deletion."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    counted = insert(DatasetName).values(name=name, next_version=2)
+    counted = counted.on_conflict_do_update(
+        index_elements=[DatasetName.name], set_={"next_version": DatasetName.next_version + 1}
+    )
+    following = session.scalar(counted.returning(DatasetName.next_version))
+    assert following is not None
+    row = DatasetRow(
+        id=secrets.token_hex(16),
+        name=name,
+        version=following - 1,
+        sha256=sha256,
+        blob=blob,
+        rows=rows,
+        features=features,
+        size_bytes=size_bytes,
+        summary=summary,
+        created_at=created_at,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def lock_name(session: Session, name: str) -> None:
+    """Until the transaction ends, nobody else adds versions under ``name`` (which must exist to be locked)."""
+    session.execute(select(DatasetName.name).where(DatasetName.name == name).with_for_update())
+
+
+def page_of_datasets(
+    session: Session, limit: int, after: tuple[float, str] | None, name: str | None
+) -> list[DatasetRow]:
+    """Up to ``limit`` versions, newest first, after a (created_at, id) mark."""
+    query = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc()).limit(limit)
+    if after is not None:
+        query = query.where(tuple_(DatasetRow.created_at, DatasetRow.id) < tuple_(*after))
+    if name is not None:
+        query = query.where(DatasetRow.name == name)
+    return list(session.scalars(query))
+
+
+def jobs_using(session: Session, dataset_id: str) -> list[str]:
+    """Ids of jobs, waiting or under way, that read the dataset."""
+    return list(
+        session.scalars(
+            select(JobRow.id)
+            .where(JobRow.state.in_(("queued", "running")))
+            .where(or_(JobRow.dataset_id == dataset_id, JobRow.unlabelled_id == dataset_id))
+            .order_by(JobRow.created_at)
+            .limit(5)
+        )
+    )
+
+
+def lock_for_deletion(session: Session, row: DatasetRow) -> None:
+    """Wait for those who hold the row, then keep new ones out."""
+    session.execute(select(DatasetRow.id).where(DatasetRow.id == row.id).with_for_update())
+
+
+def remove(session: Session, row: DatasetRow) -> None:
+    """Delete a version's row."""
+    session.execute(delete(DatasetRow).where(DatasetRow.id == row.id))

@@ -1,0 +1,95 @@
+"""What the datasets room takes and answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Format = Literal["csv", "parquet", "npz", "svmlight"]
+
+MAX_LISTED_LABELS = 100
+MAX_LISTED_FEATURES = 1_000
+
+
+def _as_list(value: Any) -> Any:
+    """Forms send lists as JSON or as names joined by commas."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        if value.lstrip().startswith("["):
+            try:
+                return json.loads(value)
+            except ValueError:
+                pass
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _blank_is_none(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+ColumnName = Annotated[str | None, BeforeValidator(_blank_is_none)]
+ColumnNames = Annotated[list[str], BeforeValidator(_as_list)]
+
+
+class DatasetRequest(BaseModel):
+    """Which columns of an upload are what. Every column not named here is a feature."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(description="dataset name; a second upload under it becomes its next version")
+    format: Annotated[Format | None, BeforeValidator(_blank_is_none)] = Field(
+        None, description="default: by the file's extension (.csv, .tsv, .parquet, .npz, .svm; .gz too)"
+    )
+    label: ColumnName = Field(
+        None,
+        description="column of the identity or class. Never guessed in CSV and Parquet; npz: the array `y` "
+        "if there is one; svmlight: the target",
+    )
+    ranking: ColumnNames = Field(
+        default_factory=list,
+        description="one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns, one "
+        "a label, smaller is better, empty = absent; npz: a (rows, labels) array of positions",
+    )
+    group: ColumnName = Field(None, description="column of groups that must not be torn apart by a split")
+    id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
+    exclude: ColumnNames = Field(default_factory=list, description="columns to leave out")
+    header: bool = Field(True, description="CSV: whether the first line holds column names")
+
+
+class DatasetOut(BaseModel):
+    """A stored version of a dataset."""
+
+    id: str
+    name: str
+    version: int
+    sha256: str = Field(description="of the uploaded file's bytes")
+    format: Format
+    rows: int
+    features: int
+    sparse: bool
+    feature_names: list[str] = Field(description=f"the first {MAX_LISTED_FEATURES}")
+    label: str | None = Field(description="where the identities came from; null: the rows are unlabelled")
+    n_labels: int = Field(description="distinct identities or classes")
+    n_repeated_labels: int = Field(description="identities with two rows or more")
+    label_counts: dict[str, int] = Field(description=f"rows of the {MAX_LISTED_LABELS} most frequent labels")
+    n_groups: int
+    ranking_labels: list[str] = Field(description="labels that the rankings order; empty without rankings")
+    n_pairs: int = Field(description="explicit pairs")
+    n_same_pairs: int
+    warnings: list[str]
+    size_bytes: int = Field(description="of what is stored")
+    created_at: str
+    existing: bool = Field(False, description="true: this very upload was the newest version already")
+
+
+class DatasetPage(BaseModel):
+    """Some datasets, newest first."""
+
+    items: list[DatasetOut]
+    next_cursor: str | None = Field(
+        None, description="send it as `cursor` for the next page; null on the last"
+    )

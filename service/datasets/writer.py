@@ -1,0 +1,431 @@
+"""Blocks of rows in, a dataset's folder of arrays out; memory holds one block and the codes of the rows.
+
+Files are written front to back, never through a memory map: on a full disk a map kills the process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_strings
+from service.errors import InvalidInput, TooLarge
+
+MAX_NAME = 1_000
+MAX_RANKED = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one dataset may hold."""
+
+    rows: int
+    features: int
+    stored_bytes: int
+
+
+@dataclass(kw_only=True)
+class Block:
+    """Some consecutive rows, as a reader found them. Strings and positions are not checked yet."""
+
+    X: NDArray[Any] | csr_array
+    labels: Sequence[Any] | None = None
+    groups: Sequence[Any] | None = None
+    ids: Sequence[Any] | None = None
+    rankings: NDArray[np.float64] | None = None
+
+
+@dataclass(kw_only=True)
+class Stored:
+    """What was written, for the summary."""
+
+    rows: int
+    features: int
+    sparse: bool
+    feature_names: list[str] | None
+    identities: list[str]
+    label_counts: NDArray[np.int64]
+    group_names: list[str]
+    label_names: list[str]
+    warnings: list[str] = field(default_factory=list)
+
+
+class Npy:
+    """An ``.npy`` file that grows by rows; its header is written for good when the number of rows is known."""
+
+    def __init__(self, path: Path, dtype: Any, width: int | None = None) -> None:
+        self.dtype, self.width, self.rows = np.dtype(dtype), width, 0
+        self._stream: BinaryIO = path.open("wb")
+        self._header()
+        self._start = self._stream.tell()
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Add rows."""
+        self._stream.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        self.rows += values.shape[0]
+
+    def close(self) -> None:
+        """Write the final header."""
+        self._stream.seek(0)
+        self._header()
+        if self._stream.tell() != self._start:
+            raise AssertionError("numpy's headers leave room for the row count to grow")
+        self._stream.close()
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        self._stream.close()
+
+    def _header(self) -> None:
+        shape = (self.rows,) if self.width is None else (self.rows, self.width)
+        npy_format.write_array_header_1_0(
+            self._stream,
+            {"descr": npy_format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape},
+        )
+
+
+class Codes:
+    """Strings turned into codes as they come; sorted at the end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._known: dict[str, int] = {}
+        self._codes: list[NDArray[np.int64]] = []
+
+    def add(self, values: Sequence[Any], first_row: int) -> None:
+        """Take the next rows' values."""
+        known = self._known
+        codes = np.empty(len(values), dtype=np.int64)
+        for offset, value in enumerate(values):
+            text = value if type(value) is str else as_text(value)
+            code = known.get(text) if text is not None else None
+            if code is None:
+                code = known[self._checked(text, first_row + offset)] = len(known)
+            codes[offset] = code
+        self._codes.append(codes)
+
+    def _checked(self, text: str | None, row: int) -> str:
+        if text is None or not text.strip():
+            raise InvalidInput(
+                f"row {row + 1} has no {self._what}; expected one in every row: fill it in or leave the row out",
+                row=row + 1,
+            )
+        return checked_text(text, self._what, row)
+
+    def finish(self) -> tuple[list[str], NDArray[np.int64]]:
+        """Distinct values in order, and every row's code."""
+        names = sorted(self._known, key=_order(self._known))
+        new_code = np.empty(len(names), dtype=np.int64)
+        for code, name in enumerate(names):
+            new_code[self._known[name]] = code
+        return names, new_code[np.concatenate(self._codes)]
+
+
+class DatasetWriter:
+    """Writes one dataset into an empty folder.
+
+    Parameters
+    ----------
+    folder : where the files go.
+    feature_names : names, or None for ``x0``, ``x1``, ...
+    label_names : labels that `Block.rankings` orders.
+    limits : how much is taken.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        features: int,
+        feature_names: list[str] | None,
+        sparse: bool,
+        limits: Limits,
+        has_labels: bool,
+        has_groups: bool = False,
+        has_ids: bool = False,
+        label_names: list[str] | None = None,
+    ) -> None:
+        if features < 1:
+            raise InvalidInput("no feature column is left; expected at least one column of numbers")
+        if features > limits.features:
+            raise TooLarge(f"{features} features; at most {limits.features} are taken", limit=limits.features)
+        self.folder, self.features, self.feature_names = folder, features, feature_names
+        self.limits, self.sparse = limits, sparse
+        self.rows = 0
+        self._bytes = 0
+        self._labels = Codes("label") if has_labels else None
+        self._groups = Codes("group") if has_groups else None
+        self._ids: list[str] | None = [] if has_ids else None
+        self.label_names = label_names
+        self._files: dict[str, Npy] = {}
+        if sparse:
+            self._files["data"] = Npy(folder / "data.npy", np.float32)
+            self._files["indices"] = Npy(folder / "indices.npy", np.int32)
+            self._files["indptr"] = Npy(folder / "indptr.npy", np.int64)
+            self._files["indptr"].append(np.zeros(1, dtype=np.int64))
+        else:
+            self._files["X"] = Npy(folder / "X.npy", np.float32, features)
+            self._lowest = np.full(features, np.inf, dtype=np.float32)
+            self._highest = np.full(features, -np.inf, dtype=np.float32)
+        if label_names is not None:
+            self._files["rankings"] = Npy(folder / "rankings.npy", np.float64, len(label_names))
+        self._nonzeros = 0
+
+    def add(self, block: Block) -> None:
+        """Check and write the next rows.
+
+        Raises
+        ------
+        InvalidInput
+            Naming row (from 1) and column of the first NaN, infinity or value beyond float32.
+        TooLarge
+            Beyond the limits.
+        """
+        count = int(block.X.shape[0])
+        if self.rows + count > self.limits.rows:
+            raise TooLarge(
+                f"more than {self.limits.rows} rows; at most that many are taken", limit=self.limits.rows
+            )
+        self._bytes += 8 * block.X.nnz if isinstance(block.X, csr_array) else 4 * count * self.features
+        if self._bytes > self.limits.stored_bytes:
+            raise TooLarge(
+                f"the file holds more than {self.limits.stored_bytes} bytes of numbers; at most that is taken",
+                limit=self.limits.stored_bytes,
+            )
+        if isinstance(block.X, csr_array):
+            self._add_sparse(block.X.copy())
+        else:
+            X = self._float32(block.X)
+            np.minimum(self._lowest, X.min(axis=0, initial=np.inf), out=self._lowest)
+            np.maximum(self._highest, X.max(axis=0, initial=-np.inf), out=self._highest)
+            self._files["X"].append(X)
+        if self._labels is not None and block.labels is not None:
+            self._labels.add(block.labels, self.rows)
+        if self._groups is not None and block.groups is not None:
+            self._groups.add(block.groups, self.rows)
+        if self._ids is not None and block.ids is not None:
+            self._add_ids(block.ids)
+        if block.rankings is not None:
+            self._files["rankings"].append(self._positions(block.rankings))
+        self.rows += count
+
+    def row_of(self) -> dict[str, int]:
+        """Row id -> row."""
+        return {text: row for row, text in enumerate(self._ids or ())}
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether rows have ids."""
+        return self._ids is not None
+
+    def finish(self, pairs: Pairs | None, spec: dict[str, Any]) -> Stored:
+        """Write what is known only at the end; the folder is a whole dataset afterwards."""
+        if self.rows == 0:
+            raise InvalidInput("the file has no rows; expected at least one row of data")
+        for file in self._files.values():
+            file.close()
+        warnings: list[str] = []
+        identities, counts = self._finish_labels(warnings)
+        group_names: list[str] = []
+        if self._groups is not None:
+            group_names, groups = self._groups.finish()
+            np.save(self.folder / "groups.npy", groups, allow_pickle=False)
+        if self._ids is not None:
+            if len(set(self._ids)) != len(self._ids):
+                raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
+            write_strings(self.folder, "row_ids", self._ids)
+        if pairs is not None:
+            for name in ("left", "right", "same", "weight"):
+                values = getattr(pairs, name)
+                if values is not None:
+                    np.save(self.folder / f"pairs_{name}.npy", values, allow_pickle=False)
+        if not self.sparse and self.rows > 1:
+            constant = np.flatnonzero(self._lowest == self._highest)
+            if constant.size:
+                warnings.append(
+                    f"{constant.size} feature column(s) hold one value only and tell nothing apart: "
+                    + listed([self._feature(int(column)) for column in constant[:5]], constant.size)
+                )
+        stored = Stored(
+            rows=self.rows,
+            features=self.features,
+            sparse=self.sparse,
+            feature_names=self.feature_names,
+            identities=identities,
+            label_counts=counts,
+            group_names=group_names,
+            label_names=self.label_names or [],
+            warnings=warnings,
+        )
+        facts = {
+            "format_version": FACTS_VERSION,
+            "rows": self.rows,
+            "features": self.features,
+            "sparse": self.sparse,
+            "feature_names": self.feature_names,
+            "identities": identities,
+            "group_names": group_names,
+            "label_names": stored.label_names,
+            "spec": spec,
+        }
+        with (self.folder / FACTS).open("w") as stream:
+            json.dump(facts, stream, sort_keys=True, ensure_ascii=True)
+        return stored
+
+    def close(self) -> None:
+        """Let go of the files; for when writing was given up."""
+        for file in self._files.values():
+            file.abandon()
+
+    def _finish_labels(self, warnings: list[str]) -> tuple[list[str], NDArray[np.int64]]:
+        if self._labels is None:
+            return [], np.empty(0, dtype=np.int64)
+        identities, y = self._labels.finish()
+        counts = np.bincount(y, minlength=len(identities)).astype(np.int64)
+        if counts.size == 1:
+            raise InvalidInput(
+                f"every row has the same label ({identities[0][:50]!r}); expected at least two identities or classes",
+                field="label",
+            )
+        if counts.max() < 2:
+            raise InvalidInput(
+                f"all {counts.size} labels differ; expected identities or classes with several rows each: "
+                "is the label column an id?",
+                field="label",
+            )
+        lone = int((counts == 1).sum())
+        if lone:
+            warnings.append(
+                f"{lone} of {counts.size} labels have a single row, which makes no pair that is the same"
+            )
+        np.save(self.folder / "y.npy", y, allow_pickle=False)
+        return identities, counts
+
+    def _add_ids(self, values: Sequence[Any]) -> None:
+        assert self._ids is not None
+        for offset, value in enumerate(values):
+            text = as_text(value)
+            if text is None or not text.strip():
+                raise InvalidInput(
+                    f"row {self.rows + offset + 1} has no id; expected one in every row", field="id"
+                )
+            self._ids.append(checked_text(text, "id", self.rows + offset))
+
+    def _add_sparse(self, X: csr_array) -> None:
+        X.sum_duplicates()
+        data = np.asarray(X.data)
+        narrow = _narrowed(data)
+        bad = np.flatnonzero(~np.isfinite(narrow))
+        if bad.size:
+            row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
+            self._refuse(row, int(X.indices[bad[0]]), data[bad[0]])
+        if X.indices.size and (X.indices.min() < 0 or X.indices.max() >= self.features):
+            raise InvalidInput(
+                f"a column index is outside 0 to {self.features - 1}, the columns of the shape"
+            )
+        self._files["data"].append(narrow)
+        self._files["indices"].append(X.indices)
+        self._files["indptr"].append(np.asarray(X.indptr[1:], dtype=np.int64) + self._nonzeros)
+        self._nonzeros += int(X.indptr[-1])
+
+    def _float32(self, X: NDArray[Any]) -> NDArray[np.float32]:
+        narrow = _narrowed(X)
+        if not np.isfinite(narrow).all():
+            row, column = (int(index) for index in np.argwhere(~np.isfinite(narrow))[0])
+            self._refuse(row, column, X[row, column])
+        return narrow
+
+    def _refuse(self, row: int, column: int, value: Any) -> None:
+        name, number = self._feature(column), self.rows + row + 1
+        if math.isnan(value):
+            what = "NaN (a missing value); expected a number: fill it in, leave the row out, or exclude the column"
+        elif math.isinf(value):
+            what = "infinite; expected a finite number: clip it or exclude the column"
+        else:
+            what = f"{value:.6g}, beyond the range of float32 (3.4e38); expected smaller: rescale the column"
+        raise InvalidInput(f"row {number}, column {name!r} is {what}", row=number, column=name)
+
+    def _positions(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
+        if np.isinf(given).any():
+            row = int(np.argwhere(np.isinf(given))[0][0])
+            raise InvalidInput(f"row {self.rows + row + 1} has an infinite ranking position", field="ranking")
+        empty = np.flatnonzero(np.isnan(given).all(axis=1))
+        if empty.size:
+            number = self.rows + int(empty[0]) + 1
+            raise InvalidInput(
+                f"row {number} ranks no label; expected at least one: leave the row out", field="ranking"
+            )
+        return dense_positions(given)
+
+    def _feature(self, column: int) -> str:
+        return f"x{column}" if self.feature_names is None else self.feature_names[column]
+
+
+def dense_positions(given: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers of any scale, smaller is better, as 0-based positions; NaN stays, equal numbers share a position."""
+    order = np.argsort(given, axis=1, kind="stable")
+    ordered = np.take_along_axis(given, order, axis=1)
+    steps = np.zeros(given.shape)
+    steps[:, 1:] = ordered[:, 1:] > ordered[:, :-1]
+    positions = np.empty(given.shape)
+    np.put_along_axis(positions, order, np.cumsum(steps, axis=1), axis=1)
+    positions[np.isnan(given)] = np.nan
+    return positions
+
+
+def as_text(value: Any) -> str | None:
+    """A label as text, the same from every format: 3, 3.0 and "3" are "3"; None and NaN are missing."""
+    if value is None or value is np.ma.masked:
+        return None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if math.isnan(number):
+            return None
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
+    return str(value)
+
+
+def checked_text(text: str, what: str, row: int) -> str:
+    """The text, if every database and JSON can carry it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = "\x00"
+    if "\x00" in text or len(text) > MAX_NAME:
+        raise InvalidInput(
+            f"row {row + 1} has a {what} that is no plain text of at most {MAX_NAME} characters", row=row + 1
+        )
+    return text
+
+
+def listed(names: Sequence[str], total: int | None = None) -> str:
+    """A few names for a message, and how many more there are."""
+    total = len(names) if total is None else total
+    shown = ", ".join(repr(name[:60]) for name in names[:5])
+    return shown if total <= 5 else f"{shown} and {total - 5} more"
+
+
+def _narrowed(X: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return X.astype(np.float32, copy=False)
+
+
+def _order(names: Iterable[str]) -> Any:
+    try:
+        numbers = {name: float(name) for name in names}
+    except ValueError:
+        return None
+    if not all(math.isfinite(number) for number in numbers.values()):
+        return None
+    return lambda name: (numbers[name], name)

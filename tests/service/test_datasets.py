@@ -1,0 +1,117 @@
+"""Uploads become versions that are opened as they were sent, on both databases."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.blobs import Blobs
+from service.datasets import DatasetRequest, Datasets
+from service.db import Database
+from service.errors import Conflict, UnknownDataset
+from service.settings import Settings
+from service.tables import JobRow
+
+CSV = b"who,a,b\nann,1,0.5\nbob,2,0.25\nann,3,1e-3\n"
+
+
+@pytest.fixture
+def datasets(database: Database, blobs: Blobs, settings: Settings) -> Datasets:
+    return Datasets(database, blobs, settings)
+
+
+def add(datasets: Datasets, content: bytes = CSV, name: str = "people", label: str | None = "who", **request):
+    return datasets.add(
+        io.BytesIO(content), DatasetRequest(name=name, label=label, **request), filename="file.csv"
+    )
+
+
+def test_an_upload_is_opened_as_it_was_sent(datasets: Datasets) -> None:
+    out = add(datasets)
+    assert (out.name, out.version, out.rows, out.features) == ("people", 1, 3, 2)
+    assert out.label_counts == {"ann": 2, "bob": 1}
+    assert out.feature_names == ["a", "b"]
+    data = datasets.load(out.id)
+    assert data.X.dtype == np.float32
+    np.testing.assert_array_equal(data.X, np.float32([[1, 0.5], [2, 0.25], [3, 1e-3]]))
+    assert [data.identities[code] for code in data.y] == ["ann", "bob", "ann"]
+    assert data.sha256 == out.sha256
+
+
+def test_the_same_upload_again_is_the_same_version_and_another_is_the_next(datasets: Datasets) -> None:
+    first = add(datasets)
+    again = add(datasets)
+    assert (again.id, again.existing, first.existing) == (first.id, True, False)
+    other_columns = add(datasets, exclude=["b"])
+    assert other_columns.version == 2
+    # Going back is a new version: plain `people` must mean what was sent last.
+    assert add(datasets).version == 3
+    assert datasets.get("people").version == 3
+    assert datasets.get("people:1").id == first.id
+
+
+def test_version_numbers_are_never_given_twice(datasets: Datasets) -> None:
+    add(datasets)
+    datasets.delete("people:1")
+    assert add(datasets).version == 2
+    with pytest.raises(UnknownDataset):
+        datasets.get("people:1")
+
+
+def test_deleting_takes_the_bytes_unless_another_version_holds_them(datasets: Datasets, blobs: Blobs) -> None:
+    first = add(datasets, name="one")
+    second = add(datasets, name="two")
+    datasets.delete("one")
+    np.testing.assert_array_equal(datasets.load(second.id).X[0], np.float32([1, 0.5]))
+    datasets.delete("two")
+    assert list(blobs.stored()) == []
+    with pytest.raises(UnknownDataset):
+        datasets.load(first.id)
+
+
+@pytest.mark.parametrize("column", ["dataset_id", "unlabelled_id"])
+def test_a_dataset_that_a_job_waits_for_stays(datasets: Datasets, database: Database, column: str) -> None:
+    out = add(datasets)
+    facts = dict.fromkeys(("dataset_id", "unlabelled_id"), "other") | {column: out.id}
+    with database.write() as session:
+        session.add(
+            JobRow(
+                id="j1",
+                learner="l",
+                dataset="people:1",
+                model="m",
+                params={},
+                evaluation={},
+                state="queued",
+                created_at=0.0,
+                **facts,
+            )
+        )
+    with pytest.raises(Conflict, match="j1"):
+        datasets.delete("people")
+    with database.write() as session:
+        session.get_one(JobRow, "j1").state = "succeeded"
+    datasets.delete("people")
+
+
+def test_pages_hold_every_dataset_once_newest_first(datasets: Datasets) -> None:
+    for number in range(5):
+        add(datasets, name=f"d{number}")
+    seen, cursor = [], None
+    while True:
+        page = datasets.page(2, cursor)
+        seen += [item.name for item in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == ["d4", "d3", "d2", "d1", "d0"]
+
+
+def test_a_path_is_read_in_place_whatever_it_is_called(datasets: Datasets, tmp_path: Path) -> None:
+    path = tmp_path / "odd [name]*?.csv"
+    path.write_bytes(CSV)
+    assert datasets.add(path, DatasetRequest(name="odd", label="who")).rows == 3
+    assert path.read_bytes() == CSV
