@@ -26,8 +26,10 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
             isinstance(mark, list)
             and len(mark) == len(kinds)
             and all(type(value) is kind for value, kind in zip(mark, kinds, strict=True))
-            and all(abs(value) < 2**63 and math.isfinite(value) for value in mark if not isinstance(value, str))
-            and all("\x00" not in value for value in mark if isinstance(value, str))
+            and all(
+                abs(value) < 2**63 and math.isfinite(value) for value in mark if not isinstance(value, str)
+            )
+            and all(value.isascii() and value.isprintable() for value in mark if isinstance(value, str))
         )
     except (ValueError, binascii.Error, RecursionError):
         fits = False

@@ -35,6 +35,9 @@ class Settings(BaseSettings):
     )
     max_batch_pairs: int = Field(1_000_000, description="most pairs in one request")
     max_dimension: int = Field(1_000_000, description="most features of a vector or dataset")
+    max_dense_bytes: int = Field(
+        8192 * MIB, description="most memory for sparse data made dense, for a learner that takes no other"
+    )
     max_queued_jobs: int = Field(1_000, description="jobs waiting before new ones are refused")
     max_concurrent_batches: int = Field(
         8, description="long scoring batches under way or waiting in one process"

@@ -114,7 +114,7 @@ class Datasets:
             row = repository.newest(session, request.name)
             if row is not None and row.sha256 == sha256 and row.summary["spec"] == spec:
                 # The same upload, sent twice at once.
-                return _out(row, existing=True)
+                return dataset_out(row, existing=True)
             row = repository.insert_version(
                 session,
                 name=request.name,
@@ -126,12 +126,12 @@ class Datasets:
                 summary=summary,
                 created_at=self._db.now(session),
             )
-            return _out(row)
+            return dataset_out(row)
 
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
         with self._db.read() as session:
-            return _out(repository.dataset_of(session, reference))
+            return dataset_out(repository.dataset_of(session, reference))
 
     def page(self, limit: int = 100, cursor: str | None = None, *, name: str | None = None) -> DatasetPage:
         """Versions, newest first; of one name if given.
@@ -147,7 +147,7 @@ class Datasets:
             rows = repository.page_of_datasets(session, limit + 1, after, name)
         items, more = rows[:limit], len(rows) > limit
         return DatasetPage(
-            items=[_out(row) for row in items],
+            items=[dataset_out(row) for row in items],
             next_cursor=encode_cursor(items[-1].created_at, items[-1].id) if more else None,
         )
 
@@ -171,7 +171,7 @@ class Datasets:
                     "wait for it",
                     jobs=jobs,
                 )
-            out, blob = _out(row), row.blob
+            out, blob = dataset_out(row), row.blob
             repository.remove(session, row)
         delete_unused(self._db, self._blobs, [blob])
         return out
@@ -202,7 +202,7 @@ class Datasets:
             row = repository.newest(session, name)
         if row is None or row.sha256 != sha256 or row.summary["spec"] != spec:
             return None
-        return _out(row, existing=True) if self._blobs.exists(row.blob) else None
+        return dataset_out(row, existing=True) if self._blobs.exists(row.blob) else None
 
     def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""
@@ -251,7 +251,7 @@ def _summary(stored: Stored, spec: dict[str, Any], *, n_pairs: int, n_same: int)
     }
 
 
-def _out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
+def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
     facts = {name: value for name, value in row.summary.items() if name not in ("spec", "label_counts")}
     return DatasetOut(
         id=row.id,

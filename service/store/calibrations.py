@@ -1,0 +1,331 @@
+"""Calibrations: of a version on another dataset, and of scores made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.artefact import ArtefactError, read_artefact, write_artefact
+from models.operating_points import Calibration
+from models.registry import spec_of
+from service.blobs import Blobs, delete_unused, hold
+from service.datasets.data import LabelledData
+from service.datasets.ingest import Datasets
+from service.db import bump_revision
+from service.errors import (
+    CalibrationOverlap,
+    CorruptArtefact,
+    InvalidInput,
+    ModelNotCapable,
+    TooLarge,
+    UnknownCalibration,
+)
+from service.names import checked_name
+from service.pagination import checked_limit, decode_cursor, encode_cursor
+from service.store import repository
+from service.store.measured import whole_dataset
+from service.store.overlap import overlap_with
+from service.store.report import read_trained_on
+from service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration, Protocol
+from service.store.scoring import score_pairs, taken_by
+from service.store.shelf import Shelf
+from service.store.views import calibration_out
+from service.tables import ModelVersion
+
+KIND = "calibration"
+DEFAULT_PAIRS = 200_000
+Told = Callable[[float, str], None]
+
+
+class Calibrations:
+    """Makes, stores and loads calibrations."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._datasets = Datasets(shelf.db, shelf.blobs, shelf.settings)
+
+    def calibrate(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        *,
+        protocol: Protocol = "auto",
+        n_pairs: int | None = None,
+        default: bool | None = None,
+        random_state: int = 0,
+        told: Told | None = None,
+    ) -> CalibrationOut:
+        """Calibrate a version on a dataset it was not trained on.
+
+        Parameters
+        ----------
+        dataset : reference, ``name`` or ``name:version``.
+        protocol : ``auto`` is the protocol that the version was trained under.
+        n_pairs : most pairs scored; default 200,000.
+        default : whether it answers from now on when a request names no calibration; by default only if the
+            version has none.
+        told : called with (share done, stage).
+
+        Raises
+        ------
+        CalibrationOverlap
+            When the dataset holds rows or (open-set) identities that the version was trained on: rates measured
+            on them would promise too much.
+        ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
+        """
+        row = self._shelf.row(name, version)
+        self._check_scores_pairs(row, name)
+        found = self._datasets.get(dataset)
+        data = self._datasets.load(found.id)
+        chosen = self.protocol_of(row, protocol)
+        self._refuse_overlap(row, name, data, chosen)
+        scores, same, units, resolved = self.scored(
+            row, name, data, protocol=chosen, n_pairs=n_pairs, random_state=random_state, told=told
+        )
+        if told is not None:
+            told(0.8, "calibrating")
+        calibration = fitted(scores, same, units, protocol=resolved, random_state=random_state)
+        return self._registered(
+            calibration,
+            name=f"{found.name}:{found.version}",
+            facts={"dataset": f"{found.name}:{found.version}", "random_state": random_state},
+            dataset_id=found.id,
+            dataset_sha256=found.sha256,
+            model=(name, version),
+            default=default,
+        )
+
+    def add_scores(
+        self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None
+    ) -> CalibrationOut:
+        """Calibrate scores made elsewhere.
+
+        Parameters
+        ----------
+        scores, same : (n,) numbers, and 0 or 1.
+        left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers; neither when the scored
+            pairs are independent of one another. Same-identity pairs carry the same unit twice in open-set use.
+
+        Raises
+        ------
+        InvalidInput, TooLarge
+        """
+        checked_name(name)
+        values = _one_dimensional(scores, "scores")
+        if values.size > self._shelf.settings.max_calibration_pairs:
+            raise TooLarge(
+                f"scores: {values.size} of them; expected at most {self._shelf.settings.max_calibration_pairs}",
+                limit=self._shelf.settings.max_calibration_pairs,
+            )
+        if (left_unit is None) != (right_unit is None):
+            raise InvalidInput(
+                "left_unit and right_unit go together: give both, or neither when pairs are independent",
+                field="right_unit" if right_unit is None else "left_unit",
+            )
+        units = None if left_unit is None else _units(left_unit, right_unit, values.size)
+        calibration = fitted(values, same, units, protocol=None, random_state=0)
+        return self._registered(
+            calibration, name=name, facts={}, dataset_id=None, dataset_sha256=None, model=None, default=None
+        )
+
+    def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
+        """A calibration, loaded, and its facts, or `UnknownCalibration`."""
+        row, model = self._found(calibration_id)
+        return read_calibration(self._shelf.blobs.folder(row.blob)), calibration_out(row, model)
+
+    def detail(self, calibration_id: str) -> CalibrationDetail:
+        """A calibration with its curve for people."""
+        calibration, told = self.load(calibration_id)
+        return CalibrationDetail(**told.model_dump(), curve=calibration.curve())
+
+    def page(self, limit: int, cursor: str | None) -> CalibrationPage:
+        """Calibrations, newest first."""
+        checked_limit(limit)
+        after: tuple[float, str] | None = None
+        if cursor is not None:
+            at, last = decode_cursor(cursor, float, str)
+            after = (at, last)
+        with self._shelf.db.read() as session:
+            rows = repository.page_calibrations(session, limit=limit + 1, after=after)
+        more = (
+            encode_cursor(rows[limit - 1][0].created_at, rows[limit - 1][0].id) if len(rows) > limit else None
+        )
+        return CalibrationPage(
+            items=[calibration_out(row, model) for row, model in rows[:limit]], next_cursor=more
+        )
+
+    def scored(
+        self,
+        row: ModelVersion,
+        name: str,
+        data: LabelledData,
+        *,
+        protocol: str,
+        n_pairs: int | None,
+        random_state: int,
+        told: Told | None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int64], str]:
+        """Scores, same, units and protocol of pairs of a dataset that is held out as a whole."""
+        expected = int(row.facts["n_features"])
+        if data.n_features != expected:
+            raise InvalidInput(
+                f"dataset {data.name}:{data.version} has {data.n_features} features; {name}:{row.version} takes "
+                f"{expected}",
+                field="dataset",
+            )
+        estimator = self._shelf.load(row, name)
+        asked = min(n_pairs or DEFAULT_PAIRS, self._shelf.settings.max_calibration_pairs)
+        pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
+        X = taken_by(spec_of(row.kind), data.X, self._shelf.settings.max_dense_bytes)
+        report = None if told is None else (lambda share: told(0.8 * share, "scoring"))
+        return (
+            score_pairs(estimator, X, pairs.left, pairs.right, report),
+            pairs.same,
+            pairs.units,
+            pairs.protocol,
+        )
+
+    def protocol_of(self, row: ModelVersion, protocol: str) -> str:
+        """``auto`` means the protocol that the version was trained under."""
+        return str(row.facts.get("protocol", "auto")) if protocol == "auto" else protocol
+
+    def _check_scores_pairs(self, row: ModelVersion, name: str) -> None:
+        if "similarity" not in row.capabilities:
+            raise ModelNotCapable(
+                f"{name}:{row.version} ({row.kind}) does not score pairs, so there is nothing to calibrate"
+            )
+
+    def _refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
+        if row.report is None:
+            return
+        overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)
+        told = f"{name}:{row.version} was trained on"
+        if overlap.rows:
+            raise CalibrationOverlap(
+                f"{overlap.rows} of the {len(data)} rows of {data.name}:{data.version} are rows that {told}: leave "
+                "them out, since rates measured on them would promise too much",
+                rows=overlap.rows,
+            )
+        if protocol == "open-set" and overlap.identities:
+            raise CalibrationOverlap(
+                f"{overlap.identities} of the {len(data.identities)} identities of {data.name}:{data.version} are ones "
+                f"that {told}, and it was evaluated for identities it never saw: leave them out",
+                identities=overlap.identities,
+            )
+
+    def _registered(
+        self,
+        calibration: Calibration,
+        *,
+        name: str,
+        facts: dict[str, Any],
+        dataset_id: str | None,
+        dataset_sha256: str | None,
+        model: tuple[str, int] | None,
+        default: bool | None,
+    ) -> CalibrationOut:
+        db, blobs = self._shelf.db, self._shelf.blobs
+        blob = store_calibration(blobs, calibration)
+        new = NewCalibration(
+            name=name,
+            blob=blob,
+            protocol=calibration.protocol,
+            summary={**calibration.summary(), **facts},
+            dataset_id=dataset_id,
+            dataset_sha256=dataset_sha256,
+        )
+        try:
+            with db.write() as session:
+                hold(session, blobs, blob)
+                now = db.now(session)
+                if model is None:
+                    row = repository.add_calibration(session, new, model_id=None, version=None, now=now)
+                else:
+                    owner = self._shelf.model(session, model[0])
+                    repository.model_for_update(session, owner.name)
+                    self._shelf.version(session, owner, model[1])
+                    row = repository.add_calibration(
+                        session, new, model_id=owner.id, version=model[1], now=now
+                    )
+                    if default is not False:
+                        repository.set_calibration(
+                            session, owner.id, model[1], row.id, only_if_none=default is None
+                        )
+                bump_revision(session)
+        except BaseException:
+            delete_unused(db, blobs, [blob])
+            raise
+        return calibration_out(row, None if model is None else model[0])
+
+    def _found(self, calibration_id: str) -> tuple[Any, str | None]:
+        askable = calibration_id.isascii() and calibration_id.isalnum() and len(calibration_id) <= 32
+        with self._shelf.db.read() as session:
+            found = repository.find_calibration(session, calibration_id) if askable else None
+        if found is None:
+            raise UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")
+        return found
+
+
+def fitted(scores: Any, same: Any, units: Any, *, protocol: str | None, random_state: int) -> Calibration:
+    """`Calibration.fit`, with what it refuses as `InvalidInput`."""
+    try:
+        return Calibration.fit(scores, same, units, protocol=protocol, random_state=random_state)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"these scores cannot be calibrated: {error}") from error
+
+
+def store_calibration(blobs: Blobs, calibration: Calibration) -> str:
+    """Store a calibration; returns its blob's key."""
+    with blobs.workspace() as folder:
+        write_calibration(folder / KIND, calibration)
+        return blobs.put_folder(folder / KIND)
+
+
+def write_calibration(path: Path, calibration: Calibration) -> None:
+    """Write a calibration as a folder of plain arrays."""
+    arrays, meta = calibration.to_state()
+    write_artefact(path, kind=KIND, params={}, meta=meta, arrays=arrays)
+
+
+def read_calibration(folder: Path) -> Calibration:
+    """Read what `write_calibration` wrote, or `CorruptArtefact`."""
+    try:
+        stored = read_artefact(folder)
+        if stored.kind != KIND:
+            raise ArtefactError(f"{folder.name} holds a {stored.kind}, not a calibration")
+        return Calibration.from_state(stored.arrays, stored.meta)
+    except (ArtefactError, KeyError, ValueError, TypeError) as error:
+        raise CorruptArtefact(f"the calibration cannot be read: {error}") from error
+
+
+def _one_dimensional(values: Any, field: str) -> NDArray[np.float32]:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{field}: expected a list of numbers", field=field) from None
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput(f"{field}: expected a list of at least one number", field=field)
+    with np.errstate(over="ignore"):
+        single = array.astype(np.float32)
+    if not np.isfinite(single).all():
+        at = int(np.flatnonzero(~np.isfinite(single))[0])
+        raise InvalidInput(f"{field}[{at}]: expected a finite float32 number", field=field)
+    return single
+
+
+def _units(left: Any, right: Any, n: int) -> NDArray[np.int64]:
+    sides = []
+    for values, field in ((left, "left_unit"), (right, "right_unit")):
+        listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        if len(listed) != n:
+            raise InvalidInput(f"{field}: {len(listed)} units; expected {n}, one a score", field=field)
+        if not all(isinstance(one, int | str) and not isinstance(one, bool) for one in listed):
+            raise InvalidInput(f"{field}: expected strings or whole numbers", field=field)
+        sides.append(listed)
+    codes: dict[int | str, int] = {}
+    return np.array([[codes.setdefault(one, len(codes)) for one in side] for side in sides], dtype=np.int64).T

@@ -1,0 +1,127 @@
+"""Measuring a version on another dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.evaluation import FPR_TARGETS, pair_report
+from models.operating_points import InsufficientCalibrationData
+from service.datasets.ingest import Datasets
+from service.errors import InvalidInput, ModelNotCapable
+from service.store.calibrations import Calibrations
+from service.store.overlap import overlap_with
+from service.store.report import read_trained_on, roc_of
+from service.store.schemas import EvaluationOut, OverlapOut, Protocol, SeenOperatingPoint
+from service.store.shelf import Shelf
+from service.tables import ModelVersion
+
+
+class Evaluations:
+    """Reports on data that came later."""
+
+    def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
+        self._shelf = shelf
+        self._calibrations = calibrations
+        self._datasets = Datasets(shelf.db, shelf.blobs, shelf.settings)
+
+    def evaluate(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        *,
+        protocol: Protocol = "auto",
+        n_pairs: int | None = None,
+        random_state: int = 0,
+        told: Callable[[float, str], None] | None = None,
+    ) -> EvaluationOut:
+        """Score held-out pairs of a dataset and report on them; nothing is stored.
+
+        Data that the version was trained on is not refused, but counted and warned of: the figures are then too
+        good.
+
+        Raises
+        ------
+        UnknownModel, UnknownDataset, ModelNotCapable, InvalidInput
+        """
+        row = self._shelf.row(name, version)
+        if "similarity" not in row.capabilities:
+            raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
+        found = self._datasets.get(dataset)
+        data = self._datasets.load(found.id)
+        scores, same, units, resolved = self._calibrations.scored(
+            row,
+            name,
+            data,
+            protocol=self._calibrations.protocol_of(row, protocol),
+            n_pairs=n_pairs,
+            random_state=random_state,
+            told=told,
+        )
+        if told is not None:
+            told(0.8, "evaluating")
+        try:
+            report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
+        except ValueError as error:
+            raise InvalidInput(f"dataset {found.name}:{found.version}: {error}", field="dataset") from error
+        overlap = OverlapOut(rows=0, identities=0)
+        if row.report is not None:
+            overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)
+        return EvaluationOut(
+            model=name,
+            version=version,
+            dataset=f"{found.name}:{found.version}",
+            dataset_sha256=found.sha256,
+            protocol=resolved,
+            metrics=report.metrics,
+            roc=roc_of(report),
+            operating_points=self._seen(row, scores, same),
+            overlap=overlap,
+            warnings=_warnings(overlap, resolved),
+        )
+
+    def _seen(
+        self, row: ModelVersion, scores: NDArray[np.float32], same: NDArray[np.bool_]
+    ) -> list[SeenOperatingPoint]:
+        """The version's own operating points, and what their thresholds do on these pairs."""
+        if row.calibration_id is None:
+            return []
+        calibration, _ = self._calibrations.load(row.calibration_id)
+        seen = []
+        for fpr in sorted(FPR_TARGETS, reverse=True):
+            try:
+                point = calibration.operating_point(fpr)
+            except InsufficientCalibrationData as refusal:
+                seen.append(SeenOperatingPoint(fpr=fpr, refused=str(refusal)))
+                continue
+            matched = scores > np.float32(point.threshold)
+            seen.append(
+                SeenOperatingPoint(
+                    fpr=fpr,
+                    threshold=point.threshold,
+                    method=point.method,
+                    confidence=point.confidence,
+                    seen_fpr=_share(matched[~same]),
+                    seen_tpr=_share(matched[same]),
+                )
+            )
+        return seen
+
+
+def _share(matched: NDArray[np.bool_]) -> float | None:
+    return float(matched.mean()) if matched.size else None
+
+
+def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:
+    warnings: list[Any] = []
+    if overlap.rows:
+        warnings.append(f"{overlap.rows} rows were trained on: these figures are too good")
+    if overlap.identities and protocol == "open-set":
+        warnings.append(
+            f"{overlap.identities} identities were trained on: these figures do not tell how unseen ones fare"
+        )
+    return warnings

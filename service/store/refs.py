@@ -1,0 +1,62 @@
+"""How a model is named: ``name``, ``name@alias`` or ``name:version``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.errors import InvalidInput
+from service.names import checked_name
+
+PRODUCTION = "production"
+"""The alias that a plain name means."""
+
+MAX_VERSION = 2**31 - 1
+_ALIAS_LENGTH = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRef:
+    """A model's name with either an alias or a version number."""
+
+    name: str
+    alias: str | None = None
+    version: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.version}" if self.version is not None else f"{self.name}@{self.alias}"
+
+
+def parse_ref(text: str, field: str = "model") -> ModelRef:
+    """Read a model reference; plain ``name`` means ``name@production``.
+
+    Raises
+    ------
+    InvalidInput
+        When it is none of the three forms.
+    """
+    if "@" in text:
+        name, _, alias = text.partition("@")
+        return ModelRef(name=checked_name(name, field), alias=checked_alias(alias, field))
+    if ":" in text:
+        name, _, number = text.partition(":")
+        return ModelRef(name=checked_name(name, field), version=checked_version(number, field))
+    return ModelRef(name=checked_name(text, field), alias=PRODUCTION)
+
+
+def checked_alias(alias: str, field: str = "alias") -> str:
+    """An alias that can be told from a version number, or `InvalidInput`."""
+    if alias.isdigit() or len(alias) > _ALIAS_LENGTH:
+        raise InvalidInput(
+            f"{field}: an alias is a word of at most {_ALIAS_LENGTH} characters that is not a number, e.g. staging",
+            field=field,
+        )
+    return checked_name(alias, field)
+
+
+def checked_version(number: str, field: str = "version") -> int:
+    """A version number from 1 up, or `InvalidInput`."""
+    if not (
+        number.isascii() and number.isdigit() and 1 <= len(number) <= 10 and 1 <= int(number) <= MAX_VERSION
+    ):
+        raise InvalidInput(f"{field}: expected a version number from 1 up, got {number[:20]!r}", field=field)
+    return int(number)

@@ -1,0 +1,218 @@
+"""All SQL of models, versions, aliases and calibrations. Nothing here commits."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from service.store.schemas import NewCalibration, NewVersion
+from service.tables import Alias, AliasChange, CalibrationRow, Model, ModelVersion
+
+
+def model_for_update(session: Session, name: str) -> Model | None:
+    """The model of that name, locked until the transaction ends: moves and registrations wait for one another."""
+    return session.scalar(select(Model).where(Model.name == name).with_for_update())
+
+
+def ensure_model(session: Session, name: str, now: float) -> Model:
+    """The model of that name, made when there is none, locked until the transaction ends."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    row = {"id": secrets.token_hex(16), "name": name, "next_version": 1, "created_at": now}
+    session.execute(insert(Model).values(row).on_conflict_do_nothing(index_elements=["name"]))
+    found = model_for_update(session, name)
+    assert found is not None
+    return found
+
+
+def add_version(session: Session, model: Model, new: NewVersion, now: float) -> ModelVersion:
+    """Insert the model's next version."""
+    number = model.next_version
+    model.next_version = number + 1
+    row = ModelVersion(
+        model_id=model.id,
+        version=number,
+        kind=new.kind,
+        capabilities=list(new.capabilities),
+        params=new.params,
+        metrics=new.metrics,
+        lineage=new.lineage,
+        facts=new.facts,
+        artefact_sha256=new.artefact_sha256,
+        artefact=new.artefact,
+        report=new.report,
+        calibration_id=None,
+        job_id=new.job_id,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def add_calibration(
+    session: Session, new: NewCalibration, *, model_id: str | None, version: int | None, now: float
+) -> CalibrationRow:
+    """Insert a calibration."""
+    row = CalibrationRow(
+        id=secrets.token_hex(16),
+        name=new.name,
+        model_id=model_id,
+        version=version,
+        dataset_id=new.dataset_id,
+        dataset_sha256=new.dataset_sha256,
+        protocol=new.protocol,
+        blob=new.blob,
+        summary=new.summary,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def find_model(session: Session, name: str) -> Model | None:
+    """The model of that name."""
+    return session.scalar(select(Model).where(Model.name == name))
+
+
+def find_version(session: Session, model_id: str, version: int) -> ModelVersion | None:
+    """That version of the model."""
+    return session.get(ModelVersion, (model_id, version))
+
+
+def version_of_job(session: Session, job_id: str) -> int | None:
+    """The number of the version that a job registered."""
+    return session.scalar(select(ModelVersion.version).where(ModelVersion.job_id == job_id))
+
+
+def page_models(session: Session, *, limit: int, after: str | None) -> list[Model]:
+    """Models that have a version, by name."""
+    statement = select(Model).order_by(Model.name).limit(limit)
+    statement = statement.where(
+        select(ModelVersion.version).where(ModelVersion.model_id == Model.id).exists()
+    )
+    if after is not None:
+        statement = statement.where(Model.name > after)
+    return list(session.scalars(statement))
+
+
+def page_versions(
+    session: Session, model_id: str, *, limit: int, before: int | None = None
+) -> list[ModelVersion]:
+    """Versions of a model, newest first."""
+    statement = select(ModelVersion).where(ModelVersion.model_id == model_id)
+    if before is not None:
+        statement = statement.where(ModelVersion.version < before)
+    return list(session.scalars(statement.order_by(ModelVersion.version.desc()).limit(limit)))
+
+
+def aliases_of(session: Session, model_ids: Sequence[str]) -> dict[str, list[Alias]]:
+    """Aliases of each model, by name."""
+    found: dict[str, list[Alias]] = {model_id: [] for model_id in model_ids}
+    for row in session.scalars(select(Alias).where(Alias.model_id.in_(model_ids)).order_by(Alias.alias)):
+        found[row.model_id].append(row)
+    return found
+
+
+def find_alias(session: Session, model_id: str, alias: str) -> Alias | None:
+    """Where the alias points."""
+    return session.get(Alias, (model_id, alias))
+
+
+def move_alias(session: Session, model_id: str, alias: str, version: int, *, by: str, now: float) -> Alias:
+    """Point the alias at a version and add to its history. The model's row must be locked."""
+    row = find_alias(session, model_id, alias)
+    previous = None if row is None else row.version
+    if row is None:
+        row = Alias(model_id=model_id, alias=alias, version=version, revision=1, updated_at=now)
+        session.add(row)
+    else:
+        row.version, row.revision, row.updated_at = version, row.revision + 1, now
+    session.add(
+        AliasChange(model_id=model_id, alias=alias, version=version, previous=previous, by=by[:200], at=now)
+    )
+    session.flush()
+    return row
+
+
+def alias_changes(
+    session: Session, model_id: str, alias: str, *, limit: int, before: int | None
+) -> list[AliasChange]:
+    """Moves of an alias, newest first."""
+    statement = select(AliasChange).where(AliasChange.model_id == model_id, AliasChange.alias == alias)
+    if before is not None:
+        statement = statement.where(AliasChange.id < before)
+    return list(session.scalars(statement.order_by(AliasChange.id.desc()).limit(limit)))
+
+
+def set_calibration(
+    session: Session, model_id: str, version: int, calibration_id: str, *, only_if_none: bool
+) -> bool:
+    """Make a calibration the one that answers when a request names none; says whether it became so."""
+    statement = update(ModelVersion).where(ModelVersion.model_id == model_id, ModelVersion.version == version)
+    if only_if_none:
+        statement = statement.where(ModelVersion.calibration_id.is_(None))
+    result = session.execute(statement.values(calibration_id=calibration_id))
+    return bool(result.rowcount)  # type: ignore[attr-defined]
+
+
+def delete_version(session: Session, model_id: str, version: int) -> None:
+    """Delete a version and its calibrations."""
+    session.execute(
+        delete(CalibrationRow).where(CalibrationRow.model_id == model_id, CalibrationRow.version == version)
+    )
+    session.execute(
+        delete(ModelVersion).where(ModelVersion.model_id == model_id, ModelVersion.version == version)
+    )
+
+
+def find_calibration(session: Session, calibration_id: str) -> tuple[CalibrationRow, str | None] | None:
+    """A calibration and its model's name."""
+    statement = (
+        select(CalibrationRow, Model.name)
+        .outerjoin(Model, Model.id == CalibrationRow.model_id)
+        .where(CalibrationRow.id == calibration_id)
+    )
+    row = session.execute(statement).first()
+    return None if row is None else (row[0], row[1])
+
+
+def calibrations_of(session: Session, model_id: str, version: int, limit: int) -> list[CalibrationRow]:
+    """Calibrations of a version, newest first."""
+    statement = (
+        select(CalibrationRow)
+        .where(CalibrationRow.model_id == model_id, CalibrationRow.version == version)
+        .order_by(CalibrationRow.created_at.desc(), CalibrationRow.id)
+        .limit(limit)
+    )
+    return list(session.scalars(statement))
+
+
+def page_calibrations(
+    session: Session, *, limit: int, after: tuple[float, str] | None
+) -> list[tuple[CalibrationRow, str | None]]:
+    """Calibrations and their models' names, newest first."""
+    statement = (
+        select(CalibrationRow, Model.name)
+        .outerjoin(Model, Model.id == CalibrationRow.model_id)
+        .order_by(CalibrationRow.created_at.desc(), CalibrationRow.id)
+        .limit(limit)
+    )
+    if after is not None:
+        at, last = after
+        statement = statement.where(
+            (CalibrationRow.created_at < at)
+            | ((CalibrationRow.created_at == at) & (CalibrationRow.id > last))
+        )
+    return [(row[0], row[1]) for row in session.execute(statement)]
+
+
+def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> list[str]:
+    """Blobs that a version and its calibrations name."""
+    named: list[Any] = [version.artefact, version.report, *(row.blob for row in calibrations)]
+    return [key for key in named if key]

@@ -1,0 +1,211 @@
+"""What the model store tells, and what is registered in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Protocol = Literal["auto", "open-set", "closed-set"]
+
+
+class AliasOut(BaseModel):
+    """Where an alias points. `revision` changes with every move: it is the alias's ETag."""
+
+    model: str
+    alias: str
+    version: int
+    revision: int
+    updated_at: str
+
+
+class AliasChangeOut(BaseModel):
+    """One move of an alias."""
+
+    version: int
+    previous: int | None
+    by: str
+    at: str
+
+
+class AliasChangePage(BaseModel):
+    """Moves of an alias, newest first."""
+
+    items: list[AliasChangeOut]
+    next_cursor: str | None
+
+
+class CalibrationOut(BaseModel):
+    """A calibration: what operating points are computed from."""
+
+    id: str
+    name: str
+    model: str | None = Field(description="null for scores made elsewhere")
+    version: int | None
+    dataset_sha256: str | None
+    protocol: str
+    summary: dict[str, Any] = Field(description="pairs, units, and the smallest rate each method supports")
+    created_at: str
+
+
+class CalibrationPage(BaseModel):
+    """Some calibrations, newest first."""
+
+    items: list[CalibrationOut]
+    next_cursor: str | None
+
+
+class CalibrationDetail(CalibrationOut):
+    """A calibration with its curve for people."""
+
+    curve: dict[str, Any]
+
+
+class Lineage(BaseModel):
+    """Where a version came from. Two trainings with equal lineage, up to job and time, give equal artefacts."""
+
+    model_config = ConfigDict(extra="allow")
+
+    dataset: str | None
+    dataset_sha256: str | None
+    job: str | None
+    code_version: str
+    artefact_sha256: str
+
+
+class VersionSummary(BaseModel):
+    """A version as lists show it."""
+
+    version: int
+    kind: str
+    capabilities: list[str]
+    aliases: list[str]
+    calibration_id: str | None
+    created_at: str
+
+
+class VersionOut(VersionSummary):
+    """Everything about a version."""
+
+    model: str
+    title: str
+    params: dict[str, Any]
+    n_features: int
+    feature_names: list[str] | None = Field(description="at most the first 1,000")
+    metrics: dict[str, Any] = Field(
+        description="measured on held-out pairs, with intervals that respect units"
+    )
+    lineage: Lineage
+    facts: dict[str, Any] = Field(description="sizes of the parts, protocol, bytes on disk")
+    calibrations: list[CalibrationOut]
+    has_roc: bool
+    has_tree: bool
+
+
+class ModelOut(BaseModel):
+    """A model: a name, its versions and its aliases."""
+
+    name: str
+    created_at: str
+    latest_version: int
+    aliases: list[AliasOut]
+    versions: list[VersionSummary] = Field(description="newest first, at most 100; page through the rest")
+
+
+class ModelPage(BaseModel):
+    """Some models, by name."""
+
+    items: list[ModelOut]
+    next_cursor: str | None
+
+
+class VersionPage(BaseModel):
+    """Some versions of a model, newest first."""
+
+    items: list[VersionSummary]
+    next_cursor: str | None
+
+
+class RocBands(BaseModel):
+    """Intervals at each threshold by itself."""
+
+    kind: Literal["pointwise"]
+    confidence: float
+    fpr_low: list[float]
+    fpr_high: list[float]
+    tpr_low: list[float]
+    tpr_high: list[float]
+
+
+class RocOut(BaseModel):
+    """The ROC on held-out pairs: rates of `score > threshold`."""
+
+    fpr: list[float]
+    tpr: list[float]
+    thresholds: list[float] = Field(description="float32 values, descending")
+    bands: RocBands | None = None
+
+
+class SeenOperatingPoint(BaseModel):
+    """One of a version's operating points, and the rates its threshold gave on other data."""
+
+    fpr: float = Field(description="the rate that was asked for")
+    threshold: float | None = None
+    method: str | None = None
+    confidence: float | None = None
+    seen_fpr: float | None = Field(None, description="share of different pairs that matched")
+    seen_tpr: float | None = Field(None, description="share of same pairs that matched")
+    refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
+
+
+class OverlapOut(BaseModel):
+    """How much of a dataset the version was trained on."""
+
+    rows: int
+    identities: int
+
+
+class EvaluationOut(BaseModel):
+    """A version measured on another dataset."""
+
+    model: str
+    version: int
+    dataset: str
+    dataset_sha256: str
+    protocol: str
+    metrics: dict[str, Any]
+    roc: RocOut
+    operating_points: list[SeenOperatingPoint]
+    overlap: OverlapOut
+    warnings: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCalibration:
+    """A calibration whose blob is stored, to be registered."""
+
+    name: str
+    blob: str
+    protocol: str
+    summary: dict[str, Any]
+    dataset_id: str | None
+    dataset_sha256: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewVersion:
+    """A version whose blobs are stored, to be registered."""
+
+    model: str
+    kind: str
+    capabilities: tuple[str, ...]
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    lineage: dict[str, Any]
+    facts: dict[str, Any]
+    artefact: str
+    artefact_sha256: str
+    report: str | None
+    calibration: NewCalibration | None
+    job_id: str | None

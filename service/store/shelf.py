@@ -1,0 +1,100 @@
+"""Finding and loading versions: what every part of the store starts from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from models.artefact import ArtefactError
+from models.registry import load as load_artefact
+from service.blobs import Blobs
+from service.db import Database
+from service.errors import CorruptArtefact, UnknownModel
+from service.settings import Settings
+from service.store import repository
+from service.store.refs import MAX_VERSION, ModelRef
+from service.tables import Alias, Model, ModelVersion
+
+_KNOWN_SHOWN = 20
+
+
+class Shelf:
+    """Rows and fitted learners by name; errors that say what there is instead."""
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
+        self.db = db
+        self.blobs = blobs
+        self.settings = settings
+
+    def row(self, name: str, version: int) -> ModelVersion:
+        """The version's row, or `UnknownModel`."""
+        with self.db.read() as session:
+            return self.resolved(session, ModelRef(name=name, version=version))[1]
+
+    def load(self, row: ModelVersion, name: str) -> Any:
+        """The fitted learner of a version, every byte checked against what was stored.
+
+        Raises
+        ------
+        CorruptArtefact
+            When the artefact is missing or was changed.
+        """
+        folder = self.blobs.folder(row.artefact)
+        try:
+            return load_artefact(folder)
+        except ArtefactError as error:
+            raise CorruptArtefact(
+                f"{name}:{row.version} cannot be loaded: {error}", model=name, version=row.version
+            ) from error
+
+    def model(self, session: Session, name: str) -> Model:
+        """A model that has a version, or `UnknownModel`."""
+        model = repository.find_model(session, name) if _askable(name) else None
+        if model is None or not repository.page_versions(session, model.id, limit=1):
+            known = ", ".join(
+                one.name for one in repository.page_models(session, limit=_KNOWN_SHOWN, after=None)
+            )
+            raise UnknownModel(
+                f"there is no model {name[:100]!r}; known: {known or 'there are none yet'}", field="model"
+            )
+        return model
+
+    def version(self, session: Session, model: Model, version: int) -> ModelVersion:
+        """A version of the model, or `UnknownModel`."""
+        row = repository.find_version(session, model.id, version) if 1 <= version <= MAX_VERSION else None
+        if row is None:
+            known = ", ".join(
+                str(one.version) for one in repository.page_versions(session, model.id, limit=10)
+            )
+            raise UnknownModel(
+                f"model {model.name!r} has no version {version}; it has: {known or 'none'}", field="version"
+            )
+        return row
+
+    def alias(self, session: Session, model: Model, alias: str) -> Alias:
+        """An alias of the model, or `UnknownModel`."""
+        row = repository.find_alias(session, model.id, alias) if _askable(alias) else None
+        if row is None:
+            known = ", ".join(
+                one.alias for one in repository.aliases_of(session, [model.id])[model.id][:_KNOWN_SHOWN]
+            )
+            raise UnknownModel(
+                f"model {model.name!r} has no alias {alias[:100]!r} (it has: {known or 'none'}); promote a version to "
+                f"it, or name one as '{model.name}:VERSION'",
+                field="alias",
+            )
+        return row
+
+    def resolved(self, session: Session, ref: ModelRef) -> tuple[Model, ModelVersion]:
+        """The model and version that a reference means, or `UnknownModel`."""
+        model = self.model(session, ref.name)
+        if ref.version is not None:
+            return model, self.version(session, model, ref.version)
+        assert ref.alias is not None
+        return model, self.version(session, model, self.alias(session, model, ref.alias).version)
+
+
+def _askable(word: str) -> bool:
+    # What cannot be a name is not asked for: a database may refuse the very characters.
+    return word.isascii() and word.isprintable()

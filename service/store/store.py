@@ -1,0 +1,377 @@
+"""The model store's front door: versions, aliases with history, artefacts, calibrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from sqlalchemy.orm import Session
+
+from models.operating_points import Calibration
+from models.registry import spec_of
+from service.blobs import Blobs, delete_unused, hold
+from service.db import Database, bump_revision
+from service.errors import Conflict, InvalidInput, ModelNotCapable, PreconditionFailed
+from service.names import checked_name
+from service.pagination import checked_limit, decode_cursor, encode_cursor
+from service.settings import Settings
+from service.store import repository
+from service.store.calibrations import Calibrations
+from service.store.evaluation import Evaluations
+from service.store.refs import ModelRef, checked_alias, parse_ref
+from service.store.report import read_roc
+from service.store.schemas import (
+    AliasChangePage,
+    AliasOut,
+    CalibrationDetail,
+    CalibrationOut,
+    CalibrationPage,
+    EvaluationOut,
+    ModelOut,
+    ModelPage,
+    NewVersion,
+    Protocol,
+    RocOut,
+    VersionOut,
+    VersionPage,
+)
+from service.store.shelf import Shelf
+from service.store.transfer import export_version, imported
+from service.store.views import alias_change_out, alias_out, version_out, version_summary
+from service.tables import Alias, Model, ModelVersion
+from service.times import iso
+
+VERSIONS_SHOWN = 100
+Told = Callable[[float, str], None]
+
+
+class ModelStore:
+    """Immutable versions under names, and the aliases that move between them.
+
+    A version is a name and a number that is never used twice. Its artefact, report and calibration are blobs,
+    stored before the row that names them is committed.
+    """
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
+        self._db = db
+        self._blobs = blobs
+        self._shelf = Shelf(db, blobs, settings)
+        self._calibrations = Calibrations(self._shelf)
+        self._evaluations = Evaluations(self._shelf, self._calibrations)
+
+    # Versions
+
+    def register(self, session: Session, new: NewVersion, *, promote: str | None, by: str) -> int:
+        """Add a version, its calibration and, with ``promote``, the move of that alias to it.
+
+        Everything happens in the caller's transaction, so it appears as one or not at all.
+
+        Returns
+        -------
+        The version's number.
+        """
+        checked_name(new.model, "model")
+        keys = [new.artefact, new.report, None if new.calibration is None else new.calibration.blob]
+        hold(session, self._blobs, *(key for key in keys if key))
+        now = self._db.now(session)
+        model = repository.ensure_model(session, new.model, now)
+        row = repository.add_version(session, model, new, now)
+        if new.calibration is not None:
+            calibration = repository.add_calibration(
+                session, new.calibration, model_id=model.id, version=row.version, now=now
+            )
+            row.calibration_id = calibration.id
+            session.flush()
+        if promote is not None:
+            _check_promotable(model.name, row)
+            repository.move_alias(session, model.id, checked_alias(promote), row.version, by=by, now=now)
+        bump_revision(session)
+        return row.version
+
+    def resolve(self, ref: str | ModelRef) -> tuple[str, int]:
+        """Name and version that a reference means, or `UnknownModel`."""
+        parsed = parse_ref(ref) if isinstance(ref, str) else ref
+        with self._db.read() as session:
+            model, row = self._shelf.resolved(session, parsed)
+            return model.name, row.version
+
+    def version_of_job(self, job_id: str) -> int | None:
+        """The number of the version that a job registered, if it did."""
+        with self._db.read() as session:
+            return repository.version_of_job(session, job_id)
+
+    def page(self, limit: int = 50, cursor: str | None = None) -> ModelPage:
+        """Models, by name."""
+        checked_limit(limit)
+        after = None if cursor is None else decode_cursor(cursor, str)[0]
+        with self._db.read() as session:
+            rows = repository.page_models(session, limit=limit + 1, after=after)
+            shown = [self._model_out(session, row) for row in rows[:limit]]
+        more = encode_cursor(shown[-1].name) if len(rows) > limit else None
+        return ModelPage(items=shown, next_cursor=more)
+
+    def model(self, name: str) -> ModelOut:
+        """A model with its aliases and newest versions, or `UnknownModel`."""
+        with self._db.read() as session:
+            return self._model_out(session, self._shelf.model(session, name))
+
+    def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> VersionPage:
+        """A model's versions, newest first."""
+        checked_limit(limit)
+        before = None if cursor is None else decode_cursor(cursor, int)[0]
+        with self._db.read() as session:
+            model = self._shelf.model(session, name)
+            rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
+            aliases = repository.aliases_of(session, [model.id])[model.id]
+        shown = [version_summary(row, aliases) for row in rows[:limit]]
+        more = encode_cursor(shown[-1].version) if len(rows) > limit else None
+        return VersionPage(items=shown, next_cursor=more)
+
+    def version(self, name: str, version: int) -> VersionOut:
+        """Everything about a version, or `UnknownModel`."""
+        with self._db.read() as session:
+            model, row = self._shelf.resolved(session, ModelRef(name=name, version=version))
+            aliases = repository.aliases_of(session, [model.id])[model.id]
+            calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
+        return version_out(model.name, row, aliases, calibrations)
+
+    def roc(self, name: str, version: int) -> RocOut:
+        """The ROC on the version's held-out pairs."""
+        row = self._shelf.row(name, version)
+        if row.report is None:
+            raise ModelNotCapable(f"{name}:{version} ({row.kind}) has no ROC: it does not score pairs")
+        return read_roc(self._blobs.folder(row.report))
+
+    def tree(self, name: str, version: int, number: int = 0) -> dict[str, Any]:
+        """The version's tree as JSON-able data; ``number`` picks one of a forest's.
+
+        Raises
+        ------
+        ModelNotCapable
+            When the kind has no tree.
+        InvalidInput
+            When there is no tree of that number.
+        """
+        row = self._shelf.row(name, version)
+        if not hasattr(spec_of(row.kind).estimator, "tree_data"):
+            raise ModelNotCapable(f"{name}:{version} is a {row.kind}, which has no tree to show")
+        names = row.facts.get("feature_names")
+        known = names if names is not None and len(names) == row.facts["n_features"] else None
+        estimator = self._shelf.load(row, name)
+        n_trees = len(getattr(estimator, "trees_", [None]))
+        if not 0 <= number < n_trees:
+            raise InvalidInput(f"tree: {number}; {name}:{version} has trees 0 to {n_trees - 1}", field="tree")
+        drawn: dict[str, Any] = (
+            estimator.tree_data(known, tree=number) if n_trees > 1 else estimator.tree_data(known)
+        )
+        return drawn
+
+    def load(self, name: str, version: int) -> Any:
+        """The fitted learner, every byte checked against what was stored.
+
+        Raises
+        ------
+        CorruptArtefact
+            When the artefact is missing or was changed.
+        """
+        return self._shelf.load(self._shelf.row(name, version), name)
+
+    def delete(self, name: str, version: int) -> None:
+        """Delete a version with its calibrations and files.
+
+        Raises
+        ------
+        Conflict
+            When an alias holds it.
+        """
+        with self._db.write() as session:
+            model = self._locked(session, name)
+            row = self._shelf.version(session, model, version)
+            holding = [
+                one.alias
+                for one in repository.aliases_of(session, [model.id])[model.id]
+                if one.version == version
+            ]
+            if holding:
+                raise Conflict(
+                    f"{name}:{version} is held by the alias {', '.join(holding)}: move the alias first",
+                    aliases=holding,
+                )
+            calibrations = repository.calibrations_of(session, model.id, version, 10**9)
+            keys = repository.blobs_of(row, calibrations)
+            repository.delete_version(session, model.id, version)
+            bump_revision(session)
+        delete_unused(self._db, self._blobs, keys)
+
+    # Aliases
+
+    def alias(self, name: str, alias: str) -> AliasOut:
+        """Where an alias points, or `UnknownModel`."""
+        with self._db.read() as session:
+            model = self._shelf.model(session, name)
+            return alias_out(model.name, self._shelf.alias(session, model, alias))
+
+    def promote(
+        self,
+        name: str,
+        alias: str,
+        version: int,
+        *,
+        by: str,
+        if_match: int | Literal["*"] | None = None,
+    ) -> AliasOut:
+        """Point an alias at a version, making the alias when there is none.
+
+        Parameters
+        ----------
+        by : who asked, for the history.
+        if_match : the alias's `revision` as last seen, or ``"*"`` for any that exists.
+
+        Raises
+        ------
+        PreconditionFailed
+            When the alias is not at that revision (any more).
+        Conflict
+            When the version scores pairs and has no calibration.
+        """
+        checked_alias(alias)
+        with self._db.write() as session:
+            model = self._locked(session, name)
+            row = self._shelf.version(session, model, version)
+            at = repository.find_alias(session, model.id, alias)
+            if if_match is not None and (at is None or if_match not in ("*", at.revision)):
+                stands = (
+                    "does not exist" if at is None else f"is at revision {at.revision}, version {at.version}"
+                )
+                raise PreconditionFailed(
+                    f"{name}@{alias} {stands}: look again, then repeat with the new ETag"
+                )
+            _check_promotable(name, row)
+            if at is None or at.version != version:
+                at = repository.move_alias(
+                    session, model.id, alias, version, by=by, now=self._db.now(session)
+                )
+                bump_revision(session)
+            return alias_out(name, at)
+
+    def history(self, name: str, alias: str, limit: int = 50, cursor: str | None = None) -> AliasChangePage:
+        """Moves of an alias, newest first."""
+        checked_limit(limit)
+        before = None if cursor is None else decode_cursor(cursor, int)[0]
+        with self._db.read() as session:
+            model = self._shelf.model(session, name)
+            self._shelf.alias(session, model, alias)
+            rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
+        more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+        return AliasChangePage(items=[alias_change_out(row) for row in rows[:limit]], next_cursor=more)
+
+    # Calibrations: see `Calibrations`
+
+    def calibrate(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        *,
+        protocol: Protocol = "auto",
+        n_pairs: int | None = None,
+        default: bool | None = None,
+        random_state: int = 0,
+        told: Told | None = None,
+    ) -> CalibrationOut:
+        """Calibrate a version on another dataset; see `Calibrations.calibrate`."""
+        return self._calibrations.calibrate(
+            name,
+            version,
+            dataset,
+            protocol=protocol,
+            n_pairs=n_pairs,
+            default=default,
+            random_state=random_state,
+            told=told,
+        )
+
+    def add_scores(
+        self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None
+    ) -> CalibrationOut:
+        """Calibrate scores made elsewhere; see `Calibrations.add_scores`."""
+        return self._calibrations.add_scores(name, scores, same, left_unit, right_unit)
+
+    def calibration(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
+        """A calibration, loaded, and its row."""
+        return self._calibrations.load(calibration_id)
+
+    def calibration_detail(self, calibration_id: str) -> CalibrationDetail:
+        """A calibration with its curve for people."""
+        return self._calibrations.detail(calibration_id)
+
+    def calibrations(self, limit: int = 50, cursor: str | None = None) -> CalibrationPage:
+        """Calibrations, newest first."""
+        return self._calibrations.page(limit, cursor)
+
+    def evaluate(
+        self,
+        name: str,
+        version: int,
+        dataset: str,
+        *,
+        protocol: Protocol = "auto",
+        n_pairs: int | None = None,
+        random_state: int = 0,
+        told: Told | None = None,
+    ) -> EvaluationOut:
+        """Measure a version on another dataset; see `Evaluations.evaluate`."""
+        return self._evaluations.evaluate(
+            name, version, dataset, protocol=protocol, n_pairs=n_pairs, random_state=random_state, told=told
+        )
+
+    # Moving versions between houses: see `transfer`
+
+    def export(self, name: str, version: int, folder: Path) -> Path:
+        """Write a version with its calibration and report into one file in ``folder``; returns its path."""
+        return export_version(self._shelf, name, version, folder)
+
+    def import_file(
+        self, file: BinaryIO, *, by: str, name: str | None = None, promote: str | None = None
+    ) -> tuple[str, int]:
+        """Register the version that an exported file holds, verified, under its own or another name.
+
+        Returns
+        -------
+        Name and number of the new version.
+
+        Raises
+        ------
+        InvalidInput, TooLarge
+            When the file is not a whole, unchanged export, or is beyond a bound.
+        """
+        if name is not None:
+            checked_name(name, "model")
+        with imported(self._shelf, file, name) as new, self._db.write() as session:
+            return new.model, self.register(session, new, promote=promote, by=by)
+
+    def _locked(self, session: Session, name: str) -> Model:
+        """The model, locked, so that its versions and aliases change one at a time."""
+        model = self._shelf.model(session, name)
+        repository.model_for_update(session, model.name)
+        return model
+
+    def _model_out(self, session: Session, model: Model) -> ModelOut:
+        aliases: list[Alias] = repository.aliases_of(session, [model.id])[model.id]
+        versions = repository.page_versions(session, model.id, limit=VERSIONS_SHOWN)
+        return ModelOut(
+            name=model.name,
+            created_at=iso(model.created_at),
+            latest_version=versions[0].version,
+            aliases=[alias_out(model.name, row) for row in aliases],
+            versions=[version_summary(row, aliases) for row in versions],
+        )
+
+
+def _check_promotable(name: str, row: ModelVersion) -> None:
+    if "similarity" in row.capabilities and row.calibration_id is None:
+        raise Conflict(
+            f"{name}:{row.version} has no calibration, so it could not answer /match: calibrate it first "
+            f"(POST /models/{name}/versions/{row.version}/calibrations)"
+        )

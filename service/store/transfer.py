@@ -1,0 +1,274 @@
+"""A version as one file: exported, and imported elsewhere without running anything from it.
+
+The file is a zip of stored (not compressed) entries: ``pairmark-export.json`` with the version's facts and the
+sha256 of every other entry, and the folders ``artefact/``, ``report/`` and ``calibration/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from models.artefact import ArtefactError, file_sha256, read_artefact
+from models.registry import load as load_artefact
+from models.registry import spec_for
+from service.blobs import delete_unused
+from service.blobs.base import storage_errors
+from service.errors import InvalidInput, TooLarge
+from service.names import checked_name
+from service.store import repository
+from service.store.calibrations import read_calibration
+from service.store.refs import ModelRef
+from service.store.report import read_roc
+from service.store.schemas import NewCalibration, NewVersion
+from service.store.shelf import Shelf
+
+MANIFEST = "pairmark-export.json"
+FORMAT_VERSION = 1
+MAX_ENTRIES = 10_000
+MAX_MANIFEST_BYTES = 32 * 1024 * 1024
+_ENTRY = re.compile(r"(artefact|report|calibration)/[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
+_CHUNK = 1024 * 1024
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    version: int
+    kind: str
+    capabilities: list[str]
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    lineage: dict[str, Any]
+    facts: dict[str, Any]
+    artefact_sha256: str
+
+
+class _CalibrationFacts(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    protocol: str
+    summary: dict[str, Any]
+    dataset_sha256: str | None
+
+
+class _Export(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    format: str
+    format_version: int
+    version: _Facts
+    calibration: _CalibrationFacts | None
+    files: dict[str, str] = Field(description="entry -> sha256")
+
+
+def export_version(shelf: Shelf, name: str, version: int, folder: Path) -> Path:
+    """Write ``NAME-VERSION.pairmark.zip`` into ``folder``; returns its path."""
+    with shelf.db.read() as session:
+        model, row = shelf.resolved(session, ModelRef(name=name, version=version))
+        found = (
+            None if row.calibration_id is None else repository.find_calibration(session, row.calibration_id)
+        )
+    calibration = None if found is None else found[0]
+    parts = {"artefact": row.artefact, "report": row.report, "calibration": calibration and calibration.blob}
+    sources = {
+        f"{part}/{path.name}": path
+        for part, key in parts.items()
+        if key
+        for path in sorted(shelf.blobs.folder(key).iterdir())
+    }
+    export = _Export(
+        format="pairmark-export",
+        format_version=FORMAT_VERSION,
+        version=_Facts(
+            model=model.name,
+            version=row.version,
+            kind=row.kind,
+            capabilities=[str(one) for one in row.capabilities],
+            params=row.params,
+            metrics=row.metrics,
+            lineage=row.lineage,
+            facts=row.facts,
+            artefact_sha256=row.artefact_sha256,
+        ),
+        calibration=None
+        if calibration is None
+        else _CalibrationFacts(
+            name=calibration.name,
+            protocol=calibration.protocol,
+            summary=calibration.summary,
+            dataset_sha256=calibration.dataset_sha256,
+        ),
+        files={entry: file_sha256(path) for entry, path in sources.items()},
+    )
+    target = folder / f"{model.name}-{row.version}.pairmark.zip"
+    partial = folder / f".{target.name}.{secrets.token_hex(6)}.tmp"
+    try:
+        with storage_errors("exporting"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as bundle:
+                bundle.writestr(_entry(MANIFEST), export.model_dump_json(indent=1))
+                for entry, path in sources.items():
+                    with path.open("rb") as source, bundle.open(_entry(entry), "w", force_zip64=True) as sink:
+                        shutil.copyfileobj(source, sink, _CHUNK)
+            os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    # A fixed date: the same version always gives the same file.
+    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+@contextmanager
+def imported(shelf: Shelf, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
+    """What an exported file holds, verified and its blobs stored, for the block to register.
+
+    When the block fails, blobs that no row came to name are deleted again.
+
+    Raises
+    ------
+    InvalidInput
+        When the file is not a whole, unchanged export that this code can read.
+    TooLarge
+        When it unpacks to more than ``max_upload_bytes``.
+    """
+    with (
+        shelf.blobs.workspace() as artefact,
+        shelf.blobs.workspace() as report,
+        shelf.blobs.workspace() as calibration,
+    ):
+        folders = {"artefact": artefact, "report": report, "calibration": calibration}
+        export = _unpack(file, folders, shelf.settings.max_upload_bytes)
+        new = _verified(export, folders, name)
+        stored: dict[str, str] = {}
+        try:
+            for part, folder in folders.items():
+                if any(folder.iterdir()):
+                    stored[part] = shelf.blobs.put_folder(folder)
+            yield _with_blobs(new, export.calibration, stored)
+        except BaseException:
+            delete_unused(shelf.db, shelf.blobs, stored.values())
+            raise
+
+
+def _with_blobs(new: NewVersion, calibration: _CalibrationFacts | None, stored: dict[str, str]) -> NewVersion:
+    made = None
+    if calibration is not None:
+        made = NewCalibration(
+            name=calibration.name,
+            blob=stored["calibration"],
+            protocol=calibration.protocol,
+            summary=calibration.summary,
+            dataset_id=None,
+            dataset_sha256=calibration.dataset_sha256,
+        )
+    return replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
+
+
+def _unpack(file: BinaryIO, folders: dict[str, Path], max_bytes: int) -> _Export:
+    """Check names, sizes and hashes, and write each entry to its folder."""
+    try:
+        with zipfile.ZipFile(file) as bundle:
+            entries = bundle.infolist()
+            names = [entry.filename for entry in entries]
+            if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > max_bytes:
+                raise TooLarge(
+                    f"the export unpacks to more than {max_bytes} bytes or {MAX_ENTRIES} entries: raise "
+                    "PAIRMARK_MAX_UPLOAD_BYTES if it is yours",
+                    limit=max_bytes,
+                )
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise InvalidInput("file: was packed again; expected it as `pairmark models export` wrote it")
+            if names.count(MANIFEST) != 1 or bundle.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
+                raise InvalidInput(
+                    f"file: holds no {MANIFEST}; expected a file made by `pairmark models export`"
+                )
+            export = _Export.model_validate_json(bundle.read(MANIFEST))
+            if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
+                raise InvalidInput(
+                    f"file: format {export.format[:40]} {export.format_version}, this code reads pairmark-export up to "
+                    f"{FORMAT_VERSION}: upgrade pairmark"
+                )
+            others = [one for one in names if one != MANIFEST]
+            if sorted(others) != sorted(export.files) or not all(_ENTRY.fullmatch(one) for one in others):
+                raise InvalidInput(
+                    "file: its entries are not those its manifest lists; export the version again"
+                )
+            for one in others:
+                _copy_checked(bundle, one, folders, export.files[one])
+    except ValidationError as error:
+        raise InvalidInput(
+            f"file: {MANIFEST} is not in the expected form; export the version again"
+        ) from error
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            "file: not a whole zip file; expected a file made by `pairmark models export`"
+        ) from error
+    return export
+
+
+def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path], sha256: str) -> None:
+    part, name = entry.split("/")
+    digest, left = hashlib.sha256(), bundle.getinfo(entry).file_size
+    with storage_errors("importing"), bundle.open(entry) as source, (folders[part] / name).open("xb") as sink:
+        while chunk := source.read(_CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                raise InvalidInput(f"file: {entry} is longer than the zip says; export the version again")
+            digest.update(chunk)
+            sink.write(chunk)
+    if digest.hexdigest() != sha256:
+        raise InvalidInput(
+            f"file: {entry} was changed after the export (sha256 differs); export the version again"
+        )
+
+
+def _verified(export: _Export, folders: dict[str, Path], name: str | None) -> NewVersion:
+    """Load everything once, so that what is registered can be served; facts come from the artefact itself."""
+    told = export.version
+    try:
+        artefact = read_artefact(folders["artefact"], mmap=False)
+        estimator = load_artefact(folders["artefact"], mmap=False)
+        spec = spec_for(estimator)
+        if artefact.sha256 != told.artefact_sha256 or spec.kind != told.kind:
+            raise ArtefactError("the artefact is not the one that the manifest names")
+        if any(folders["report"].iterdir()):
+            read_roc(folders["report"])
+        if (export.calibration is not None) != any(folders["calibration"].iterdir()):
+            raise ArtefactError("the calibration's files and facts do not go together")
+        if export.calibration is not None:
+            read_calibration(folders["calibration"])
+        json.dumps([told.metrics, told.lineage, told.facts], allow_nan=False)
+    except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
+    return NewVersion(
+        model=checked_name(name or told.model, "model"),
+        kind=spec.kind,
+        capabilities=tuple(sorted(spec.capabilities)),
+        params=artefact.params,
+        metrics=told.metrics,
+        lineage={**told.lineage, "imported_from": f"{told.model}:{told.version}"},
+        facts={**told.facts, "n_features": int(estimator.n_features_in_)},
+        artefact="",
+        artefact_sha256=artefact.sha256,
+        report=None,
+        calibration=None,
+        job_id=None,
+    )

@@ -1,0 +1,81 @@
+"""Rows as clients see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from models.registry import LEARNERS
+from service.store.schemas import (
+    AliasChangeOut,
+    AliasOut,
+    CalibrationOut,
+    Lineage,
+    VersionOut,
+    VersionSummary,
+)
+from service.tables import Alias, AliasChange, CalibrationRow, ModelVersion
+from service.times import iso
+
+
+def alias_out(model: str, row: Alias) -> AliasOut:
+    """Where an alias points."""
+    return AliasOut(
+        model=model,
+        alias=row.alias,
+        version=row.version,
+        revision=row.revision,
+        updated_at=iso(row.updated_at),
+    )
+
+
+def alias_change_out(row: AliasChange) -> AliasChangeOut:
+    """One move of an alias."""
+    return AliasChangeOut(version=row.version, previous=row.previous, by=row.by, at=iso(row.at))
+
+
+def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
+    """A calibration's facts."""
+    return CalibrationOut(
+        id=row.id,
+        name=row.name,
+        model=model,
+        version=row.version,
+        dataset_sha256=row.dataset_sha256,
+        protocol=row.protocol,
+        summary=row.summary,
+        created_at=iso(row.created_at),
+    )
+
+
+def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:
+    """A version as lists show it."""
+    return VersionSummary(
+        version=row.version,
+        kind=row.kind,
+        capabilities=[str(one) for one in row.capabilities],
+        aliases=[one.alias for one in aliases if one.version == row.version],
+        calibration_id=row.calibration_id,
+        created_at=iso(row.created_at),
+    )
+
+
+def version_out(
+    model: str, row: ModelVersion, aliases: Iterable[Alias], calibrations: Iterable[CalibrationRow]
+) -> VersionOut:
+    """Everything about a version."""
+    spec = next((one for one in LEARNERS if one.kind == row.kind), None)
+    facts = {name: value for name, value in row.facts.items() if name not in ("n_features", "feature_names")}
+    return VersionOut(
+        **version_summary(row, aliases).model_dump(),
+        model=model,
+        title=row.kind if spec is None else spec.title,
+        params=row.params,
+        n_features=int(row.facts["n_features"]),
+        feature_names=row.facts.get("feature_names"),
+        metrics=row.metrics,
+        lineage=Lineage.model_validate({**row.lineage, "artefact_sha256": row.artefact_sha256}),
+        facts=facts,
+        calibrations=[calibration_out(one, model) for one in calibrations],
+        has_roc=row.report is not None,
+        has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
+    )

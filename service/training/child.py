@@ -1,0 +1,74 @@
+"""The process that runs one attempt at a job: ``python -m service.training.child JOB ATTEMPT PARENT``.
+
+A process of its own, so that a cancel can stop any fit at once, its memory goes back to the system, and a
+crash in native code takes nothing else down. It exits with 0 when the job was ended (well or not), with
+`FENCED` when the attempt was superseded, and with anything else when it could not end the job itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+from service.blobs import open_blobs
+from service.db import open_database
+from service.errors import Fenced, PairmarkError
+from service.logs import configure_logging
+from service.settings import Settings
+from service.training.errors import OutOfMemory, TrainingFailed
+from service.training.family import die_with_parent
+from service.training.queue import JobQueue
+from service.training.schemas import Claim
+from service.training.trainer import Trainer
+
+FENCED = 75
+logger = logging.getLogger("pairmark.training")
+
+
+def main(arguments: list[str]) -> int:
+    """Run one attempt; returns the exit status."""
+    job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
+    die_with_parent(parent)
+    # The worker decides when this process stops; a terminal's Ctrl-C reaches the worker too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = Settings()
+    configure_logging(settings.log_level)
+    db = open_database(settings)
+    queue = JobQueue(db, settings)
+    try:
+        claim = queue.held(job_id, attempt)
+        error = attempt_error(claim, Trainer(db, open_blobs(settings), settings))
+        if error is not None:
+            queue.fail(claim, error)
+    except Fenced:
+        return FENCED
+    finally:
+        db.dispose()
+    return 0
+
+
+def attempt_error(claim: Claim, trainer: Trainer) -> PairmarkError | None:
+    """Train; returns what a person should be told when it failed. `Fenced` goes through."""
+    told = {"job": claim.job_id, "attempt": claim.attempt}
+    try:
+        version = trainer.run(claim)
+    except Fenced:
+        raise
+    except PairmarkError as error:
+        logger.warning("job failed", extra={**told, "problem": error.slug})
+        return error
+    except MemoryError:
+        logger.warning("job ran out of memory", extra=told)
+        return OutOfMemory()
+    except Exception:
+        logger.exception("job failed unexpectedly", extra=told)
+        return TrainingFailed(
+            f"something unexpected happened; the worker's log has the details under job {claim.job_id}"
+        )
+    logger.info("job succeeded", extra={**told, "model": claim.model, "version": version})
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""What goes into a training job and what is told about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Protocol = Literal["auto", "open-set", "closed-set"]
+JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
+EventName = Literal["progress", "log", "done"]
+
+DEFAULT_EVALUATION_PAIRS = 200_000
+
+
+class EvaluationRequest(BaseModel):
+    """How a job holds data out, and how many pairs it scores there."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    protocol: Protocol = Field(
+        "auto",
+        description="open-set: the people in use were never seen in training; closed-set: the classes are those of "
+        "training. auto means open-set from 30 identities up.",
+    )
+    calibration_fraction: float = Field(
+        0.25, gt=0.0, lt=1.0, description="share held out for the operating point, and used for nothing else"
+    )
+    test_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="share held out for the report")
+    n_pairs: int = Field(
+        DEFAULT_EVALUATION_PAIRS, ge=2, description="most pairs scored in each of the two held-out parts"
+    )
+
+
+class JobRequest(BaseModel):
+    """A training job as a client asks for it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    learner: str = Field(description="a kind listed by GET /learners, e.g. similarity-forest")
+    dataset: str = Field(description="`name` (its newest version) or `name:version`")
+    model: str = Field(description="name under which the version is registered")
+    params: dict[str, Any] = Field(
+        default_factory=dict, description="the learner's parameters; see its JSON Schema"
+    )
+    evaluation: EvaluationRequest = Field(default_factory=EvaluationRequest)
+    unlabelled: str | None = Field(None, description="a dataset without labels, for learners that use one")
+    promote: bool | str = Field(
+        True,
+        description="true: move the alias `production` to the new version; a string: that alias; false: none",
+    )
+
+
+class AttemptOut(BaseModel):
+    """One try at a job and how it ended."""
+
+    attempt: int
+    worker: str
+    started_at: str
+    ended_at: str | None
+    outcome: AttemptOutcome | None = Field(
+        description="lost: its worker fell silent; released: its worker was told to stop; null: under way"
+    )
+    detail: str
+
+
+class ErrorOut(BaseModel):
+    """Why a job failed, as a person can act on it."""
+
+    type: str = Field(description="/problems/SLUG, a page that says how to mend it")
+    title: str
+    detail: str
+
+
+class JobOut(BaseModel):
+    """A job as clients see it. Times are ISO 8601, UTC."""
+
+    id: str
+    state: JobState
+    progress: float = Field(ge=0.0, le=1.0)
+    stage: str
+    message: str
+    learner: str
+    dataset: str
+    model: str
+    params: dict[str, Any]
+    evaluation: EvaluationRequest
+    promote: str | None = Field(description="the alias that will move to the new version")
+    version: int | None
+    error: ErrorOut | None
+    cancel_requested: bool
+    attempts: list[AttemptOut]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class JobPage(BaseModel):
+    """Some jobs, newest first."""
+
+    items: list[JobOut]
+    next_cursor: str | None
+
+
+class JobEventOut(BaseModel):
+    """One entry of a job's event stream; `id` only grows."""
+
+    id: int
+    event: EventName
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The right to work on a job: every write names the attempt, and a superseded attempt is refused.
+
+    Attributes
+    ----------
+    attempt : counts up with every claim, and fences writes.
+    params, evaluation : validated when the job was submitted.
+    created_at : seconds since the epoch.
+    """
+
+    job_id: str
+    attempt: int
+    worker: str
+    learner: str
+    dataset_id: str
+    dataset: str
+    model: str
+    params: dict[str, Any]
+    evaluation: EvaluationRequest
+    promote: str | None
+    created_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """How a claim stands: still held, and whether somebody asked to cancel it."""
+
+    held: bool
+    cancel_requested: bool

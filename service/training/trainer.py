@@ -1,0 +1,371 @@
+"""From a dataset to a registered version: split, fit, score held-out pairs, calibrate, report, store."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from models.evaluation import EvaluationReport, pair_report
+from models.operating_points import Calibration
+from models.progress import listening
+from models.registry import jsonable_params, save, spec_of
+from models.spec import LearnerSpec
+from models.splits import split_data, split_pairs
+from service.blobs import Blobs, delete_unused
+from service.datasets.data import LabelledData
+from service.datasets.ingest import Datasets
+from service.db import Database
+from service.errors import Fenced, InvalidInput
+from service.settings import Settings
+from service.store.calibrations import store_calibration
+from service.store.measured import ScoredPairs, listed_pairs, pairs_among, split_codes
+from service.store.overlap import trained_on
+from service.store.report import write_report
+from service.store.schemas import NewCalibration, NewVersion
+from service.store.scoring import score_pairs, taken_by
+from service.store.store import ModelStore
+from service.training.leases import persist
+from service.training.queue import JobQueue
+from service.training.schemas import Claim
+from service.version import VERSION
+
+logger = logging.getLogger("pairmark.training")
+Indices = NDArray[np.int64]
+
+STAGES = {
+    "loading": (0.0, 0.03),
+    "splitting": (0.03, 0.05),
+    "fitting": (0.05, 0.75),
+    "scoring": (0.75, 0.85),
+    "calibrating": (0.85, 0.92),
+    "evaluating": (0.92, 0.97),
+    "storing": (0.97, 1.0),
+}
+"""Where each stage begins and ends on the job's way from 0 to 1."""
+FEATURE_NAMES_KEPT = 1_000
+_WRITE_EVERY_S = 0.5
+_EVENT_STEP = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is trained on and what is held out.
+
+    Attributes
+    ----------
+    rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
+    sizes : rows (or listed pairs) in each part, for the lineage.
+    """
+
+    protocol: str
+    rows: Indices
+    pairs: Indices | None
+    calibration: ScoredPairs
+    test: ScoredPairs
+    sizes: dict[str, int]
+
+
+class Trainer:
+    """Runs one attempt at a job, from its dataset to one transaction that registers what was made."""
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
+        self._db = db
+        self._blobs = blobs
+        self._settings = settings
+        self._queue = JobQueue(db, settings)
+        self._datasets = Datasets(db, blobs, settings)
+        self._store = ModelStore(db, blobs, settings)
+
+    def run(self, claim: Claim) -> int:
+        """Train and register; returns the version's number.
+
+        Raises
+        ------
+        Fenced
+            When the attempt was superseded or cancelled: nothing was registered.
+        InvalidInput, UnknownDataset, StorageFailed, CorruptArtefact
+            What a person can act on.
+        """
+        spec = spec_of(claim.learner)
+        progress = Progress(self._queue, claim)
+        progress.stage("loading")
+        data = self._datasets.load(claim.dataset_id)
+        X = taken_by(spec, data.X, self._settings.max_dense_bytes)
+        progress.stage("splitting")
+        # The seed of everything that is drawn: the learner's own, so that one number repeats the whole job.
+        seed = int(claim.params.get("random_state") or 0)
+        parts = _parts(data, claim, seed)
+        progress.stage("fitting")
+        estimator = self._fitted(spec, claim, data, X, parts, progress)
+        progress.stage("scoring")
+        scored = _Scored(estimator, X, parts, progress)
+        progress.stage("calibrating")
+        calibration = _calibrated(parts.calibration, scored.calibration, seed)
+        progress.stage("evaluating")
+        report = _reported(parts.test, scored.test, seed)
+        progress.stage("storing")
+        return self._stored(spec, claim, data, parts, estimator, calibration, report, seed)
+
+    def _fitted(
+        self, spec: LearnerSpec, claim: Claim, data: LabelledData, X: Any, parts: Parts, progress: Progress
+    ) -> Any:
+        estimator = spec.estimator(**spec.params.model_validate(claim.params).model_dump())
+        with listening(progress.fit), _refusals("the learner refused the training part"):
+            if parts.pairs is None:
+                assert data.y is not None
+                estimator.fit(X[parts.rows], np.asarray(data.y)[parts.rows])
+            else:
+                assert data.pairs is not None
+                weight = data.pairs.weight
+                estimator.fit_pairs(
+                    X[np.asarray(data.pairs.left)[parts.pairs]],
+                    X[np.asarray(data.pairs.right)[parts.pairs]],
+                    np.asarray(data.pairs.same)[parts.pairs],
+                    sample_weight=None if weight is None else np.asarray(weight)[parts.pairs],
+                )
+        return estimator
+
+    def _stored(
+        self,
+        spec: LearnerSpec,
+        claim: Claim,
+        data: LabelledData,
+        parts: Parts,
+        estimator: Any,
+        calibration: Calibration,
+        report: EvaluationReport,
+        seed: int,
+    ) -> int:
+        keys: list[str] = []
+        try:
+            with self._blobs.workspace() as folder:
+                artefact_sha256 = save(estimator, folder / "artefact")
+                size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
+                write_report(folder / "report", report, trained_on(data, parts.rows, claim.job_id))
+                keys += [self._blobs.put_folder(folder / name) for name in ("artefact", "report")]
+            keys.append(store_calibration(self._blobs, calibration))
+            dataset = f"{data.name}:{data.version}"
+            names = data.given_feature_names
+            new = NewVersion(
+                model=claim.model,
+                kind=spec.kind,
+                capabilities=tuple(sorted(spec.capabilities)),
+                params=jsonable_params(spec, estimator),
+                metrics=report.metrics,
+                lineage={
+                    "dataset": dataset,
+                    "dataset_sha256": data.sha256,
+                    "job": claim.job_id,
+                    "code_version": VERSION,
+                    "random_state": seed,
+                    "evaluation": claim.evaluation.model_dump(),
+                },
+                facts={
+                    "n_features": int(estimator.n_features_in_),
+                    "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
+                    "protocol": parts.protocol,
+                    "parts": parts.sizes,
+                    "size_bytes": size,
+                },
+                artefact=keys[0],
+                artefact_sha256=artefact_sha256,
+                report=keys[1],
+                calibration=NewCalibration(
+                    name=f"{claim.model} held out of {dataset}"[:200],
+                    blob=keys[2],
+                    protocol=calibration.protocol,
+                    summary={**calibration.summary(), "dataset": dataset, "random_state": seed},
+                    dataset_id=data.dataset_id,
+                    dataset_sha256=data.sha256,
+                ),
+                job_id=claim.job_id,
+            )
+            return self._registered(claim, new)
+        except BaseException:
+            delete_unused(self._db, self._blobs, keys)
+            raise
+
+    def _registered(self, claim: Claim, new: NewVersion) -> int:
+        """Register the version, move the alias and end the job, all or nothing."""
+        made: list[int] = []
+
+        def register(session: Session) -> None:
+            version = self._store.register(session, new, promote=claim.promote, by=f"job:{claim.job_id}")
+            told = f"registered {new.model}:{version}"
+            if claim.promote is not None:
+                told += f", now {new.model}@{claim.promote}"
+            self._queue.finish(claim, session, version=version, message=told)
+            made.append(version)
+
+        try:
+            persist(self._db, register)
+        except Fenced:
+            # A commit whose answer was lost looks like this on the second try.
+            version = self._store.version_of_job(claim.job_id)
+            if version is None or version not in made:
+                raise
+            return version
+        return made[-1]
+
+
+class Progress:
+    """Tells the queue how far an attempt is: rows at most every half second, events every percent."""
+
+    def __init__(self, queue: JobQueue, claim: Claim) -> None:
+        self._queue = queue
+        self._claim = claim
+        self._stage = "starting"
+        self._written_at = 0.0
+        self._event_at = -1.0
+
+    def stage(self, name: str) -> None:
+        """A stage begins: always told. Raises `Fenced` when the attempt was superseded."""
+        self._stage = name
+        self._tell(STAGES[name][0], "", event=True)
+
+    def within(self, share: float, message: str = "") -> None:
+        """A share of the stage is done: told when enough time has passed."""
+        if time.monotonic() - self._written_at < _WRITE_EVERY_S:
+            return
+        low, high = STAGES[self._stage]
+        fraction = low + (high - low) * min(max(share, 0.0), 1.0)
+        self._tell(fraction, message, event=fraction >= self._event_at + _EVENT_STEP)
+
+    def fit(self, fraction: float, stage: str) -> None:
+        """What `models.progress` calls during a fit."""
+        self.within(fraction, stage)
+
+    def _tell(self, fraction: float, message: str, *, event: bool) -> None:
+        self._written_at = time.monotonic()
+        if event:
+            self._event_at = fraction
+        try:
+            self._queue.progress(
+                self._claim, fraction=fraction, stage=self._stage, message=message, event=event
+            )
+        except OperationalError:
+            # Progress is for people; the work goes on while the database is away.
+            logger.warning(
+                "progress was not written: the database does not answer", extra={"job": self._claim.job_id}
+            )
+
+
+class _Scored:
+    """Scores of the pairs of both held-out parts."""
+
+    def __init__(self, estimator: Any, X: Any, parts: Parts, progress: Progress) -> None:
+        share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
+        with _refusals("the learner could not score the held-out part"):
+            self.calibration = score_pairs(
+                estimator,
+                X,
+                parts.calibration.left,
+                parts.calibration.right,
+                lambda done: progress.within(done * share),
+            )
+            self.test = score_pairs(
+                estimator,
+                X,
+                parts.test.left,
+                parts.test.right,
+                lambda done: progress.within(share + done * (1 - share)),
+            )
+
+
+def _parts(data: LabelledData, claim: Claim, seed: int) -> Parts:
+    """Split, and choose the pairs that will be scored, before anything is learned."""
+    asked = claim.evaluation
+    fractions: dict[str, Any] = {
+        "calibration_fraction": asked.calibration_fraction,
+        "test_fraction": asked.test_fraction,
+        "random_state": seed,
+    }
+    with _refusals(f"dataset {data.name}:{data.version} cannot be split"):
+        if data.pairs is not None:
+            ends = np.asarray(data.pairs.left), np.asarray(data.pairs.right)
+            by_pairs = split_pairs(*ends, np.asarray(data.pairs.same), protocol=asked.protocol, **fractions)
+            calibration, test = (
+                listed_pairs(
+                    data,
+                    numbers,
+                    by_pairs.units,
+                    protocol=by_pairs.protocol,
+                    n_pairs=asked.n_pairs,
+                    random_state=seed + offset,
+                )
+                for offset, numbers in ((1, by_pairs.calibration), (2, by_pairs.test))
+            )
+            return Parts(
+                protocol=by_pairs.protocol,
+                rows=np.unique(np.concatenate([end[by_pairs.train] for end in ends])),
+                pairs=by_pairs.train,
+                calibration=calibration,
+                test=test,
+                sizes={
+                    "train_pairs": int(by_pairs.train.size),
+                    "calibration_pairs": int(by_pairs.calibration.size),
+                    "test_pairs": int(by_pairs.test.size),
+                    "dropped_pairs": by_pairs.n_dropped,
+                },
+            )
+        if data.y is None:
+            raise ValueError("it has neither a label column nor a list of pairs")
+        codes, protocol = split_codes(data, asked.protocol)
+        whole = "open-set" if data.groups is not None else protocol
+        split = split_data(codes, protocol=whole, **fractions)
+        calibration, test = (
+            pairs_among(data, rows, protocol=protocol, n_pairs=asked.n_pairs, random_state=seed + offset)
+            for offset, rows in ((1, split.calibration), (2, split.test))
+        )
+        for name, pairs in (("calibration", calibration), ("test", test)):
+            if pairs.same.all() or (name == "test" and not pairs.same.any()):
+                kind = "differ" if pairs.same.all() else "are the same"
+                raise ValueError(
+                    f"its {name} part gives no pairs that {kind}: bring more data or larger fractions"
+                )
+        y = np.asarray(data.y)
+        sizes = {"train_rows": split.train, "calibration_rows": split.calibration, "test_rows": split.test}
+        return Parts(
+            protocol=protocol,
+            rows=split.train,
+            pairs=None,
+            calibration=calibration,
+            test=test,
+            sizes={
+                **{name: int(rows.size) for name, rows in sizes.items()},
+                **{
+                    name.replace("_rows", "_identities"): int(np.unique(y[rows]).size)
+                    for name, rows in sizes.items()
+                },
+                "calibration_pairs": len(calibration),
+                "test_pairs": len(test),
+            },
+        )
+
+
+def _calibrated(pairs: ScoredPairs, scores: NDArray[np.float32], seed: int) -> Calibration:
+    with _refusals("the held-out calibration pairs cannot be used"):
+        return Calibration.fit(scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=seed)
+
+
+def _reported(pairs: ScoredPairs, scores: NDArray[np.float32], seed: int) -> EvaluationReport:
+    with _refusals("the held-out test pairs cannot be used"):
+        return pair_report(scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=seed)
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """What `models` refuses (as ``ValueError``) in words for the job's owner."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidInput(f"{what}: {str(error)[:2000]}") from error

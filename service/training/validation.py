@@ -1,0 +1,135 @@
+"""Whether a job can be trained as it is asked for, before it is queued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from models.registry import LEARNERS, spec_of
+from models.spec import LearnerSpec
+from service.datasets.schemas import DatasetOut
+from service.errors import InvalidInput, UnknownLearner
+from service.names import checked_name
+from service.settings import Settings
+from service.store.refs import PRODUCTION, checked_alias
+from service.training.schemas import JobRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRequest:
+    """What a valid request comes to: names resolved, defaults filled in."""
+
+    dataset_id: str
+    dataset: str
+    params: dict[str, Any]
+    promote: str | None
+
+
+def checked_request(request: JobRequest, dataset: DatasetOut, settings: Settings) -> CheckedRequest:
+    """Check a request against the learner and the dataset's summary.
+
+    Raises
+    ------
+    UnknownLearner, InvalidInput
+        Naming the field and what was expected.
+    """
+    spec = known_learner(request.learner)
+    checked_name(request.model, "model")
+    if request.unlabelled is not None:
+        raise InvalidInput(
+            f"unlabelled: {spec.kind} learns from labelled rows only; leave it out", field="unlabelled"
+        )
+    _check_dataset(spec, dataset)
+    _check_evaluation(request, settings)
+    return CheckedRequest(
+        dataset_id=dataset.id,
+        dataset=f"{dataset.name}:{dataset.version}",
+        params=checked_params(spec, request.params),
+        promote=_promotion(request.promote),
+    )
+
+
+def known_learner(kind: str) -> LearnerSpec:
+    """The learner of that kind, or `UnknownLearner`."""
+    try:
+        return spec_of(kind)
+    except KeyError:
+        known = [spec.kind for spec in LEARNERS]
+        raise UnknownLearner(
+            f"there is no learner {kind[:100]!r}; known: {', '.join(known)}", field="learner", learners=known
+        ) from None
+
+
+def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
+    """All parameters as they will be used, the seed included: a job that is tried again gives the same model."""
+    try:
+        checked = spec.params.model_validate(params)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(["params", *(str(part) for part in first["loc"])])
+        allowed = ", ".join(spec.params.model_fields)
+        raise InvalidInput(f"{field}: {first['msg']} ({spec.kind} takes: {allowed})", field=field) from None
+    filled = checked.model_dump(mode="json")
+    if "random_state" in filled and filled["random_state"] is None:
+        filled["random_state"] = 0
+    return filled
+
+
+def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
+    name = f"{dataset.name}:{dataset.version}"
+    if spec.needs == "rankings":
+        if not dataset.ranking_labels:
+            raise InvalidInput(
+                f"{spec.kind} learns from rankings and dataset {name} has none: upload it with `ranking`",
+                field="dataset",
+            )
+        return
+    if dataset.n_pairs:
+        if not 0 < dataset.n_same_pairs < dataset.n_pairs:
+            raise InvalidInput(
+                f"dataset {name} lists {dataset.n_same_pairs} same pairs out of {dataset.n_pairs}; expected both kinds",
+                field="dataset",
+            )
+        return
+    if dataset.label is None:
+        raise InvalidInput(
+            f"{spec.kind} learns from identities and dataset {name} has none: upload it with `label`, or with a file "
+            "of `pairs`",
+            field="dataset",
+        )
+    if dataset.n_labels < 2:
+        raise InvalidInput(
+            f"dataset {name} has a single identity in {dataset.label!r}; expected two or more, to have pairs that "
+            "differ",
+            field="dataset",
+        )
+    if dataset.n_repeated_labels < 1:
+        raise InvalidInput(
+            f"in dataset {name} every identity in {dataset.label!r} has one row; expected some with two or more, to "
+            "have pairs that are the same",
+            field="dataset",
+        )
+
+
+def _check_evaluation(request: JobRequest, settings: Settings) -> None:
+    asked = request.evaluation
+    if asked.calibration_fraction + asked.test_fraction >= 1:
+        raise InvalidInput(
+            f"evaluation: calibration_fraction and test_fraction sum to "
+            f"{asked.calibration_fraction + asked.test_fraction:g}; expected below 1, to leave something to train on",
+            field="evaluation.calibration_fraction",
+        )
+    if asked.n_pairs > settings.max_calibration_pairs:
+        raise InvalidInput(
+            f"evaluation.n_pairs is {asked.n_pairs}; expected at most {settings.max_calibration_pairs} "
+            "(PAIRMARK_MAX_CALIBRATION_PAIRS)",
+            field="evaluation.n_pairs",
+        )
+
+
+def _promotion(promote: bool | str) -> str | None:
+    if promote is False:
+        return None
+    return PRODUCTION if promote is True else checked_alias(promote, "promote")

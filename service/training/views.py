@@ -1,0 +1,45 @@
+"""Job rows as clients see them."""
+
+from __future__ import annotations
+
+from service.tables import JobAttempt, JobRow
+from service.times import iso
+from service.training.schemas import AttemptOut, ErrorOut, EvaluationRequest, JobOut
+
+
+def job_out(row: JobRow, attempts: list[JobAttempt]) -> JobOut:
+    """A job with its history."""
+    return JobOut.model_validate(
+        {
+            "id": row.id,
+            "state": row.state,
+            "progress": row.progress,
+            "stage": row.stage,
+            "message": row.message,
+            "learner": row.learner,
+            "dataset": row.dataset,
+            "model": row.model,
+            "params": row.params,
+            "evaluation": EvaluationRequest.model_validate(row.evaluation),
+            "promote": row.promote,
+            "version": row.version,
+            "error": None if row.error is None else ErrorOut.model_validate(row.error),
+            "cancel_requested": row.cancel_requested,
+            "attempts": [
+                AttemptOut.model_validate(
+                    {
+                        "attempt": entry.attempt,
+                        "worker": entry.worker,
+                        "started_at": iso(entry.started_at),
+                        "ended_at": iso(entry.ended_at),
+                        "outcome": entry.outcome,
+                        "detail": entry.detail,
+                    }
+                )
+                for entry in attempts
+            ],
+            "created_at": iso(row.created_at),
+            "started_at": iso(row.started_at),
+            "finished_at": iso(row.finished_at),
+        }
+    )

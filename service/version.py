@@ -1,0 +1,3 @@
+"""The version of this code, as pyproject.toml states it."""
+
+VERSION = "0.1.0"
