@@ -300,18 +300,9 @@ class Calibration:
 
         For ``finite-sample`` exact; for ``bootstrap`` the number from which its rule can be expected to hold.
         """
-        fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
-        needed = math.log(1 / (1 - confidence)) / -log_tail(fpr * (1 - self._b), fpr, 1)
-        blocks = max(1, math.ceil(needed * (1 - 1e-12)))
-        # Above 30 pairs by chance the bound is some 1.6 times the rate, so about 60 must be expected at
-        # alpha.
-        expected = 2 * ENOUGH / (fpr * self._b)
-        per_unit = bool(self._meta["independent_rows"])
-        asymptotic = expected if per_unit else max(ENOUGH, (1 + math.sqrt(1 + 8 * expected)) / 2)
-        return {
-            "finite-sample": blocks if per_unit else 2 * blocks,
-            "bootstrap": None if confidence_row(confidence) is None else math.ceil(asymptotic),
-        }
+        return units_needed(
+            fpr, confidence, different_share=self._b, independent_rows=bool(self._meta["independent_rows"])
+        )
 
     def curve(self, confidence: float = 0.95, max_points: int = 500) -> dict[str, Any]:
         """Rates and bounds by threshold, for people: at most ``max_points`` thresholds, dense at low rates.
@@ -511,6 +502,28 @@ def operating_point(
     checked_rate(confidence, "confidence")
     calibration = Calibration.fit(scores, same, units, random_state=random_state)
     return calibration.operating_point(fpr, confidence, method)
+
+
+def units_needed(
+    fpr: float, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
+) -> dict[str, int | None]:
+    """Method -> units that ``fpr`` takes before any data is there; see `Calibration.required_units`.
+
+    Parameters
+    ----------
+    different_share : share of different pairs among those drawn; 1 in open-set use.
+    independent_rows : whether the pairs are independent of each other, so that each is a unit.
+    """
+    fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
+    needed = math.log(1 / (1 - confidence)) / -log_tail(fpr * (1 - different_share), fpr, 1)
+    blocks = max(1, math.ceil(needed * (1 - 1e-12)))
+    # Above 30 pairs by chance the bound is some 1.6 times the rate, so about 60 must be expected at alpha.
+    expected = 2 * ENOUGH / (fpr * different_share)
+    asymptotic = expected if independent_rows else max(ENOUGH, (1 + math.sqrt(1 + 8 * expected)) / 2)
+    return {
+        "finite-sample": blocks if independent_rows else 2 * blocks,
+        "bootstrap": None if confidence_row(confidence) is None else math.ceil(asymptotic),
+    }
 
 
 def checked_rate(value: float, name: str) -> float:

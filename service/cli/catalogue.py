@@ -1,0 +1,235 @@
+"""Commands for what is kept: datasets and models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli import output
+from service.cli.connect import UrlOption, connected
+from service.cli.training import resolve, show_metrics
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LABELS_SHOWN = 12
+datasets = typer.Typer(help="Datasets: labelled vectors, uploaded once, never changed.", no_args_is_help=True)
+models = typer.Typer(help="Models, their versions and aliases.", no_args_is_help=True)
+Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
+DatasetRef = Annotated[
+    str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@datasets.command("add")
+def add_dataset(
+    name: Annotated[str, typer.Argument(help="Name to keep it under.")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
+    ],
+    label: Annotated[str | None, typer.Option(help="Identity or class column.", show_default=False)] = None,
+    ranking: Annotated[
+        list[str] | None,
+        typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column of groups that stay together.", show_default=False)
+    ] = None,
+    row_id: Annotated[
+        str | None,
+        typer.Option("--id", help="Column of row ids, for a pairs file to refer to.", show_default=False),
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="CSV: the first line holds data already.")
+    ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False),
+    ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="File of explicit pairs: left, right, same, weight.", exists=True)
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Upload a dataset."""
+    with connected(url) as client, output.progress_bar(f"uploading {file.name}") as progress:
+        added = client.add_dataset(
+            name,
+            file,
+            label=label,
+            ranking=ranking,
+            group=group,
+            id=row_id,
+            exclude=exclude or (),
+            header=not no_header,
+            format=format,
+            pairs=pairs,
+            progress=progress,
+        )
+    output.show(added, lambda to: _show_dataset(to, added))
+
+
+@datasets.command("list")
+def list_datasets(
+    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1, show_default=False)] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Datasets, newest first."""
+    with connected(url) as client:
+        found = client.datasets(limit=limit)
+    columns = ("name", "version", "rows", "features", "created_at")
+    rows = [[entry.get(column) for column in columns] for entry in found]
+    empty = "No datasets yet: pairmark datasets add NAME FILE --label COLUMN"
+    output.show({"items": found}, output.table(columns, rows, empty=empty))
+
+
+@datasets.command("show")
+def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
+    """What a dataset holds."""
+    with connected(url) as client:
+        found = client.dataset(ref)
+    output.show(found, lambda to: _show_dataset(to, found))
+
+
+@datasets.command("delete")
+def delete_dataset(
+    ref: DatasetRef, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False
+) -> None:
+    """Delete a dataset that no waiting or running job uses."""
+    _confirm(f"Delete dataset {ref}?", yes)
+    with connected(url) as client:
+        client.delete_dataset(ref)
+    output.show({"deleted": ref}, lambda to: to.print(f"deleted {ref}", markup=False))
+
+
+@models.command("list")
+def list_models(
+    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1, show_default=False)] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Models with their aliases."""
+    with connected(url) as client:
+        found = client.models(limit=limit)
+    rows = [
+        (
+            entry["name"],
+            entry["versions"][0]["kind"] if entry["versions"] else None,
+            entry["latest_version"],
+            ", ".join(f"{alias['alias']} = {alias['version']}" for alias in entry["aliases"]),
+        )
+        for entry in found
+    ]
+    empty = "No models yet: pairmark train --learner similarity-forest --dataset D --model M"
+    output.show({"items": found}, output.table(("name", "kind", "newest", "aliases"), rows, empty=empty))
+
+
+@models.command("show")
+def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False) -> None:
+    """A version: kind, parameters, metrics with intervals, lineage."""
+    with connected(url) as client:
+        name, number = resolve(client, ref)
+        found = client.version(name, number)
+
+    def human(to: Console) -> None:
+        named = ("kind", "aliases", "capabilities", "params", "n_features", "calibration_id", "created_at")
+        shown = {"model": f"{name}:{number}", **{key: found.get(key) for key in named}}
+        output.facts({**shown, "lineage": _flat(found.get("lineage") or {})})(to)
+        show_metrics(to, found.get("metrics") or {})
+
+    output.show(found, human)
+
+
+@models.command("promote")
+def promote_model(
+    ref: Annotated[
+        str, typer.Argument(help="NAME:VERSION (or NAME@ALIAS to copy an alias).", metavar="MODEL")
+    ],
+    alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Move an alias to a version; running services pick it up by themselves."""
+    with connected(url) as client:
+        name, number = resolve(client, ref)
+        moved = client.promote(name, number, alias)
+    output.show(moved, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
+
+
+@models.command("export")
+def export_model(
+    ref: Ref,
+    file: Annotated[Path, typer.Argument(help="File to write.", dir_okay=False)],
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Write a version, with its calibration, to one file."""
+    with connected(url) as client:
+        name, number = resolve(client, ref)
+        client.export_version(name, number, file)
+    told = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
+    output.show(told, lambda to: to.print(f"wrote {name}:{number} to {file}", markup=False))
+
+
+@models.command("import")
+def import_model(
+    file: Annotated[Path, typer.Argument(help="A file written by export.", exists=True, dir_okay=False)],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name to register it under; default: as exported.", show_default=False),
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Register a version from an exported file; every byte is checked and nothing in it is run."""
+    with connected(url) as client, output.progress_bar(f"importing {file.name}") as progress:
+        found = client.import_version(file, name=name, progress=progress)
+    output.show(found, lambda to: to.print(f"registered {found['model']}:{found['version']}", markup=False))
+
+
+@models.command("delete")
+def delete_model(
+    ref: Annotated[str, typer.Argument(help="NAME:VERSION.", metavar="MODEL")],
+    yes: Yes = False,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Delete a version that no alias holds."""
+    if ":" not in ref:
+        raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION, so that no alias decides what is deleted")
+    _confirm(f"Delete {ref}?", yes)
+    with connected(url) as client:
+        client.delete_version(*resolve(client, ref))
+    output.show({"deleted": ref}, lambda to: to.print(f"deleted {ref}", markup=False))
+
+
+def _confirm(question: str, yes: bool) -> None:
+    import sys
+
+    if not yes and not output.wants_json() and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
+
+
+def _show_dataset(to: Console, found: dict[str, Any]) -> None:
+    named = ("rows", "features", "sha256", "label", "ranking", "group", "created_at")
+    shown = {"dataset": f"{found['name']}:{found['version']}", **{key: found.get(key) for key in named}}
+    counts = found.get("label_counts")
+    if isinstance(counts, dict):
+        more = len(counts) - LABELS_SHOWN
+        first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
+        shown["label_counts"] = first + (f", and {more} more" if more > 0 else "")
+    output.facts(shown)(to)
+    for warning in found.get("warnings") or []:
+        to.print(f"warning: {warning}", style="yellow", markup=False)
+
+
+def _flat(lineage: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} {value}" for key, value in lineage.items() if isinstance(value, (str, int, float))
+    )

@@ -1,0 +1,114 @@
+"""Listening and answering: the socket, the server processes, and the training worker beside them."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from service.cli import output
+
+GRACE_S = 10
+"""How long requests under way may take once the service was told to stop; event streams end then."""
+_WORKER_GRACE_S = 30
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; exits with what to do when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            output.complain(
+                f"port {port} on {host} is taken: stop what listens there, or choose another with --port"
+            )
+        else:
+            output.complain(f"cannot listen on {host} port {port}: {error.strerror or error}")
+        raise typer.Exit(1) from error
+    # Listening this early, requests that come during the start wait instead of being refused.
+    listener.listen(2048)
+    listener.set_inheritable(True)
+    return listener
+
+
+def announce(listener: socket.socket, url: str) -> None:
+    """Say where the service is, once it answers there."""
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    connection = http.client.HTTPConnection(reachable, port, timeout=300)
+    try:
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return
+    finally:
+        connection.close()
+    output.show(
+        {"url": url, "pid": os.getpid()},
+        lambda to: to.print(f"Pairmark answers on {url}  (console at /, endpoints at /docs)", markup=False),
+    )
+    sys.stdout.flush()
+
+
+def answer(listener: socket.socket, workers: int) -> None:
+    """Serve until told to stop."""
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    config = uvicorn.Config(
+        "service.app:create_app",
+        factory=True,
+        workers=workers,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+    )
+    if workers > 1:
+        with tempfile.TemporaryDirectory(prefix="pairmark-metrics-") as folder:
+            # Each process counts into files there, and every scrape adds them up.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+            Multiprocess(config, sockets=[listener]).run()
+        return
+    server = uvicorn.Server(config)
+    # uvicorn raises the signal that stopped it once more when it is done; being told to stop is no failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listener])
+    if not server.started:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def worker_beside(wanted: bool) -> Iterator[None]:
+    """A training worker that ends when this process does, even when this one is killed."""
+    if not wanted:
+        yield
+        return
+    command = [sys.executable, "-m", "service.cli", "worker", "--until-stdin-closes"]
+    beside = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        beside.terminate()
+        try:
+            beside.wait(_WORKER_GRACE_S)
+        except subprocess.TimeoutExpired:
+            beside.kill()
+            beside.wait()

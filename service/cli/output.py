@@ -1,0 +1,161 @@
+"""What commands print: tables for people, JSON for machines; problems go to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class _Format:
+    json = False
+
+
+def _choose(value: bool) -> bool:
+    if value:
+        _Format.json = True
+    return value
+
+
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print JSON for machines.", callback=_choose, is_eager=True, show_default=False
+    ),
+]
+
+
+def reset() -> None:
+    """Back to tables; called before each command line is read."""
+    _Format.json = False
+
+
+def wants_json() -> bool:
+    """Whether ``--json`` was given."""
+    return _Format.json
+
+
+def console() -> Console:
+    """Where people read."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, highlight=False)
+
+
+def show(value: Any, human: Callable[[Console], None]) -> None:
+    """Print ``value`` as JSON, or let ``human`` print it."""
+    if wants_json():
+        sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    else:
+        human(console())
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr so that it never mixes with the answer."""
+    if not wants_json():
+        sys.stderr.write(text + "\n")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> Callable[[Console], None]:
+    """A printer of a table; ``empty`` is what to say (the next command to give) when there are no rows."""
+
+    def render(to: Console) -> None:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        if not rows:
+            to.print(Text(empty))
+            return
+        if not to.is_terminal:
+            # In a pipe a table must not be cut to a terminal's width.
+            to.width = 10_000
+        drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for column in columns:
+            drawn.add_column(column)
+        for row in rows:
+            drawn.add_row(*(Text(_cell(value)) for value in row))
+        to.print(drawn)
+
+    return render
+
+
+def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
+    """A printer of names and values."""
+
+    def render(to: Console) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        drawn = Table.grid(padding=(0, 2))
+        for name, value in entries.items():
+            if value is not None:
+                drawn.add_row(Text(name, style="bold"), Text(_cell(value), overflow="fold"))
+        to.print(drawn)
+
+    return render
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_cell(entry) for entry in value) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_cell(entry)}" for name, entry in value.items()) or "-"
+    return str(value)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr for people at a terminal, plain lines in a log, nothing for machines."""
+    if wants_json():
+        yield lambda fraction, stage: None
+        return
+    if not sys.stderr.isatty():
+        last = ""
+
+        def line(fraction: float, stage: str) -> None:
+            nonlocal last
+            if stage != last:
+                last = stage
+                sys.stderr.write(f"{what}: {fraction:.0%} {stage}\n")
+                sys.stderr.flush()
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[stage]}"),
+    )
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=1.0, stage="")
+        yield lambda fraction, stage: bar.update(task, completed=fraction, stage=stage)
+
+
+def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
+    """Say on stderr what went wrong, with what a person needs to mend it."""
+    if wants_json():
+        sys.stderr.write(json.dumps({"error": dict(problem) if problem else {"detail": detail}}) + "\n")
+        return
+    sys.stderr.write(f"error: {detail}\n")
+    hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id"}
+    for name, value in (problem or {}).items():
+        if name not in hidden:
+            sys.stderr.write(f"  {name}: {_cell(value)}\n")

@@ -1,0 +1,98 @@
+"""The command tree, and what an error means for the exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from service.cli import catalogue, keys, output, serving, setup, training
+
+app = typer.Typer(
+    name="pairmark",
+    help="Learn similarity from your own data; answer 'same or different' at the false positive rate you ask for.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(catalogue.datasets, name="datasets")
+app.add_typer(catalogue.models, name="models")
+app.add_typer(keys.keys, name="keys")
+app.add_typer(serving.database, name="db")
+for command in (
+    serving.serve,
+    serving.worker,
+    training.train,
+    training.evaluate,
+    training.plan,
+    serving.warmup,
+    setup.setup,
+):
+    app.command()(command)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(f"pairmark {version('pairmark')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    json: output.JsonOption = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Learn similarity from your own data; answer 'same or different' at the false positive rate you ask for."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 well, 1 failed, 2 not understood."""
+    output.reset()
+    try:
+        app(arguments)
+    except KeyboardInterrupt:
+        output.complain("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (say, head) has seen enough.
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        code = _told(error)
+        if code is None:
+            raise
+        sys.exit(code)
+
+
+def _told(error: Exception) -> int | None:
+    """Tell an error that a person can act on; None when it is a bug, which deserves its traceback."""
+    from service.client import ClientError, Problem
+    from service.errors import PairmarkError
+
+    if isinstance(error, Problem):
+        output.complain(error.detail, problem=error.problem)
+    elif isinstance(error, PairmarkError):
+        output.complain(
+            error.detail, problem={"type": f"/problems/{error.slug}", "detail": error.detail, **error.facts}
+        )
+    elif isinstance(error, ClientError):
+        output.complain(str(error))
+    elif isinstance(error, OSError) and error.filename:
+        output.complain(f"{error.filename}: {error.strerror}")
+    else:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            return None
+        for entry in error.errors(include_input=False, include_url=False):
+            place = ".".join(str(part) for part in entry["loc"])
+            setting = f"PAIRMARK_{place.upper()}" if error.title == "Settings" else place
+            output.complain(f"{setting}: {entry['msg']}")
+        return 2
+    return 1

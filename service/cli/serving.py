@@ -1,0 +1,142 @@
+"""Commands that run the service's processes: serve, worker, warmup, db."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli import output
+from service.cli.connect import prepare_database, settings
+from service.cli.listening import announce, answer, listen, worker_beside
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+WaitOption = Annotated[
+    float,
+    typer.Option(help="Seconds to wait for the database to be there and set up.", min=0, show_default=False),
+]
+# For processes that must not outlive the one that started them.
+UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
+database = typer.Typer(help="The database's schema.", no_args_is_help=True)
+
+
+@database.command()
+def upgrade(
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 30.0,
+    json: output.JsonOption = False,
+) -> None:
+    """Bring the schema to the newest migration. Safe to run again, and from several machines at once."""
+    from service.db import open_database
+
+    opened = open_database(settings())
+    try:
+        opened.wait(wait)
+        opened.upgrade()
+        shown = opened.url.render_as_string(hide_password=True)
+    finally:
+        opened.dispose()
+    output.show(
+        {"database": shown, "upgraded": True}, lambda to: to.print(f"{shown} is up to date", markup=False)
+    )
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8000,
+    workers: Annotated[int, typer.Option(help="Processes that answer requests.", min=1, max=256)] = 1,
+    with_worker: Annotated[
+        bool, typer.Option("--with-worker", help="Also run one training worker, which ends with the service.")
+    ] = False,
+    wait: WaitOption = 0.0,
+    until_stdin_closes: UntilStdinCloses = False,
+    json: output.JsonOption = False,
+) -> None:
+    """Answer HTTP requests. Beyond loopback only once an API key exists."""
+    chosen = settings()
+    prepare_database(chosen, wait)
+    if not is_loopback(host):
+        _require_a_key(chosen, host, wait)
+    if until_stdin_closes:
+        _when_stdin_closes(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    listener = listen(host, port)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    threading.Thread(target=announce, args=(listener, url), daemon=True).start()
+    with worker_beside(with_worker):
+        answer(listener, workers)
+
+
+def worker(
+    drain: Annotated[bool, typer.Option("--drain", help="Stop when no job waits.")] = False,
+    job: Annotated[str | None, typer.Option(help="Only this job, then stop.", show_default=False)] = None,
+    wait: WaitOption = 0.0,
+    until_stdin_closes: UntilStdinCloses = False,
+    json: output.JsonOption = False,
+) -> None:
+    """Train: take jobs from the queue one at a time, until told to stop."""
+    from service.logs import configure_logging
+    from service.training.worker import Worker
+
+    chosen = settings()
+    configure_logging(chosen.log_level)
+    prepare_database(chosen, wait)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if until_stdin_closes:
+        _when_stdin_closes(stop.set)
+    Worker(chosen).run(stop, drain=drain or job is not None, only_job=job)
+
+
+def warmup(json: output.JsonOption = False) -> None:
+    """Compile every kernel into the cache, so that no first request waits for it."""
+    from models.warmup import warm
+
+    started = time.perf_counter()
+    warm()
+    seconds = time.perf_counter() - started
+    output.show({"seconds": seconds}, lambda to: to.print(f"kernels are warm ({seconds:.1f} s)"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _require_a_key(chosen: Settings, host: str, wait: float) -> None:
+    from service.cli.keys import has_active_key
+
+    deadline = time.monotonic() + wait
+    while not has_active_key(chosen):
+        if time.monotonic() >= deadline:
+            output.complain(
+                f"refusing to listen on {host}: no API key exists, so anybody who reaches it could do anything. "
+                "Create one with `pairmark keys create --scope admin`, or listen on 127.0.0.1"
+            )
+            raise typer.Exit(1)
+        time.sleep(0.5)
+
+
+def _when_stdin_closes(do: Callable[[], None]) -> None:
+    """The pipe closes when the process that holds its other end is gone, however it went."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        do()
+
+    threading.Thread(target=watch, daemon=True).start()

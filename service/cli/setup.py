@@ -1,0 +1,75 @@
+"""Setting up a deployment: a database password, the tables, the first admin key. Safe to run at every start."""
+
+from __future__ import annotations
+
+import os
+import secrets as random_secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli import output
+from service.cli.connect import settings
+
+
+def setup(
+    secrets: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the database password: `password`, and `pgpass` for clients.", show_default=False
+        ),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 60.0,
+    json: output.JsonOption = False,
+) -> None:
+    """Prepare a deployment: password file, tables, first admin key (shown once). Run again, it changes nothing."""
+    from service.cli.keys import opened_keys
+    from service.db import open_database
+
+    chosen = settings()
+    if secrets is not None:
+        _write_password(secrets, os.environ.get("PAIRMARK_POSTGRES_PASSWORD") or None)
+    database = open_database(chosen)
+    try:
+        database.wait(wait)
+        database.upgrade()
+    finally:
+        database.dispose()
+    with opened_keys(chosen, prepare=False) as stored:
+        shown = None if stored.exist() else stored.create("first admin", ["admin"]).key
+    if shown is None:
+        output.show({"key": None}, lambda to: to.print("ready: an API key exists already"))
+        return
+    output.show(
+        {"key": shown},
+        lambda to: to.print(
+            f"first admin key (shown only this once; send it as Bearer): {shown}", markup=False
+        ),
+    )
+
+
+def _write_password(folder: Path, given: str | None) -> None:
+    """One password for server and clients; an existing one stays, since the database was made with it."""
+    file = folder / "password"
+    if file.exists():
+        password = file.read_text()
+        if given is not None and given != password:
+            output.complain(
+                f"PAIRMARK_POSTGRES_PASSWORD differs from {file}, which the database was made with: change it in the "
+                "database and in that file, or unset the variable"
+            )
+            raise typer.Exit(1)
+    else:
+        password = given or random_secrets.token_urlsafe(32)
+    # The clients' file first: the server starts when it sees its own.
+    escaped = password.replace("\\", "\\\\").replace(":", "\\:")
+    for path, content in ((folder / "pgpass", f"*:*:*:*:{escaped}\n"), (file, password)):
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+            with os.fdopen(descriptor, "w") as stream:
+                stream.write(content)
+                os.fsync(stream.fileno())
+            part.replace(path)

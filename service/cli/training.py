@@ -1,0 +1,261 @@
+"""Commands that make and judge models: train, evaluate, plan."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli import output
+from service.cli.connect import UrlOption, connected, settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from service.client import Client
+
+
+def train(
+    learner: Annotated[
+        str | None, typer.Option(help="Learner kind, e.g. similarity-forest.", show_default=False)
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="NAME or NAME:VERSION of a dataset.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Name to register the version under.", show_default=False)
+    ] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .json or .toml file with the job as POST /jobs takes it.", exists=True, dir_okay=False
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help="A learner's parameter, k=v; v is read as JSON where it is.", metavar="K=V"),
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="auto, open-set or closed-set.", show_default=False)
+    ] = None,
+    promote: Annotated[
+        str | None,
+        typer.Option(help="Alias to move to the new version (default: production).", show_default=False),
+    ] = None,
+    no_promote: Annotated[bool, typer.Option("--no-promote", help="Move no alias.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Submit only; a worker trains.")] = False,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Train a model through the job queue; without a service, in this very place."""
+    job = _job_request(spec, learner, dataset, model, param or [], protocol)
+    if promote is not None and no_promote:
+        raise typer.BadParameter("expected one of --promote and --no-promote")
+    if promote is not None or no_promote:
+        job["promote"] = False if no_promote else promote
+    arguments = {name: job.pop(name) for name in ("learner", "dataset", "model")}
+    with connected(url) as client:
+        submitted = client.train(**arguments, **job, wait=False)
+        if no_wait:
+            output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
+            return
+        with _worker_for(submitted["id"], url), output.progress_bar("training") as progress:
+            try:
+                done = client.wait(submitted["id"], progress=progress)
+            except KeyboardInterrupt:
+                client.cancel(submitted["id"])
+                raise
+        version = client.version(done["model"], done["version"])
+    output.show({"job": done, "version": version}, lambda to: _show_trained(to, version))
+
+
+def evaluate(
+    model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
+    dataset: Annotated[str, typer.Option(help="NAME or NAME:VERSION of a labelled dataset.")],
+    protocol: Annotated[
+        str | None, typer.Option(help="auto, open-set or closed-set.", show_default=False)
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Measure a version on another dataset: its ROC there, and what its thresholds do there."""
+    with connected(url) as client:
+        name, number = resolve(client, model)
+        report = client.evaluate(name, number, dataset, protocol=protocol)
+    output.show(report, lambda to: _show_evaluation(to, report))
+
+
+def plan(
+    fpr: Annotated[
+        float, typer.Option(help="The false positive rate you want to ask for.", min=0.0, max=1.0)
+    ],
+    confidence: Annotated[
+        float, typer.Option(help="How sure the guarantee is to hold.", min=0.0, max=1.0)
+    ] = 0.95,
+    json: output.JsonOption = False,
+) -> None:
+    """How many people (or independent pairs) a false positive rate takes, before you collect them."""
+    from models.operating_points import units_needed
+    from service.training.schemas import EvaluationRequest
+
+    fraction = EvaluationRequest().calibration_fraction
+    try:
+        people = units_needed(fpr, confidence)
+        pairs = units_needed(fpr, confidence, independent_rows=True)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    needs = [
+        {
+            "method": method,
+            "calibration_people": people[method],
+            "dataset_people": None if count is None else math.ceil(count / fraction),
+            "independent_pairs": pairs[method],
+        }
+        for method, count in people.items()
+    ]
+
+    def human(to: Console) -> None:
+        to.print(f"A false positive rate of {fpr:g} at confidence {confidence:g} takes at least:\n")
+        columns = ("method", "people to calibrate on", "people in the dataset", "or independent pairs")
+        output.table(columns, [list(need.values()) for need in needs], empty="")(to)
+        to.print(
+            f"\nA training job calibrates on {fraction:.0%} of the dataset's people. finite-sample holds for every "
+            "distribution; bootstrap\nis asymptotic, is kept for confidence 0.90, 0.95 and 0.99, and its numbers are "
+            "approximate. In closed-set use read\nsamples for people."
+        )
+
+    output.show({"fpr": fpr, "confidence": confidence, "needs": needs}, human)
+
+
+def resolve(client: Client, ref: str) -> tuple[str, int]:
+    """The name and version that NAME, NAME@ALIAS or NAME:VERSION means."""
+    name, colon, number = ref.partition(":")
+    if colon:
+        if not number.isdigit():
+            raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION with a number")
+        return name, int(number)
+    name, _, alias = ref.partition("@")
+    alias = alias or "production"
+    aliases = {entry["alias"]: entry["version"] for entry in client.model(name)["aliases"]}
+    if alias not in aliases:
+        has = ", ".join(sorted(aliases)) or "none"
+        raise typer.BadParameter(
+            f"model {name!r} has no alias {alias!r} (it has: {has}); name {name}:VERSION"
+        )
+    return name, aliases[alias]
+
+
+def _job_request(
+    spec: Path | None,
+    learner: str | None,
+    dataset: str | None,
+    model: str | None,
+    params: list[str],
+    protocol: str | None,
+) -> dict[str, Any]:
+    job = {} if spec is None else _read_spec(spec)
+    job.update(
+        {
+            name: value
+            for name, value in (("learner", learner), ("dataset", dataset), ("model", model))
+            if value
+        }
+    )
+    missing = [name for name in ("learner", "dataset", "model") if not job.get(name)]
+    if missing:
+        raise typer.BadParameter(
+            f"missing {', '.join('--' + name for name in missing)}: expected --learner, --dataset and --model, "
+            "or a --spec file that names them"
+        )
+    unknown = sorted(
+        set(job) - {"learner", "dataset", "model", "params", "evaluation", "unlabelled", "promote"}
+    )
+    if unknown:
+        raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
+    if params:
+        job["params"] = {**job.get("params", {}), **dict(_param(entry) for entry in params)}
+    if protocol is not None:
+        job["evaluation"] = {**job.get("evaluation", {}), "protocol": protocol}
+    return job
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        job = tomllib.loads(text) if path.suffix == ".toml" else json_module.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}") from error
+    if not isinstance(job, dict):
+        raise typer.BadParameter(f"{path}: expected an object with learner, dataset and model")
+    return job
+
+
+def _param(entry: str) -> tuple[str, Any]:
+    name, equals, text = entry.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--param {entry!r}: expected NAME=VALUE")
+    try:
+        return name, json_module.loads(text)
+    except ValueError:
+        return name, {"True": True, "False": False, "None": None}.get(text, text)
+
+
+@contextmanager
+def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
+    """Without a service: a worker in this process for that one job, unless another one was quicker."""
+    if url:
+        yield
+        return
+    from service.training.worker import Worker
+
+    stop = threading.Event()
+    worker = Worker(settings())
+    thread = threading.Thread(target=worker.run, args=(stop,), kwargs={"drain": True, "only_job": job_id})
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _show_trained(to: Console, version: dict[str, Any]) -> None:
+    to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold", markup=False)
+    show_metrics(to, version.get("metrics") or {})
+    if version.get("aliases"):
+        to.print(f"promoted: {', '.join(version['aliases'])}", markup=False)
+
+
+def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
+    """Metrics with their intervals, as a table."""
+    rows = []
+    for name, value in metrics.items():
+        if isinstance(value, dict) and "value" in value:
+            interval = value.get("interval")
+            rows.append(
+                (name, value["value"], f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None)
+            )
+        elif isinstance(value, (int, float, str)):
+            rows.append((name, value, None))
+    output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
+
+
+def _show_evaluation(to: Console, report: dict[str, Any]) -> None:
+    to.print(
+        f"{report['model']}:{report['version']} on {report['dataset']} ({report['protocol']})", markup=False
+    )
+    for warning in report.get("warnings", []):
+        to.print(f"warning: {warning}", style="yellow", markup=False)
+    show_metrics(to, report["metrics"])
+    points = report.get("operating_points") or []
+    if points:
+        columns = list(points[0])
+        output.table(columns, [[point.get(name) for name in columns] for point in points], empty="")(to)
