@@ -11,11 +11,12 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, create_engine, event, func, insert, make_url, select, text, update
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 import migrations
-from service.errors import NotReady
+from service.errors import InvalidInput, NotReady, StorageFailed
 from service.settings import Settings
 from service.tables import Revision
 
@@ -48,14 +49,31 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session for reading; anything written in it is lost."""
-        with Session(self.engine, expire_on_commit=False) as session:
+        """A session for reading; anything written in it is lost.
+
+        Raises
+        ------
+        NotReady
+            When the database does not answer.
+        """
+        with _in_our_words(), Session(self.engine, expire_on_commit=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session whose work is committed as one when the block ends well, else rolled back."""
+        """A session whose work is committed as one when the block ends well, else rolled back.
+
+        Raises
+        ------
+        NotReady
+            When the database does not answer, or is busy for too long.
+        StorageFailed
+            When its disk is full.
+        InvalidInput
+            When it cannot hold a value at all, such as a zero byte in text.
+        """
         with (
+            _in_our_words(),
             Session(self.engine.execution_options(pairmark_write=True), expire_on_commit=False) as session,
             session.begin(),
         ):
@@ -64,7 +82,7 @@ class Database:
     def now(self, session: Session) -> float:
         """Seconds since the epoch on the database's clock, which leases are measured by."""
         if self.is_sqlite:
-            # SQLite runs inside this machine, so its clock is ours; julianday keeps milliseconds only.
+            # SQLite runs inside this machine, so its clock is ours, and finer than its own functions tell.
             return time.time()
         return float(session.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0.0)
 
@@ -124,15 +142,34 @@ def is_unique_violation(error: IntegrityError) -> bool:
     return "unique" in said
 
 
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, PoolTimeout) as error:
+        said = str(getattr(error, "orig", error)).lower()
+        if any(
+            words in said
+            for words in ("is full", "disk i/o", "no space", "could not extend", "could not write")
+        ):
+            raise StorageFailed(
+                "the database's disk is full or failing: free some space and try again"
+            ) from error
+        raise NotReady("the database does not answer just now: try again in a moment") from error
+    except DataError as error:
+        raise InvalidInput("a value is outside what the database can hold (a zero byte in text?)") from error
+
+
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver's own transaction handling is switched off; `_begin_sqlite` says BEGIN.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
+        # Waiting comes first: several processes may be the first to open a new file.
+        "busy_timeout=30000",
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",
-        "busy_timeout=30000",
         "secure_delete=ON",
     ):
         cursor.execute(f"PRAGMA {pragma}")

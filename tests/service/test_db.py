@@ -1,0 +1,182 @@
+"""The database as the house relies on it: one schema on both kinds, whole commits, words for trouble."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect, select
+
+import migrations
+from service.db import Database, bump_revision
+from service.errors import InvalidInput, NotReady, StorageFailed
+from service.tables import Base, DatasetName, Revision
+
+KINDS = ("sqlite", "postgresql")
+
+
+def python(code: str, *args: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        **options,
+    )
+
+
+def test_migrations_lead_to_the_tables_that_the_code_uses(database: Database) -> None:
+    with database.engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, Base.metadata) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_migrations_can_be_taken_back(new_database, kind: str) -> None:
+    database = Database(new_database(kind))
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    with database.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
+    database.upgrade()
+    database.ping()
+    database.dispose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_processes_may_upgrade_at_once(new_database, kind: str) -> None:
+    url = new_database(kind, migrated=False)
+    code = "import sys; from service.db import Database; input(); Database(sys.argv[1]).upgrade()"
+    running = [python(code, url, stdin=subprocess.PIPE) for _ in range(3)]
+    for process in running:
+        _, said = process.communicate("go\n", timeout=60)
+        assert process.returncode == 0, said
+    database = Database(url)
+    database.ping()
+    database.dispose()
+
+
+def test_a_commit_survives_kill_9_and_what_was_not_committed_does_not(
+    database: Database, database_url: str
+) -> None:
+    code = """
+    import sys, time
+    from service.db import Database
+    from service.tables import DatasetName
+    db = Database(sys.argv[1])
+    with db.write() as session:
+        session.add(DatasetName(name="kept", next_version=1))
+    with db.write() as session:
+        session.add(DatasetName(name="lost", next_version=1))
+        session.flush()
+        print("now", flush=True)
+        time.sleep(60)
+    """
+    process = python(code, database_url)
+    assert process.stdout.readline() == "now\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with database.write() as session:
+        assert list(session.scalars(select(DatasetName.name))) == ["kept"]
+
+
+def test_a_block_that_fails_leaves_nothing(database: Database) -> None:
+    def half_done() -> None:
+        with database.write() as session:
+            session.add(DatasetName(name="half", next_version=1))
+            session.flush()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        half_done()
+    with database.read() as session:
+        assert session.get(DatasetName, "half") is None
+
+
+def test_reading_never_commits(database: Database) -> None:
+    with database.read() as session:
+        session.add(DatasetName(name="ghost", next_version=1))
+        session.flush()
+    with database.read() as session:
+        assert session.get(DatasetName, "ghost") is None
+
+
+def test_the_revision_counts_every_bump(database: Database) -> None:
+    for _ in range(3):
+        with database.write() as session:
+            bump_revision(session)
+    with database.read() as session:
+        assert session.scalar(select(Revision.value)) == 3
+
+
+def test_the_clock_of_the_database_runs_with_ours(database: Database) -> None:
+    import time
+
+    with database.read() as session:
+        assert abs(database.now(session) - time.time()) < 60
+        assert database.now(session) < database.now(session) + 1
+
+
+def test_an_absent_server_is_said_to_be_absent() -> None:
+    database = Database("postgresql://nobody:secret@127.0.0.1:9/none")
+    with pytest.raises(NotReady, match="does not answer"), database.read() as session:
+        session.scalar(select(Revision.value))
+    with pytest.raises(NotReady) as caught:
+        database.wait(0)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(NotReady):
+        database.ping()
+    database.dispose()
+
+
+def test_a_database_without_tables_is_not_ready(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/new/empty.db")
+    with pytest.raises(NotReady):
+        database.ping()
+    database.dispose()
+
+
+def test_what_postgresql_cannot_hold_is_the_senders_error(new_database) -> None:
+    database = Database(new_database("postgresql"))
+    with pytest.raises(InvalidInput, match="zero byte"), database.write() as session:
+        session.add(DatasetName(name="a\x00b", next_version=1))
+    database.dispose()
+
+
+def test_a_full_disk_is_said_in_words(new_database) -> None:
+    database = Database(new_database("sqlite"))
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count=1")
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StorageFailed, match="full"), database.write() as session:
+        session.add_all(DatasetName(name=f"{number:0200}", next_version=1) for number in range(2_000))
+    with database.read() as session:
+        assert session.get(DatasetName, f"{0:0200}") is None
+    database.dispose()
+
+
+def test_deleted_rows_are_overwritten(new_database) -> None:
+    url = new_database("sqlite")
+    database = Database(url)
+    secret = "shibboleth" * 10
+    with database.write() as session:
+        session.add(DatasetName(name=secret, next_version=1))
+    with database.write() as session:
+        session.delete(session.get_one(DatasetName, secret))
+    database.dispose()
+    assert secret.encode() not in Path(url.removeprefix("sqlite:///")).read_bytes()
