@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 N_CODES = 256
 _EXACT_TOLERANCE = 1e-6
 _TAIL = 0.005
+_REACH = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,8 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     """Lay a grid of at most 256 even steps over every feature of ``X``, (n, d).
 
     A feature whose values lie on such a grid (counts, pixels, flags) is coded exactly. Any other is coded to the
-    nearest step between its 0.5 % and 99.5 % quantiles, so that a few outliers do not cost the rest its resolution.
+    nearest step between its 0.5 % and 99.5 % quantiles, and no further than 8 interquartile ranges from its median,
+    so that outliers and long tails do not cost the rest its resolution.
     The steps must be even: only then is the code of |x - x'| the difference of codes.
     """
     n, d = X.shape
@@ -65,7 +67,12 @@ def _grid_of(column: NDArray[np.float64]) -> tuple[float, float, int]:
             and np.abs(places - np.rint(places)).max() < _EXACT_TOLERANCE * places[-1]
         ):
             return low, step, int(np.rint(places[-1])) + 1
-    inner_low, inner_high = (float(value) for value in np.quantile(column, (_TAIL, 1.0 - _TAIL)))
+    inner_low, q1, median, q3, inner_high = (
+        float(value) for value in np.quantile(column, (_TAIL, 0.25, 0.5, 0.75, 1.0 - _TAIL))
+    )
+    if q3 > q1:
+        inner_low = max(inner_low, median - _REACH * (q3 - q1))
+        inner_high = min(inner_high, median + _REACH * (q3 - q1))
     if inner_high > inner_low:
         low, high = inner_low, inner_high
     return low, (high - low) / (N_CODES - 1), N_CODES

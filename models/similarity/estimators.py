@@ -286,15 +286,15 @@ class SimilarityForest(_SimilarityBase):
     """A ranking forest of similarity trees (Clemencon & Vogel, section 3.1 and appendix 6.5).
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
-    mean of its scores in the trees: minus its mean cell rank, shifted by ``2^max_depth`` so that higher means more
-    similar.
+    mean over the trees of what its leaf says.
 
     Parameters
     ----------
     n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, pair_map, n_pairs, max_features, random_state, verbose : as in `SimilarityTree`;
-        ``n_pairs`` is for each tree.
-    aggregation : ``rank`` as above; ``log-odds``: mean of ``log(F+ / F-)`` of the leaves.
+    max_depth, leaf_depth, leaf_rank, pair_map, n_pairs, max_features, random_state, verbose : as in
+        `SimilarityTree`; ``n_pairs`` is for each tree.
+    aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
+        minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`).
     bootstrap : whether each tree draws pairs of its own (in `fit`), or resamples the given ones (in `fit_pairs`).
     n_jobs : threads that grow trees and score large batches.
 
@@ -308,11 +308,11 @@ class SimilarityForest(_SimilarityBase):
         self,
         *,
         n_estimators: int = 50,
-        max_depth: int = 10,
+        max_depth: int = 12,
         leaf_depth: int = 4,
         leaf_rank: str = "cart",
         pair_map: PairMap = "diff-sum",
-        aggregation: Aggregation = "rank",
+        aggregation: Aggregation = "log-odds",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = "sqrt",
         bootstrap: bool = True,

@@ -16,6 +16,8 @@ from models.compiled import kernel
 
 CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
 DIFF_SUM, MAX_MIN = 0, 1
+EXACT_PAIRS = 48
+"""Cells of at most so many pairs are split by sorting their values: no grid, and cheaper than scanning its bins."""
 _INNER, _LEFT, _RIGHT = 1, 2, 3
 
 
@@ -39,7 +41,9 @@ def _shuffle_first(features, n_first, state):
 
 
 @kernel
-def _count(histogram, codes, left, right, weight, start, stop, features, n_features, first, second, pair_map):
+def _count(
+    histogram, codes, left, right, weight, start, stop, features, n_features, first, second, shift, pair_map
+):
     """Add pairs ``start:stop`` to the histogram of both pair features of every feature given."""
     # Unsigned indices throughout: a signed one costs a wrap-around test on each access.
     for p in range(np.uint64(start), np.uint64(stop)):
@@ -48,14 +52,14 @@ def _count(histogram, codes, left, right, weight, start, stop, features, n_featu
             for k in range(np.uint64(n_features)):
                 f = features[k]
                 a, b = np.int64(codes[i, f]), np.int64(codes[j, f])
-                histogram[first[f] + np.uint64(abs(a - b))] += w
-                histogram[second[f] + np.uint64(a + b)] += w
+                histogram[first[f] + (np.uint64(abs(a - b)) >> shift[f])] += w
+                histogram[second[f] + (np.uint64(a + b) >> shift[f])] += w
         else:
             for k in range(np.uint64(n_features)):
                 f = features[k]
                 a, b = np.int64(codes[i, f]), np.int64(codes[j, f])
-                histogram[first[f] + np.uint64(max(a, b))] += w
-                histogram[second[f] + np.uint64(min(a, b))] += w
+                histogram[first[f] + (np.uint64(max(a, b)) >> shift[f])] += w
+                histogram[second[f] + (np.uint64(min(a, b)) >> shift[f])] += w
 
 
 @kernel
@@ -97,17 +101,71 @@ def _best_split(
 
 
 @kernel
+def _value(a, b, half, pair_map):
+    """A pair feature: the float32 value that training and scoring both decide on."""
+    if pair_map == DIFF_SUM:
+        return abs(a - b) if half == 0 else a + b
+    return max(a, b) if half == 0 else min(a, b)
+
+
+@kernel
+def _best_exact_split(
+    columns, features, n_features, pair_map, same_left, same_right, same_weight, s0, s1,
+    other_left, other_right, other_weight, o0, o1, n_same, n_different, same_cost, different_cost,
+):  # fmt: skip
+    """As `_best_split`, over every border between the values of at most `EXACT_PAIRS` pairs; gives the threshold."""
+    n_s = s1 - s0
+    n = n_s + o1 - o0
+    values = np.empty(n, dtype=np.float32)
+    order = np.empty(n, dtype=np.int64)
+    a_all, b_all = n_same * same_cost, n_different * different_cost
+    least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
+    best_half, best_feature, best_threshold = -1, -1, np.float32(0.0)
+    for k in range(n_features):
+        f = np.int64(features[k])
+        column = columns[f]
+        for half in range(2):
+            for p in range(n_s):
+                values[p] = _value(column[same_left[s0 + p]], column[same_right[s0 + p]], half, pair_map)
+            for p in range(n - n_s):
+                values[n_s + p] = _value(
+                    column[other_left[o0 + p]], column[other_right[o0 + p]], half, pair_map
+                )
+            for p in range(n):
+                value, q = values[p], p
+                while q > 0 and values[order[q - 1]] > value:
+                    order[q] = order[q - 1]
+                    q -= 1
+                order[q] = p
+            low_same, low_different = np.int64(0), np.int64(0)
+            for q in range(n - 1):
+                p = order[q]
+                if p < n_s:
+                    low_same += same_weight[s0 + p]
+                else:
+                    low_different += other_weight[o0 + p - n_s]
+                at, after = values[p], values[order[q + 1]]
+                if at == after:
+                    continue
+                a, c = low_same * same_cost, low_different * different_cost
+                e, g = a_all - a, b_all - c
+                low, high = a + c, e + g
+                above, below = a * c * high + e * g * low, low * high
+                if above < least * below:
+                    least = above / below
+                    middle = np.float32(0.5 * (np.float64(at) + np.float64(after)))
+                    best_half, best_feature = half, f
+                    best_threshold = (middle if at <= middle < after else at) + np.float32(0.0)
+    return best_half, best_feature, best_threshold
+
+
+@kernel
 def _part(column, threshold, half, pair_map, left, right, weight, start, stop, spare):
     """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border."""
     kept, moved = start, 0
     for p in range(start, stop):
         i, j, w = left[p], right[p], weight[p]
-        a, b = column[i], column[j]
-        if pair_map == DIFF_SUM:
-            value = abs(a - b) if half == 0 else a + b
-        else:
-            value = max(a, b) if half == 0 else min(a, b)
-        if value > threshold:
+        if _value(column[i], column[j], half, pair_map) > threshold:
             spare[0, moved], spare[1, moved], spare[2, moved] = i, j, w
             moved += 1
         else:
@@ -156,13 +214,37 @@ def _total(weight, start, stop):
 
 
 @kernel
-def _threshold(half, bin_, pair_map, low, step):
-    """The border between a bin and the next, in the feature's units."""
+def _threshold(half, bin_, shift, pair_map, low, step):
+    """The border between a bin of ``2^shift`` codes and the next, in the feature's units."""
     base = 2.0 * low if half == 1 else 0.0
     if pair_map == MAX_MIN:
         base = low
     # Adding +0.0 rids the result of a negative zero, which scoring's integer order would tell from zero.
-    return np.float32(base + (bin_ + 0.5) * step) + np.float32(0.0)
+    return np.float32(base + (((bin_ + 1) << shift) - 0.5) * step) + np.float32(0.0)
+
+
+@kernel
+def _coarseness(n_pairs):
+    """How many halvings of the grid leave enough bins for so many pairs: empty bins cost time and tell nothing."""
+    if n_pairs >= 8192:
+        return 0
+    return 1 if n_pairs >= 2048 else (2 if n_pairs >= 512 else 3)
+
+
+@kernel
+def _lay_out(n_codes, coarser, pair_map, features, n_features, shift, n_bins, offsets):
+    """Place the bins of the features of a cell one after the other; returns how many there are."""
+    size = 0
+    for k in range(n_features):
+        f = features[k]
+        shift[f] = 0 if n_codes[f] <= 64 else coarser
+        last = n_codes[f] - 1
+        n_bins[0, f] = (last >> shift[f]) + 1
+        n_bins[1, f] = ((2 * last if pair_map == DIFF_SUM else last) >> shift[f]) + 1
+        for half in range(2):
+            offsets[half, f] = size
+            size += n_bins[half, f]
+    return size
 
 
 @kernel
@@ -188,22 +270,22 @@ def grow(
         child for a pair feature at most, or above, the threshold.
     """
     d = codes.shape[1]
-    n_bins = np.empty((2, d), dtype=np.int64)
-    offsets = np.empty((2, d), dtype=np.uint64)
-    size, n_usable = 0, 0
     usable = np.empty(d, dtype=np.uint64)
+    n_usable, size = 0, 0
     for f in range(d):
-        n_bins[0, f] = n_codes[f]
-        n_bins[1, f] = 2 * n_codes[f] - 1 if pair_map == DIFF_SUM else n_codes[f]
-        for half in range(2):
-            offsets[half, f] = size
-            size += n_bins[half, f]
         if n_codes[f] > 1:
             usable[n_usable] = f
             n_usable += 1
     features = usable[:n_usable]
     n_tried = min(n_tried, n_usable)
     state = np.array([seed], dtype=np.uint64)
+    shift = np.zeros(d, dtype=np.uint64)
+    n_bins = np.zeros((2, d), dtype=np.int64)
+    offsets = np.zeros((2, d), dtype=np.uint64)
+    # The most that any draw of features can take.
+    widest = 0
+    for k in range(n_usable):
+        widest = max(widest, 3 * n_codes[usable[k]])
 
     # LeafRank's nodes, as a heap with its root at 1.
     n_heap = 2 << leaf_depth
@@ -215,7 +297,7 @@ def grow(
     numbered = np.zeros(n_heap, dtype=np.int32)
     heap_stack = np.empty((n_heap, 2), dtype=np.int64)
     # A smaller child is counted into a buffer of its own, the larger one is its parent's less that.
-    histograms = np.zeros((leaf_depth + 1, 2, size), dtype=np.int64)
+    histograms = np.empty((leaf_depth + 1, 2, n_tried * widest), dtype=np.int64)
     free = np.empty(leaf_depth + 1, dtype=np.int64)
 
     spare = np.empty((3, max(same_left.shape[0], other_left.shape[0])), dtype=np.int32)
@@ -248,29 +330,43 @@ def grow(
         for column in range(4):
             segments[1, column] = todo[n_todo, 1 + column]
         sums[1, 0], sums[1, 1] = n_same, n_other
-        for b in range(leaf_depth + 1):
-            free[b] = b
-        n_free = leaf_depth
-        buffer = free[n_free]
-        histograms[buffer] = 0
-        _count(histograms[buffer, 0], codes, same_left, same_right, same_weight, segments[1, 0], segments[1, 1],
-               features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
-        _count(histograms[buffer, 1], codes, other_left, other_right, other_weight, segments[1, 2], segments[1, 3],
-               features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
+        n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
+        exact = n_pairs <= EXACT_PAIRS
+        n_free, buffer = 0, -1
+        if not exact:
+            coarser = _coarseness(n_pairs)
+            size = _lay_out(n_codes, coarser, pair_map, features, n_tried, shift, n_bins, offsets)
+            for b in range(leaf_depth):
+                free[b] = b
+            n_free, buffer = leaf_depth, leaf_depth
+            histograms[buffer, :, :size] = 0
+            _count(histograms[buffer, 0], codes, same_left, same_right, same_weight, segments[1, 0], segments[1, 1],
+                   features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
+            _count(histograms[buffer, 1], codes, other_left, other_right, other_weight, segments[1, 2], segments[1, 3],
+                   features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
         heap_stack[0, 0], heap_stack[0, 1] = 1, buffer
         top = 1
         while top > 0:
             top -= 1
             h, buffer = heap_stack[top, 0], heap_stack[top, 1]
             inner = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
-            if inner:
+            if inner and exact:
+                half, f, threshold = _best_exact_split(
+                    columns, features, n_tried, pair_map,
+                    same_left, same_right, same_weight, segments[h, 0], segments[h, 1],
+                    other_left, other_right, other_weight, segments[h, 2], segments[h, 3],
+                    sums[h, 0], sums[h, 1], same_cost, other_cost,
+                )  # fmt: skip
+                inner = half >= 0
+            elif inner:
                 half, f, b = _best_split(
                     histograms[buffer, 0], histograms[buffer, 1], features, n_tried, offsets, n_bins,
                     sums[h, 0], sums[h, 1], same_cost, other_cost,
                 )  # fmt: skip
                 inner = half >= 0
+                if inner:
+                    threshold = _threshold(half, b, np.int64(shift[f]), pair_map, low[f], step[f])
             if inner:
-                threshold = _threshold(half, b, pair_map, low[f], step[f])
                 border_same = _part(columns[f], threshold, half, pair_map, same_left, same_right, same_weight,
                                     segments[h, 0], segments[h, 1], spare)  # fmt: skip
                 border_other = _part(columns[f], threshold, half, pair_map, other_left, other_right, other_weight,
@@ -296,10 +392,11 @@ def grow(
             sums[c, 0] = _total(same_weight, segments[c, 0], segments[c, 1])
             sums[c, 1] = _total(other_weight, segments[c, 2], segments[c, 3])
             sums[c + 1, 0], sums[c + 1, 1] = sums[h, 0] - sums[c, 0], sums[h, 1] - sums[c, 1]
-            if c >= (1 << leaf_depth):
-                # Children at full depth are leaves: nothing of theirs needs counting.
-                free[n_free] = buffer
-                n_free += 1
+            if exact or c >= (1 << leaf_depth):
+                # Nothing of the children needs counting: they are sorted, or leaves.
+                if buffer >= 0:
+                    free[n_free] = buffer
+                    n_free += 1
                 heap_stack[top, 0], heap_stack[top, 1] = c + 1, -1
                 heap_stack[top + 1, 0], heap_stack[top + 1, 1] = c, -1
                 top += 2
@@ -307,12 +404,12 @@ def grow(
             smaller = c if n_low <= n_high else c + 1
             n_free -= 1
             other = free[n_free]
-            histograms[other] = 0
+            histograms[other, :, :size] = 0
             _count(histograms[other, 0], codes, same_left, same_right, same_weight, segments[smaller, 0],
-                   segments[smaller, 1], features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
+                   segments[smaller, 1], features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
             _count(histograms[other, 1], codes, other_left, other_right, other_weight, segments[smaller, 2],
-                   segments[smaller, 3], features, n_tried, offsets[0], offsets[1], pair_map)  # fmt: skip
-            histograms[buffer] -= histograms[other]
+                   segments[smaller, 3], features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
+            histograms[buffer, :, :size] -= histograms[other, :, :size]
             heap_stack[top, 0], heap_stack[top, 1] = 4 * h + 1 - smaller, buffer
             heap_stack[top + 1, 0], heap_stack[top + 1, 1] = smaller, other
             top += 2

@@ -42,10 +42,10 @@ class SimilarityForestParams(SimilarityTreeParams):
     """What a similarity forest can be told."""
 
     n_estimators: int = Field(50, ge=1, le=10_000, description="trees")
-    max_depth: int = Field(10, ge=1, le=24, description="depth of each similarity tree")
+    max_depth: int = Field(12, ge=1, le=24, description="depth of each similarity tree")
     leaf_depth: int = Field(4, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
     aggregation: Literal["rank", "log-odds"] = Field(
-        "rank", description="a forest's score: mean rank of the cells, or mean log-odds of the leaves"
+        "log-odds", description="a forest's score: mean log-odds of the leaves, or mean rank of the cells"
     )
     max_features: MaxFeatures = Field(
         "sqrt", description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"

@@ -1,0 +1,281 @@
+"""What every registered learner must do; a new family is tested here by being in ``LEARNERS``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+
+import models
+from models.artefact import ArtefactError, read_artefact
+from models.registry import LEARNERS, spec_for, spec_of
+from models.spec import LearnerSpec
+from models.warmup import warm
+
+SMALL: dict[str, Any] = {"n_estimators": 4, "n_pairs": 600, "max_depth": 5, "random_state": 3}
+HUGE = float(np.float32(1e18))
+SCORERS = [spec for spec in LEARNERS if "similarity" in spec.capabilities]
+FROM_IDENTITIES = [spec for spec in LEARNERS if spec.needs == "identities"]
+X, y = load_iris(return_X_y=True)
+X = X.astype(np.float32)
+
+
+def by_kind(specs: list[LearnerSpec] | tuple[LearnerSpec, ...]) -> Any:
+    return pytest.mark.parametrize("spec", specs, ids=lambda spec: spec.kind)
+
+
+def build(spec: LearnerSpec, **params: Any) -> Any:
+    known = {name: value for name, value in {**SMALL, **params}.items() if name in spec.params.model_fields}
+    return spec.estimator(**known)
+
+
+_fitted: dict[str, Any] = {}
+
+
+def fitted(spec: LearnerSpec) -> Any:
+    """One fitted learner a kind, shared by the tests that only read it."""
+    if spec.kind not in _fitted:
+        _fitted[spec.kind] = build(spec).fit(X, y)
+    return _fitted[spec.kind]
+
+
+def some_pairs(n: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return X[rng.integers(0, len(X), n)], X[rng.integers(0, len(X), n)]
+
+
+@by_kind(SCORERS)
+class TestPairScorers:
+    @settings(max_examples=60, deadline=None)
+    @given(data=st.data())
+    def test_scores_are_symmetric_to_the_last_bit(self, spec: LearnerSpec, data: st.DataObject) -> None:
+        vector = st.lists(
+            st.floats(-HUGE, HUGE, width=32) | st.floats(-10, 10, width=32) | st.sampled_from([0.0, -0.0]),
+            min_size=4,
+            max_size=4,
+        )
+        a = np.array(data.draw(st.lists(vector, min_size=3, max_size=3)), dtype=np.float32)
+        b = np.array(data.draw(st.lists(vector, min_size=3, max_size=3)), dtype=np.float32)
+        forward, backward = fitted(spec).pair_score(a, b), fitted(spec).pair_score(b, a)
+        assert forward.dtype == np.float32
+        assert forward.tobytes() == backward.tobytes()
+        assert np.isfinite(forward).all()
+
+    def test_batches_single_rows_and_galleries_score_alike(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        queries, gallery = X[:7], X[40:90]
+        grid = model.score_against(queries, gallery)
+        assert grid.shape == (7, 50)
+        assert grid.dtype == np.float32
+        one_by_one = [[model.pair_score(q[None], g[None])[0] for g in gallery] for q in queries]
+        assert grid.tobytes() == np.array(one_by_one, dtype=np.float32).tobytes()
+        assert grid[2].tobytes() == model.pair_score(queries[2:3], gallery).tobytes()
+        assert grid[2].tobytes() == model.pair_score(gallery, queries[2:3]).tobytes()
+        assert grid.tobytes() == model.score_against(queries, model.index(gallery)).tobytes()
+
+    def test_top_k_is_exact_best_first_and_ties_by_row(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        gallery = np.vstack([X[50:100], X[50:60]])  # repeated rows tie
+        ids, scores = model.top_k(X[:5], gallery, 12)
+        grid = model.score_against(X[:5], gallery)
+        for row in range(5):
+            expected = sorted(range(60), key=lambda i, row=row: (-grid[row, i], i))[:12]
+            assert ids[row].tolist() == expected
+            assert scores[row].tolist() == grid[row, expected].tolist()
+        assert model.top_k(X[:1], gallery, 1000)[0].shape == (1, 60)
+        with pytest.raises(ValueError, match="k is 0"):
+            model.top_k(X[:1], gallery, 0)
+
+    def test_read_only_and_non_contiguous_input_is_taken(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        a, b = some_pairs(50)
+        expected = model.pair_score(a, b)
+        frozen = np.frombuffer(a.tobytes(), dtype=np.float32).reshape(a.shape)
+        assert model.pair_score(frozen, np.asfortranarray(b)).tobytes() == expected.tobytes()
+        assert (
+            model.pair_score(np.repeat(a, 2, axis=0)[::2], b.astype(np.float64)).tobytes()
+            == expected.tobytes()
+        )
+        assert model.pair_score(a.tolist(), b.tolist()).tobytes() == expected.tobytes()
+
+    def test_learns_something(self, spec: LearnerSpec) -> None:
+        i, j = np.triu_indices(len(y), 1)
+        scores, same = fitted(spec).pair_score(X[i], X[j]), y[i] == y[j]
+        better = (np.searchsorted(np.sort(scores[~same]), scores[same]) / (~same).sum()).mean()
+        assert better > 0.8
+
+    def test_learns_from_explicit_pairs(self, spec: LearnerSpec) -> None:
+        i, j = np.triu_indices(len(y), 1)
+        keep = np.random.default_rng(0).permutation(len(i))[:800]
+        i, j = i[keep], j[keep]
+        same = y[i] == y[j]
+        plain = build(spec).fit_pairs(X[i], X[j], same)
+        assert np.isfinite(plain.pair_score(X[i], X[j])).all()
+        ones = build(spec).fit_pairs(X[i], X[j], same.astype(int), sample_weight=np.ones(len(i)))
+        assert ones.pair_score(X[i], X[j]).tobytes() == plain.pair_score(X[i], X[j]).tobytes()
+        weight = np.where(np.arange(len(i)) % 3 == 0, 0.0, 1.0)
+        weighted = build(spec).fit_pairs(X[i], X[j], same, sample_weight=weight)
+        assert np.isfinite(weighted.pair_score(X[i], X[j])).all()
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"same": [0, 1, 2, 0]}, "0 and 1"),
+            ({"same": [0, 1]}, "shape"),
+            ({"same": [1, 1, 1, 1]}, "different"),
+            ({"same": [0, 0, 0, 0]}, "same"),
+            ({"right": X[:3]}, "right"),
+            ({"right": X[:4, :3]}, "right"),
+            ({"sample_weight": [1.0, -1.0, 1.0, 1.0]}, "sample_weight"),
+            ({"sample_weight": [1.0]}, "sample_weight"),
+            ({"sample_weight": [1.0, np.nan, 1.0, 1.0]}, "sample_weight"),
+        ],
+    )
+    def test_refuses_bad_pairs_by_name(self, spec: LearnerSpec, change: dict[str, Any], message: str) -> None:
+        good = {"left": X[:4], "right": X[50:54], "same": [0, 1, 1, 0], "sample_weight": None}
+        with pytest.raises(ValueError, match=message):
+            build(spec).fit_pairs(**{**good, **change})
+
+    @pytest.mark.parametrize(
+        ("left", "right", "message"),
+        [
+            (X[:2], X[:3], "left has 2 rows and right 3"),
+            (X[:2], X[:2, :3], "right.*3 features.*4 features"),
+            (X[0], X[0], "left has one dimension"),
+            (np.full((1, 4), np.nan), X[:1], "left.*NaN"),
+            (X[:1], np.full((1, 4), np.inf), "right.*infinity"),
+            (np.empty((0, 4)), X[:1], "left.*0 sample"),
+            ([["a", "b", "c", "d"]], X[:1], "left"),
+        ],
+    )
+    def test_refuses_bad_queries_by_name(
+        self, spec: LearnerSpec, left: Any, right: Any, message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            fitted(spec).pair_score(left, right)
+
+    def test_unfitted_says_so(self, spec: LearnerSpec) -> None:
+        with pytest.raises(NotFittedError):
+            build(spec).pair_score(X[:1], X[:1])
+        with pytest.raises(NotFittedError):
+            build(spec).top_k(X[:1], X, 3)
+
+    def test_the_seed_decides_not_the_number_of_threads(self, spec: LearnerSpec) -> None:
+        a, b = some_pairs(20_000)
+        expected = build(spec).fit(X, y).pair_score(a, b)
+        for n_jobs in (1, 2, 3):
+            again = build(spec, n_jobs=n_jobs).fit(X, y)
+            assert again.pair_score(a, b).tobytes() == expected.tobytes()
+
+    def test_saved_and_loaded_scores_alike(self, spec: LearnerSpec, tmp_path: Path) -> None:
+        model = fitted(spec)
+        models.save(model, tmp_path / "model")
+        a, b = some_pairs()
+        for mmap in (True, False):
+            loaded = models.registry.load(tmp_path / "model", mmap=mmap)
+            assert loaded.pair_score(a, b).tobytes() == model.pair_score(a, b).tobytes()
+            assert loaded.get_params() == model.get_params()
+
+
+@by_kind(FROM_IDENTITIES)
+class TestFittingFromIdentities:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"y": np.zeros(len(y))}, "single identity"),
+            ({"y": np.arange(len(y))}, "every identity has one row"),
+            ({"y": y[:-1]}, "shape"),
+            ({"y": np.where(y == 0, np.nan, y)}, "NaN"),
+            ({"X": np.where(X > 7.5, np.nan, X)}, "X.*NaN"),
+            ({"X": X[:, 0]}, "one dimension"),
+            ({"X": np.empty((0, 4)), "y": []}, "X.*0 sample"),
+        ],
+    )
+    def test_refuses_bad_data_by_name(self, spec: LearnerSpec, change: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            build(spec).fit(**{"X": X, "y": y, **change})
+
+    def test_identities_may_be_words(self, spec: LearnerSpec) -> None:
+        words = np.array(["ada", "grace", "edsger"])[y]
+        a, b = some_pairs()
+        assert np.isfinite(build(spec).fit(X, words).pair_score(a, b)).all()
+
+
+@by_kind(LEARNERS)
+class TestEveryLearner:
+    def test_params_model_and_estimator_agree(self, spec: LearnerSpec) -> None:
+        assert spec.params().model_dump() == spec.estimator().get_params()
+        assert spec_of(spec.kind) is spec
+        assert spec_for(spec.estimator()) is spec
+
+    def test_params_have_a_public_schema_with_bounds_and_words(self, spec: LearnerSpec) -> None:
+        schema = spec.params.model_json_schema()
+        json.dumps(schema)
+        assert schema["additionalProperties"] is False
+        assert all("description" in field for field in schema["properties"].values())
+
+    def test_clone_keeps_parameters_and_nothing_learned(self, spec: LearnerSpec) -> None:
+        copy = clone(fitted(spec))
+        assert copy.get_params() == fitted(spec).get_params()
+        assert not hasattr(copy, "n_features_in_")
+
+    def test_unknown_kinds_and_strangers_are_named(self, spec: LearnerSpec) -> None:
+        with pytest.raises(KeyError, match=spec.kind):
+            spec_of("no-such-kind")
+        with pytest.raises(KeyError, match="int is not a registered learner"):
+            spec_for(3)
+
+    def test_bad_parameters_are_named_at_fit(self, spec: LearnerSpec) -> None:
+        for name, value in {"max_depth": 0, "n_estimators": -1, "random_state": "x"}.items():
+            if name in spec.params.model_fields:
+                with pytest.raises(ValueError, match=name):
+                    build(spec, **{name: value}).fit(X, y)
+
+    def test_remembers_feature_names(self, spec: LearnerSpec, tmp_path: Path) -> None:
+        model = clone(fitted(spec)).fit(X, y)
+        model.feature_names_in_ = np.array(["a", "b", "c", "d"], dtype=object)
+        models.save(model, tmp_path / "named")
+        assert models.load(tmp_path / "named").feature_names_in_.tolist() == ["a", "b", "c", "d"]
+
+    def test_changed_bytes_are_refused(self, spec: LearnerSpec, tmp_path: Path) -> None:
+        models.save(fitted(spec), tmp_path / "model")
+        for file in sorted((tmp_path / "model").glob("*.npy")):
+            content = file.read_bytes()
+            file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+            with pytest.raises(ArtefactError, match="was changed"):
+                models.load(tmp_path / "model")
+            file.write_bytes(content)
+        models.load(tmp_path / "model")
+        (tmp_path / "model" / "manifest.json").unlink()
+        with pytest.raises(ArtefactError, match="holds no manifest"):
+            models.load(tmp_path / "model")
+
+    def test_artefacts_hold_plain_arrays_only(self, spec: LearnerSpec, tmp_path: Path) -> None:
+        digest = models.save(fitted(spec), tmp_path / "model")
+        artefact = read_artefact(tmp_path / "model")
+        assert artefact.sha256 == digest
+        assert artefact.kind == spec.kind
+        assert all(array.dtype.kind in "biufSU" for array in artefact.arrays.values())
+        assert not [file.name for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_kinds_are_unique() -> None:
+    assert len({spec.kind for spec in LEARNERS}) == len(LEARNERS)
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert models.__all__ == sorted(models.__all__)
+    assert all(hasattr(models, name) for name in models.__all__)
+    assert {spec.estimator.__name__ for spec in LEARNERS} <= set(models.__all__)
+
+
+def test_warm_up_runs_every_learner() -> None:
+    warm()
