@@ -61,9 +61,7 @@ class LocalBlobs(Blobs):
             return self._take(path)
         with self.workspace() as folder:
             with storage_errors("storing"):
-                for name in listing(path):
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path / name, folder / name)
+                shutil.copytree(path, folder, symlinks=True, dirs_exist_ok=True)
             return self._take(folder)
 
     def folder(self, key: str) -> Path:

@@ -1,0 +1,87 @@
+"""Who may do what: the scope that each request needs, and the key that it shows.
+
+Checked before a body is read. A path that no rule names needs `admin`, so a forgotten rule locks rather than opens.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, Literal
+
+Need = Literal["open", "metrics", "any", "score", "gallery", "train", "admin"]
+
+_SCORING: Final = frozenset({"/similarity", "/match", "/explain", "/rank-labels", "/classify", "/embed"})
+_OPEN: Final = frozenset({"/healthz", "/readyz", "/login", "/logout", "/favicon.ico"})
+_READ_BY_ANY: Final = frozenset({"/", "/docs", "/openapi.json"})
+_READABLE_PREFIXES: Final = ("/models", "/learners", "/calibrations", "/datasets", "/jobs", "/console")
+
+
+def need(method: str, path: str) -> Need:
+    """The scope that a request needs.
+
+    Reading models, learners, datasets and jobs takes any key; scoring takes `score`; uploads, jobs, calibrations
+    and promotions take `train`; everything that removes a version, and everything unnamed, takes `admin`.
+    """
+    if path in _SCORING:
+        return "score"
+    if path in _OPEN or path.startswith(("/static/", "/problems/")) or path == "/problems":
+        return "open"
+    if path == "/metrics":
+        return "metrics"
+    if path in _READ_BY_ANY:
+        return "any"
+    room = "/" + path[1:].partition("/")[0]
+    if room == "/galleries":
+        return "gallery"
+    if room in _READABLE_PREFIXES:
+        if path.endswith("/export"):
+            return "train"
+        if method in ("GET", "HEAD"):
+            return "any"
+        if room == "/models" and method == "DELETE":
+            return "admin"
+        return "train"
+    return "admin"
+
+
+def shown_key(headers: list[tuple[bytes, bytes]], method: str) -> str | None:
+    """The API key a request shows: ``Authorization: Bearer``, ``X-API-Key``, or for reading the console's cookie.
+
+    The cookie counts for reading only, so that another site's form cannot act with it.
+    """
+    cookie = None
+    for name, value in headers:
+        if name == b"x-api-key":
+            return value.decode("latin-1").strip()
+        if name == b"authorization":
+            scheme, _, key = value.decode("latin-1").partition(" ")
+            return key.strip() if scheme.lower() == "bearer" else ""
+        if name == b"cookie" and method in ("GET", "HEAD"):
+            cookie = value
+    if cookie is not None:
+        for part in cookie.decode("latin-1").split(";"):
+            name_, _, value_ = part.strip().partition("=")
+            if name_ == "pairmark_key":
+                return value_.strip()
+    return None
+
+
+_loopback: dict[str, bool] = {"127.0.0.1": True, "::1": True, "localhost": True}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address (or a Host header's name) is this machine itself."""
+    known = _loopback.get(host)
+    if known is not None:
+        return known
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_name(header: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].lower()

@@ -1,0 +1,60 @@
+"""Calibrations: of scores made elsewhere, and what a calibration can promise."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.house import Cursor, InHouse, Limit
+from service.api.problems import responses
+from service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
+
+router = APIRouter(tags=["calibrations"])
+Unit = int | str
+
+
+class ScoresRequest(BaseModel):
+    """Scores of pairs whose truth is known.
+
+    The units say what was drawn independently: in open-set use the identity on each side (pairs of one identity
+    carry it twice), in closed-set use the sample. Without units every pair counts as drawn on its own.
+    """
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    name: str = Field(max_length=100)
+    scores: list[float] = Field(
+        min_length=1, description="higher is more similar", examples=[[0.91, 0.13, 0.4]]
+    )
+    same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
+    left_unit: list[Unit] | None = Field(None, description="sampling unit of each left side")
+    right_unit: list[Unit] | None = Field(None, description="sampling unit of each right side")
+
+
+@router.post(
+    "/calibrations", status_code=201, response_model=CalibrationOut, responses=responses(409, 429, 507)
+)
+async def add_calibration(house: InHouse, response: Response, request: ScoresRequest) -> CalibrationOut:
+    """Calibrate scores made elsewhere; then `POST /match?fpr=..&calibration=ID {"scores": [..]}` decides others."""
+    async with house.runtime.batch_place() as place:
+        made = await place.run(
+            lambda: house.store.add_scores(
+                request.name, request.scores, request.same, request.left_unit, request.right_unit
+            )
+        )
+    response.headers["Location"] = f"/calibrations/{made.id}"
+    return made
+
+
+@router.get("/calibrations", response_model=CalibrationPage)
+def list_calibrations(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> CalibrationPage:
+    """Calibrations, newest first."""
+    return house.store.calibrations(limit=limit, cursor=cursor)
+
+
+@router.get("/calibrations/{calibration_id}", response_model=CalibrationDetail, responses=responses(404, 503))
+def get_calibration(house: InHouse, calibration_id: Annotated[str, Path(max_length=64)]) -> CalibrationDetail:
+    """A calibration with its curve: the rate and its bound at each threshold."""
+    return house.store.calibration_detail(calibration_id)

@@ -1,0 +1,88 @@
+"""Datasets: upload, list, show, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, File, Form, Path, Response, UploadFile
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from service.api.house import Cursor, InHouse, Limit
+from service.api.problems import responses
+from service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest
+
+router = APIRouter(tags=["datasets"])
+Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
+
+
+@router.post("/datasets", status_code=201, response_model=DatasetOut, responses=responses(409, 507))
+def add_dataset(
+    house: InHouse,
+    response: Response,
+    file: Annotated[UploadFile, File(description="CSV, Parquet, npz or svmlight")],
+    name: Annotated[str, Form(description="dataset name; a second upload under it becomes its next version")],
+    format: Annotated[
+        str | None, Form(description="csv, parquet, npz or svmlight; default: by extension")
+    ] = None,
+    label: Annotated[str | None, Form(description="column of the identity or class")] = None,
+    ranking: Annotated[
+        str | None, Form(description="a column of rankings, or position columns joined by commas")
+    ] = None,
+    group: Annotated[str | None, Form(description="column of groups that splits must not tear apart")] = None,
+    id: Annotated[str | None, Form(description="column of row ids, which a pairs file may refer to")] = None,
+    exclude: Annotated[str | None, Form(description="columns to leave out, joined by commas")] = None,
+    header: Annotated[bool, Form(description="CSV: whether the first line holds column names")] = True,
+    pairs: Annotated[
+        UploadFile | None,
+        File(description="explicit pairs: columns left, right (row ids or 0-based rows), same, weight?"),
+    ] = None,
+) -> DatasetOut:
+    """Store labelled vectors as an immutable version of a dataset.
+
+    The file is streamed to disk and checked before anything is committed: a refused upload leaves nothing behind.
+    Sending the newest version's very bytes and columns again answers with that version (`existing`).
+    """
+    given: dict[str, Any] = {
+        "name": name,
+        "format": format,
+        "label": label,
+        "ranking": ranking,
+        "group": group,
+        "id": id,
+        "exclude": exclude,
+        "header": header,
+    }
+    try:
+        request = DatasetRequest.model_validate(given)
+    except ValidationError as error:
+        raise RequestValidationError(
+            [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+        ) from error
+    added = house.datasets.add(
+        file.file,
+        request,
+        filename=file.filename,
+        pairs=None if pairs is None else pairs.file,
+        pairs_filename=None if pairs is None else pairs.filename,
+    )
+    response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
+    return added
+
+
+@router.get("/datasets", response_model=DatasetPage)
+def list_datasets(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> DatasetPage:
+    """Every stored version, newest first."""
+    return house.datasets.page(limit=limit, cursor=cursor)
+
+
+@router.get("/datasets/{ref}", response_model=DatasetOut, responses=responses(404))
+def get_dataset(house: InHouse, ref: Ref) -> DatasetOut:
+    """One version of a dataset."""
+    return house.datasets.get(ref)
+
+
+@router.delete("/datasets/{ref}", status_code=204, response_class=Response, responses=responses(404, 409))
+def delete_dataset(house: InHouse, ref: Ref) -> None:
+    """Delete a version and its bytes; refused while a waiting or running job needs it."""
+    house.datasets.delete(ref)

@@ -1,0 +1,153 @@
+"""`/docs`: the OpenAPI document as a page, drawn here so that it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/docs", response_class=HTMLResponse)
+def show_docs(request: Request) -> HTMLResponse:
+    """Every endpoint with its parameters, bodies, answers and a curl line."""
+    document: dict[str, Any] = request.app.openapi()
+    base = str(request.base_url).rstrip("/")
+    page = _template().render(
+        title=document["info"]["title"],
+        version=document["info"]["version"],
+        description=document["info"]["description"].replace("`", ""),
+        groups=_groups(document, base),
+    )
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    return HTMLResponse(page, headers={"content-security-policy": policy})
+
+
+@cache
+def _template() -> Any:
+    folder = Path(__file__).parent / "templates"
+    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template("docs.html")
+
+
+def _groups(document: dict[str, Any], base: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            shown = _operation(document, base, path, method.upper(), operation)
+            groups.setdefault(operation.get("tags", ["other"])[0], []).append(shown)
+    return list(groups.items())
+
+
+def _operation(
+    document: dict[str, Any], base: str, path: str, method: str, operation: dict[str, Any]
+) -> dict[str, Any]:
+    bodies = []
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        schema = content.get("schema", {})
+        example = next((given["value"] for given in content.get("examples", {}).values()), None)
+        bodies.append(
+            {
+                "media_type": media_type,
+                "fields": _fields(document, schema),
+                "example": None if example is None else json.dumps(example),
+            }
+        )
+    return {
+        "id": operation.get("operationId", f"{method}{path}"),
+        "path": path,
+        "method": method,
+        "summary": operation.get("summary", ""),
+        "paragraphs": operation.get("description", "").replace("`", "").split("\n\n"),
+        "scope": operation.get("x-required-scope"),
+        "parameters": [
+            {
+                "name": parameter["name"],
+                "where": parameter["in"],
+                "required": parameter.get("required", False),
+                "kind": _kind(parameter.get("schema", {})),
+                "description": parameter.get("description", "").replace("`", ""),
+            }
+            for parameter in operation.get("parameters", [])
+        ],
+        "bodies": bodies,
+        "responses": [
+            {
+                "status": status,
+                "description": answer.get("description", ""),
+                "media_types": ", ".join(answer.get("content", {})),
+                "fields": _fields(document, _first_schema(answer)) if status.startswith("2") else [],
+            }
+            for status, answer in operation.get("responses", {}).items()
+        ],
+        "curl": _curl(base, path, method, bodies, operation),
+    }
+
+
+def _first_schema(answer: dict[str, Any]) -> dict[str, Any]:
+    for content in answer.get("content", {}).values():
+        schema: dict[str, Any] = content.get("schema", {})
+        return schema
+    return {}
+
+
+def _curl(base: str, path: str, method: str, bodies: list[dict[str, Any]], operation: dict[str, Any]) -> str:
+    needed = [parameter for parameter in operation.get("parameters", []) if parameter.get("required")]
+    query = "&".join(
+        f"{parameter['name']}={parameter.get('example', '...')}"
+        for parameter in needed
+        if parameter["in"] == "query"
+    )
+    address = f"{base}{path}{'?' + query if query else ''}"
+    parts = ["curl", *([] if method == "GET" else [f"-X {method}"]), f"'{address}'"]
+    if operation.get("x-required-scope"):
+        parts.append('-H "X-API-Key: $PAIRMARK_API_KEY"')
+    if bodies and bodies[0]["media_type"] == "multipart/form-data":
+        parts += [f"-F {field['name']}=..." for field in bodies[0]["fields"] if field["required"]]
+    elif bodies:
+        example = bodies[0]["example"] or json.dumps(
+            {field["name"]: "..." for field in bodies[0]["fields"] if field["required"]}
+        )
+        parts += ["-H 'Content-Type: application/json'", f"-d '{example}'"]
+    return " ".join(parts)
+
+
+def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema
+    found: dict[str, Any] = document["components"]["schemas"].get(reference.rpartition("/")[2], {})
+    return found
+
+
+def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
+    schema = _resolved(document, schema)
+    if "anyOf" in schema and "properties" not in schema:
+        return [field for option in schema["anyOf"] for field in _fields(document, option)]
+    required = set(schema.get("required", ()))
+    return [
+        {
+            "name": name,
+            "kind": _kind(field),
+            "required": name in required,
+            "description": field.get("description", "").replace("`", ""),
+        }
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_kind(option) for option in schema["anyOf"]))
+    if "enum" in schema:
+        return " | ".join(str(value) for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return str(schema.get("type", "any"))

@@ -1,0 +1,348 @@
+"""The scoring routes: `/similarity`, `/match`, `/explain`.
+
+Plain ASGI endpoints, because a framework's handling of one body costs more than scoring a pair. They parse, call
+the runtime and write the answer; `openapi.py` documents them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from service.api.metrics import PAIRS
+from service.api.problems import NotAcceptable, UnsupportedMediaType
+from service.errors import InvalidInput, TooLarge
+from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
+from service.runtime.scoring import Decision, Served, plain
+from service.runtime.vectors import Pairs, holds_scores, parse_npz, parse_octets, parse_pairs, parse_scores
+from service.settings import Settings
+
+JSON: Final = b"application/json"
+OCTETS: Final = b"application/octet-stream"
+NPZ: Final = b"application/x-npz"
+
+SMALL_BODY: Final = 128 * 1024
+SMALL_BATCH: Final = 64
+SMALL_ELEMENTS: Final = 1_000_000
+"""Below these a request is answered on the event loop: a thread costs more than the work."""
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The query of a scoring request."""
+
+    model: str | None = None
+    dim: int | None = None
+    n_left: int | None = None
+    fpr: float | None = None
+    confidence: float = CONFIDENCE
+    method: str = "auto"
+    calibration: str | None = None
+
+
+class ScoringRoutes:
+    """The scoring endpoints on one runtime."""
+
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._queries: dict[tuple[bytes, bool], Query] = {}
+        self._pairs = {path: PAIRS.labels(path) for path in ("/similarity", "/match", "/explain")}
+
+    async def similarity(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """POST /similarity."""
+        kind, raw = _media(scope)
+        query = self._query(scope["query_string"], match=False)
+        body = await read_body(scope, receive, self._settings.max_body_bytes)
+        if len(body) <= SMALL_BODY and kind == JSON:
+            pairs = parse_pairs(body)
+            pairs.check_sizes(self._settings.max_batch_pairs)
+            served = await self._runtime.version_for(pairs.model, "similarity")
+            if _is_small(pairs, served):
+                scores = served.score_pairs(pairs)
+                self._pairs["/similarity"].inc(pairs.n_pairs)
+                await _send(send, *_scores_answer(served, scores, raw))
+                return
+            read = pairs
+        else:
+            read = None
+        async with self._runtime.batch_place() as place:
+            pairs, served = await self._read(place.run, kind, query, body, "similarity", read)
+            answer = await place.run(lambda: _scores_answer(served, served.score_pairs(pairs), raw))
+        self._pairs["/similarity"].inc(pairs.n_pairs)
+        await _send(send, *answer)
+
+    async def match(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """POST /match."""
+        kind, raw = _media(scope)
+        query = self._query(scope["query_string"], match=True)
+        body = await read_body(scope, receive, self._settings.max_body_bytes)
+        if kind == JSON and holds_scores(body):
+            await self._match_scores(send, query, body, raw)
+            return
+        if len(body) <= SMALL_BODY and kind == JSON:
+            pairs = parse_pairs(body)
+            pairs.check_sizes(self._settings.max_batch_pairs)
+            served = await self._runtime.version_for(pairs.model, "match")
+            decision = await self._decide(served, query)
+            if _is_small(pairs, served):
+                scores = served.score_pairs(pairs)
+                self._pairs["/match"].inc(pairs.n_pairs)
+                await _send(send, *_match_answer(served.model_json, scores, decision, raw))
+                return
+            read = pairs
+        else:
+            read = None
+        async with self._runtime.batch_place() as place:
+            pairs, served = await self._read(place.run, kind, query, body, "match", read)
+            decision = await self._decide(served, query)
+            answer = await place.run(
+                lambda: _match_answer(served.model_json, served.score_pairs(pairs), decision, raw)
+            )
+        self._pairs["/match"].inc(pairs.n_pairs)
+        await _send(send, *answer)
+
+    async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """POST /explain."""
+        kind, raw = _media(scope)
+        if raw:
+            raise NotAcceptable("explanations are given as application/json")
+        query = self._query(scope["query_string"], match=False)
+        body = await read_body(scope, receive, self._settings.max_body_bytes)
+        async with self._runtime.batch_place() as place:
+            pairs, served = await self._read(place.run, kind, query, body, "similarity", None)
+
+            def work() -> bytes:
+                told = served.explain(pairs)
+                score = float(served.score_pairs(pairs)[0])
+                return to_json({"model": served.model, "score": score, "explanation": plain(told)})
+
+            answer = await place.run(work)
+        self._pairs["/explain"].inc()
+        await _send(send, answer, JSON, ())
+
+    async def _match_scores(self, send: Send, query: Query, body: bytes | bytearray, raw: bool) -> None:
+        """Decide scores made elsewhere: no model scores anything, a calibration must be named."""
+        if query.calibration is None:
+            raise InvalidInput(
+                "scores need calibration=ID, which says what a score is worth; make one with POST /calibrations",
+                field="calibration",
+            )
+        decision = await self._decide(None, query)
+        model = await self._runtime.model_of_calibration(query.calibration)
+        async with self._runtime.batch_place() as place:
+
+            def work() -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
+                scores = parse_scores(body)
+                if len(scores) > self._settings.max_batch_pairs:
+                    raise TooLarge(
+                        f"the request has {len(scores)} scores; at most {self._settings.max_batch_pairs} are taken",
+                        limit=self._settings.max_batch_pairs,
+                    )
+                return _match_answer(to_json(model), scores, decision, raw)
+
+            answer = await place.run(work)
+        await _send(send, *answer)
+
+    async def _decide(self, served: Served | None, query: Query) -> Decision:
+        assert query.fpr is not None
+        return await self._runtime.decide(
+            served, query.fpr, query.confidence, query.method, query.calibration
+        )
+
+    async def _read(
+        self,
+        run: Callable[[Callable[[], Pairs]], Any],
+        kind: bytes,
+        query: Query,
+        body: bytes | bytearray,
+        capability: str,
+        read: Pairs | None,
+    ) -> tuple[Pairs, Served]:
+        """Parse off the event loop, and find the version."""
+        settings = self._settings
+        if kind == JSON:
+            pairs = read if read is not None else await run(lambda: parse_pairs(body))
+            served = await self._runtime.version_for(pairs.model, capability)
+        else:
+            served = await self._runtime.version_for(query.model, capability)
+            if kind == OCTETS:
+                dim = query.dim or served.n_features
+                pairs = await run(lambda: parse_octets(body, dim=dim, n_left=query.n_left, model=query.model))
+            else:
+                pairs = await run(
+                    lambda: parse_npz(body, model=query.model, max_bytes=settings.max_body_bytes)
+                )
+        pairs.check_sizes(settings.max_batch_pairs)
+        return pairs, served
+
+    def _query(self, raw: bytes, *, match: bool) -> Query:
+        # Clients ask the same question again and again; the cache is bounded because they choose the words.
+        known = self._queries.get((raw, match))
+        if known is None:
+            known = _parse_query(raw, match=match, max_dimension=self._settings.max_dimension)
+            if len(self._queries) >= 1024:
+                self._queries.clear()
+            self._queries[(raw, match)] = known
+        return known
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytearray:
+    """The whole body, at most ``limit`` bytes of it held at any time."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False) and len(body) <= limit:
+        scope["pairmark.body_read"] = True
+        return body
+    whole = bytearray(body)
+    while len(whole) <= limit and message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        whole += message.get("body", b"")
+    if len(whole) > limit:
+        raise TooLarge(f"the body has more than {limit} bytes, which is the most taken here", limit=limit)
+    scope["pairmark.body_read"] = True
+    return whole
+
+
+def _media(scope: Scope) -> tuple[bytes, bool]:
+    """Media type of the body, and whether raw bytes are wanted back."""
+    kind, raw = JSON, False
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value.partition(b";")[0].strip().lower()
+            if kind not in (JSON, OCTETS, NPZ):
+                raise UnsupportedMediaType(
+                    f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
+                    "application/octet-stream or application/x-npz"
+                )
+        elif name == b"accept":
+            wanted = value.lower()
+            if OCTETS in wanted:
+                raw = True
+            elif wanted and not any(word in wanted for word in (b"*/*", b"application/*", JSON)):
+                raise NotAcceptable(
+                    f"Accept is {wanted.decode('latin-1')[:100]!r}; this route answers with application/json or "
+                    "application/octet-stream"
+                )
+    return kind, raw
+
+
+def _is_small(pairs: Pairs, served: Served) -> bool:
+    return pairs.n_pairs <= SMALL_BATCH and pairs.n_pairs * served.n_features <= SMALL_ELEMENTS
+
+
+def _scores_answer(
+    served: Served, scores: Any, raw: bool
+) -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
+    if raw:
+        return scores.tobytes(), OCTETS, (_model_header(served.model_json),)
+    return b'{"model":%b,"scores":%b}' % (served.model_json, to_json(scores.tolist())), JSON, ()
+
+
+def _match_answer(
+    model: bytes, scores: Any, decision: Decision, raw: bool
+) -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
+    matched = decision.matches(scores)
+    if raw:
+        point = decision.public
+        headers = (
+            _model_header(model),
+            (b"x-pairmark-threshold", repr(float(decision.threshold)).encode()),
+            (b"x-pairmark-calibration-id", str(point["calibration_id"]).encode()),
+            (b"x-pairmark-method", str(point["method"]).encode()),
+            (b"x-pairmark-fpr-upper-bound", repr(point["fpr_upper_bound"]).encode()),
+        )
+        return matched.tobytes(), OCTETS, headers
+    listed = ",".join(
+        f'{{"score":{score!r},"match":{"true" if match else "false"}}}'
+        for score, match in zip(scores.tolist(), matched.tolist(), strict=True)
+    )
+    body = b'{"model":%b,"matches":[%b],"operating_point":%b}' % (model, listed.encode(), decision.json)
+    return body, JSON, ()
+
+
+def _model_header(model: bytes) -> tuple[bytes, bytes]:
+    # Names are ASCII, so the JSON of a model can stand in a header as it is.
+    return (b"x-pairmark-model", model)
+
+
+async def _send(send: Send, body: bytes, kind: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *headers],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+# ---------------------------------------------------------------- the query
+
+
+def _parse_query(raw: bytes, *, match: bool, max_dimension: int) -> Query:
+    try:
+        given = dict(
+            parse_qsl(
+                raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), max_num_fields=32
+            )
+        )
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInput("the query is not of the form name=value&name=value", field="query") from error
+    known = ["model", "dim", "n_left"] + (["fpr", "confidence", "method", "calibration"] if match else [])
+    for name in given:
+        if name not in known:
+            raise InvalidInput(
+                f"{name[:100]!r} is not a query parameter here; known: {', '.join(known)}", field=name[:100]
+            )
+    query = Query(
+        model=given.get("model") or None,
+        dim=_whole(given, "dim", max_dimension),
+        n_left=_whole(given, "n_left", 2**31 - 1),
+    )
+    if not match:
+        return query
+    if "fpr" not in given:
+        raise InvalidInput(
+            "fpr is missing; expected the false positive rate you allow, e.g. POST /match?fpr=0.001",
+            field="fpr",
+        )
+    return Query(
+        model=query.model,
+        dim=query.dim,
+        n_left=query.n_left,
+        fpr=checked_fpr(_number(given["fpr"], "fpr")),
+        confidence=checked_confidence(_number(given.get("confidence", str(CONFIDENCE)), "confidence")),
+        method=checked_method(given.get("method", "")),
+        calibration=given.get("calibration") or None,
+    )
+
+
+def _number(text: str, field: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise InvalidInput(f"{field} is {text[:50]!r}; expected a number above 0 and below 1", field=field)
+    return float(text)
+
+
+def _whole(given: dict[str, str], field: str, largest: int) -> int | None:
+    text = given.get(field)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= largest):
+        raise InvalidInput(
+            f"{field} is {text[:50]!r}; expected a whole number from 1 to {largest}", field=field
+        )
+    return int(text)

@@ -1,0 +1,64 @@
+"""What handlers work with: one of each room's front door, made once for a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from service.blobs import Blobs, open_blobs
+from service.datasets.ingest import Datasets
+from service.db import Database, open_database
+from service.pagination import MAX_LIMIT
+from service.runtime.runtime import Runtime
+from service.settings import Settings
+from service.store.store import ModelStore
+from service.training.queue import JobQueue
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    """The rooms behind the endpoints."""
+
+    settings: Settings
+    database: Database
+    blobs: Blobs
+    datasets: Datasets
+    queue: JobQueue
+    store: ModelStore
+    runtime: Runtime
+
+    @classmethod
+    def build(cls, settings: Settings) -> House:
+        """Open every room; connects to nothing yet."""
+        database = open_database(settings)
+        blobs = open_blobs(settings)
+        store = ModelStore(database, blobs, settings)
+        return cls(
+            settings=settings,
+            database=database,
+            blobs=blobs,
+            datasets=Datasets(database, blobs, settings),
+            queue=JobQueue(database, settings),
+            store=store,
+            runtime=Runtime(store, database, settings),
+        )
+
+
+def house_of(request: Request) -> House:
+    """The house that serves this request."""
+    house: House = request.app.state.house
+    return house
+
+
+def caller_of(request: Request) -> str:
+    """Who asks, for histories: a key's id, never the key."""
+    caller: str = request.scope.get("pairmark.caller", "unknown")
+    return caller
+
+
+InHouse = Annotated[House, Depends(house_of)]
+Caller = Annotated[str, Depends(caller_of)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items in the answer")]
+Cursor = Annotated[str | None, Query(max_length=1000, description="`next_cursor` of the page before")]

@@ -1,0 +1,129 @@
+"""Training jobs: submit, watch, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi.responses import StreamingResponse
+
+from service.api.house import Cursor, House, InHouse, Limit
+from service.api.problems import responses
+from service.errors import RateLimited, UnknownJob
+from service.training.schemas import JobOut, JobPage, JobRequest, JobState
+
+router = APIRouter(tags=["jobs"])
+JobId = Annotated[str, Path(max_length=64)]
+
+MAX_STREAMS = 200
+"""Event streams open at once in one process: each one asks the database twice a second."""
+LOOK_S = 0.5
+HEARTBEAT_S = 10.0
+_EVENT_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "server-sent events `progress`, `log` and, at the end, `done`; each `data` is a JSON object",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.post("/jobs", status_code=202, response_model=JobOut, responses=responses(404, 409, 429))
+def submit_job(
+    house: InHouse,
+    response: Response,
+    request: JobRequest,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=200,
+            pattern=r"^[\x21-\x7e]+$",
+            description="the same key and body give the same job",
+        ),
+    ] = None,
+) -> JobOut:
+    """Queue a training job; a worker fits, calibrates, evaluates, registers and (with `promote`) promotes."""
+    job = house.queue.submit(request, idempotency_key)
+    response.headers["Location"] = f"/jobs/{job.id}"
+    return job
+
+
+@router.get("/jobs", response_model=JobPage)
+def list_jobs(
+    house: InHouse, limit: Limit = 50, cursor: Cursor = None, state: JobState | None = None
+) -> JobPage:
+    """Jobs, newest first."""
+    return house.queue.page(limit=limit, cursor=cursor, state=state)
+
+
+@router.get("/jobs/{job_id}", response_model=JobOut, responses=responses(404))
+def get_job(house: InHouse, job_id: JobId) -> JobOut:
+    """How a job is doing, with every attempt at it."""
+    return house.queue.get(job_id)
+
+
+@router.post("/jobs/{job_id}/cancel", status_code=202, response_model=JobOut, responses=responses(404))
+def cancel_job(house: InHouse, job_id: JobId) -> JobOut:
+    """Cancel a job: at once when it waits; a running one is stopped and registers nothing."""
+    return house.queue.cancel(job_id)
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    response_class=StreamingResponse,
+    responses={**responses(404, 429), **_EVENT_STREAM},
+)
+async def job_events(
+    request: Request,
+    house: InHouse,
+    job_id: JobId,
+    last_event_id: Annotated[str | None, Header(description="resume after this event")] = None,
+) -> StreamingResponse:
+    """Follow a job as server-sent events; the stream ends after `done`.
+
+    Every event has an id: a client that reconnects with `Last-Event-ID` misses none.
+    """
+    after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
+    # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
+    await house.runtime.in_thread(lambda: house.queue.get(job_id))
+    streams: set[object] = request.app.state.streams
+    if len(streams) >= MAX_STREAMS:
+        raise RateLimited(f"{MAX_STREAMS} event streams are open already; ask GET /jobs/{job_id} instead")
+    return StreamingResponse(
+        _follow(request, house, job_id, min(after, 2**62), streams),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+async def _follow(
+    request: Request, house: House, job_id: str, after: int, streams: set[object]
+) -> AsyncIterator[bytes]:
+    stream = object()
+    streams.add(stream)
+    try:
+        silent = 0.0
+        yield b"retry: 1000\n\n"
+        while not request.app.state.closing.is_set():
+            try:
+                events = await house.runtime.in_thread(partial(house.queue.events, job_id, after))
+            except UnknownJob:
+                return
+            for event in events:
+                data = json.dumps(event.data, ensure_ascii=True)
+                yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()
+                after = event.id
+                if event.event == "done":
+                    return
+            silent = 0.0 if events else silent + LOOK_S
+            if silent >= HEARTBEAT_S:
+                silent = 0.0
+                yield b": still here\n\n"
+            if not events:
+                await asyncio.sleep(LOOK_S)
+    finally:
+        streams.discard(stream)

@@ -1,0 +1,241 @@
+"""The edge: everything that holds for every request, in one thin ASGI layer.
+
+Request ids, keys and scopes, bounds on bodies and time, metrics, logs, and the answer to whatever went wrong. It is
+one layer and not six because each costs microseconds on routes that answer in a hundred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api import access
+from service.api.metrics import RequestMeter
+from service.api.problems import Internal, SlowBody, TimedOut, render
+from service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
+from service.keys import Scope as KeyScope
+from service.runtime.catalogue import View
+from service.runtime.runtime import Runtime
+from service.settings import Settings
+
+log = logging.getLogger("pairmark.access")
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_CLIENT_GONE = 499
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Edge:
+    """ASGI middleware around the whole service.
+
+    Parameters
+    ----------
+    hot : path -> endpoint of the routes that skip the route table (which lists them all the same).
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, runtime: Runtime, settings: Settings, hot: Mapping[str, Endpoint]
+    ) -> None:
+        self._app = app
+        self._runtime = runtime
+        self._settings = settings
+        self._hot = hot
+        self._meter = RequestMeter()
+        self._prefix = secrets.token_hex(4)
+        self._count = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        headers = dict(scope["headers"])
+        given_id = headers.get(b"x-request-id")
+        if given_id is not None and _REQUEST_ID.fullmatch(given_id):
+            request_id = given_id
+        else:
+            self._count += 1
+            request_id = b"%s-%08x" % (self._prefix.encode(), self._count)
+        scope["pairmark.request_id"] = request_id.decode()
+        path: str = scope["path"]
+        method: str = scope["method"]
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", request_id),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        hot = self._hot.get(path) if method == "POST" else None
+        failure: BaseException | None = None
+        problem: PairmarkError | None = None
+        try:
+            await self._admit(scope, headers, method, path)
+            if hot is not None:
+                self._check_length(headers, self._settings.max_body_bytes)
+                async with asyncio.timeout(self._settings.request_timeout_s):
+                    await hot(scope, receive, answer)
+            else:
+                await self._serve(scope, receive, answer, headers, method, path)
+        except PairmarkError as error:
+            problem = error
+        except TimeoutError:
+            seconds = self._settings.request_timeout_s
+            if scope.get("pairmark.body_read"):
+                problem = TimedOut(f"the answer took longer than {seconds:g} s")
+            else:
+                problem = SlowBody(f"the body did not arrive within {seconds:g} s")
+        except ClientDisconnect:
+            status = status or _CLIENT_GONE
+        except Exception as error:
+            failure = error
+            problem = Internal("something went wrong inside the service; the logs name it by request_id")
+        if problem is not None:
+            if status == 0:
+                code, fields, body = render(problem, path=path, request_id=scope["pairmark.request_id"])
+                await answer({"type": "http.response.start", "status": code, "headers": fields})
+                await answer({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+            elif failure is None:
+                failure = problem
+        seconds = time.perf_counter() - started
+        route = path if hot is not None else getattr(scope.get("route"), "path", None) or "unmatched"
+        self._meter.seen(method, route, status, seconds)
+        # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
+        # come every few seconds.
+        quiet = (hot is not None and status < 400) or path in _PROBES
+        self._log(scope, method, route, status, seconds, problem, failure, quiet=quiet)
+
+    # ------------------------------------------------------------ who may
+
+    async def _admit(self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str) -> None:
+        if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
+            raise InvalidInput("the address holds a NUL character; expected plain text", field="path")
+        if scope.get("pairmark.trusted"):
+            scope["pairmark.caller"] = "local"
+            return
+        needed = access.need(method, path)
+        if needed == "open" or (needed == "metrics" and self._settings.metrics_public):
+            return
+        catalogue = self._runtime.catalogue
+        view = catalogue.current()
+        if view is None:
+            view = await catalogue.refreshed()
+        shown = access.shown_key(scope["headers"], method)
+        if shown is None and not view.locked:
+            self._admit_without_key(scope, headers)
+            scope["pairmark.caller"] = "loopback"
+            return
+        self._admit_with_key(scope, view, shown, "any" if needed == "metrics" else needed)
+
+    def _admit_with_key(self, scope: Scope, view: View, shown: str | None, needed: str) -> None:
+        key = view.key(shown) if shown else None
+        if key is None:
+            raise Unauthenticated(
+                "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+                if shown is None
+                else "the API key is not known here, or was revoked"
+            )
+        if needed != "any" and not key.allows(cast(KeyScope, needed)):
+            raise Forbidden(
+                f"the key has the scopes {', '.join(sorted(key.scopes))}; this needs {needed!r}", scope=needed
+            )
+        scope["pairmark.caller"] = f"key {key.id}"
+
+    def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """No key was ever made: only this machine may ask, and no web page on its behalf."""
+        client = scope.get("client")
+        if client is None or not access.is_loopback(client[0]):
+            raise Unauthenticated(
+                "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
+            )
+        host = headers.get(b"host", b"").decode("latin-1")
+        if host and not access.is_loopback(access.host_name(host)):
+            raise Forbidden(
+                f"without an API key only requests to localhost are served, not to {access.host_name(host)[:100]!r}; "
+                "make a key with 'pairmark keys create'"
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
+            raise Forbidden("without an API key, web pages of other sites are not served; make a key")
+
+    # ------------------------------------------------------------ bounds
+
+    def _check_length(self, headers: dict[bytes, bytes], limit: int) -> None:
+        declared = headers.get(b"content-length")
+        if declared is not None and declared.isdigit() and int(declared) > limit:
+            raise TooLarge(f"the body has {int(declared)} bytes; at most {limit} are taken here", limit=limit)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], method: str, path: str
+    ) -> None:
+        settings = self._settings
+        upload = method in ("POST", "PUT") and path in ("/datasets", "/models")
+        limit = settings.max_upload_bytes if upload else settings.max_body_bytes
+        self._check_length(headers, limit)
+        taken = 0
+
+        async def bounded() -> Message:
+            nonlocal taken
+            # Long uploads have no limit on the whole, but each piece must come in time.
+            async with asyncio.timeout(settings.request_timeout_s if upload else None):
+                message = await receive()
+            if message["type"] == "http.request":
+                taken += len(message.get("body", b""))
+                if taken > limit:
+                    raise TooLarge(
+                        f"the body has more than {limit} bytes, which is the most taken here", limit=limit
+                    )
+                if not message.get("more_body", False):
+                    scope["pairmark.body_read"] = True
+            return message
+
+        streams = upload or path.endswith(("/events", "/export"))
+        async with asyncio.timeout(None if streams else settings.request_timeout_s):
+            await self._app(scope, bounded, send)
+
+    # ------------------------------------------------------------ logs
+
+    def _log(
+        self,
+        scope: Scope,
+        method: str,
+        route: str,
+        status: int,
+        seconds: float,
+        problem: PairmarkError | None,
+        failure: BaseException | None,
+        *,
+        quiet: bool,
+    ) -> None:
+        if quiet and failure is None:
+            level = logging.DEBUG
+        else:
+            level = logging.ERROR if status >= 500 or failure is not None else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        facts: dict[str, Any] = {
+            "request_id": scope["pairmark.request_id"],
+            "method": method[:20],
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 6),
+            "caller": scope.get("pairmark.caller", "none"),
+        }
+        if problem is not None:
+            facts["problem"] = problem.slug
+        log.log(level, "request", extra=facts, exc_info=failure)

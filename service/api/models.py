@@ -1,0 +1,288 @@
+"""Models: versions, aliases, ROC, tree, calibrations, export and import."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, File, Form, Header, Path, Response, UploadFile
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.house import Caller, Cursor, InHouse, Limit
+from service.api.problems import responses
+from service.errors import InvalidInput
+from service.runtime.pictures import MEDIA_TYPES, roc_picture
+from service.store.refs import MAX_VERSION
+from service.store.schemas import (
+    AliasChangePage,
+    AliasOut,
+    CalibrationOut,
+    ModelOut,
+    ModelPage,
+    Protocol,
+    RocOut,
+    VersionOut,
+    VersionPage,
+)
+
+router = APIRouter(tags=["models"])
+Name = Annotated[str, Path(max_length=100, description="the model's name")]
+Number = Annotated[int, Path(ge=1, le=MAX_VERSION, description="the version's number")]
+AliasName = Annotated[
+    str, Path(max_length=64, description="e.g. `production`, which a plain model name means")
+]
+IfMatch = Annotated[
+    str | None,
+    Header(max_length=100, description='the ETag the alias was last seen with, or `*` for "exists"'),
+]
+
+
+class AliasRequest(BaseModel):
+    """Where an alias shall point."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = Field(ge=1, le=MAX_VERSION)
+
+
+class CalibrationRequest(BaseModel):
+    """What to calibrate a version on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dataset: str = Field(
+        max_length=200, description="`name` or `name:version`; no row of it may be training data"
+    )
+    protocol: Protocol = Field("auto", description="auto: the protocol the version was trained under")
+    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 500,000")
+    default: bool | None = Field(
+        None, description="answer /match with it from now on; by default only if the version has none"
+    )
+    random_state: int = Field(0, ge=0, le=2**32 - 1)
+
+
+@router.get("/models", response_model=ModelPage)
+def list_models(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> ModelPage:
+    """Models by name, with their aliases and newest versions."""
+    return house.store.page(limit=limit, cursor=cursor)
+
+
+@router.post("/models", status_code=201, response_model=VersionOut, responses=responses(409, 507))
+async def import_model(
+    house: InHouse,
+    caller: Caller,
+    response: Response,
+    file: Annotated[UploadFile, File(description="a file that /export gave")],
+    name: Annotated[str | None, Form(description="register under this name instead of the file's")] = None,
+    promote: Annotated[str | None, Form(description="alias to move to the imported version")] = None,
+) -> VersionOut:
+    """Register a version that was exported, here or elsewhere. Every byte is verified and nothing in it is run."""
+
+    def work() -> VersionOut:
+        model, version = house.store.import_file(
+            file.file, by=caller, name=name or None, promote=promote or None
+        )
+        return house.store.version(model, version)
+
+    imported = await house.runtime.in_thread(work)
+    await house.runtime.changed()
+    response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
+    return imported
+
+
+@router.get("/models/{name}", response_model=ModelOut, responses=responses(404))
+def get_model(house: InHouse, name: Name) -> ModelOut:
+    """A model with its aliases and newest versions."""
+    return house.store.model(name)
+
+
+@router.get("/models/{name}/versions", response_model=VersionPage, responses=responses(404))
+def list_versions(house: InHouse, name: Name, limit: Limit = 50, cursor: Cursor = None) -> VersionPage:
+    """A model's versions, newest first."""
+    return house.store.versions(name, limit=limit, cursor=cursor)
+
+
+@router.get("/models/{name}/versions/{version}", response_model=VersionOut, responses=responses(404))
+def get_version(house: InHouse, name: Name, version: Number) -> VersionOut:
+    """A version: parameters, capabilities, metrics with intervals, lineage and calibrations."""
+    return house.store.version(name, version)
+
+
+@router.delete(
+    "/models/{name}/versions/{version}",
+    status_code=204,
+    response_class=Response,
+    responses=responses(404, 409),
+)
+async def delete_version(house: InHouse, name: Name, version: Number) -> None:
+    """Delete a version with its calibrations; refused while an alias holds it."""
+    await house.runtime.in_thread(lambda: house.store.delete(name, version))
+    await house.runtime.changed()
+
+
+@router.get("/models/{name}/versions/{version}/roc", response_model=RocOut, responses=responses(404, 503))
+def get_roc(house: InHouse, name: Name, version: Number) -> RocOut:
+    """The ROC on held-out pairs."""
+    return house.store.roc(name, version)
+
+
+def _picture_responses(media_type: str) -> dict[int | str, dict[str, Any]]:
+    picture: dict[str, Any] = {
+        "description": "the picture",
+        "content": {media_type: {"schema": {"type": "string", "format": "binary"}}},
+    }
+    return {200: picture, **responses(404, 503)}
+
+
+@router.get(
+    "/models/{name}/versions/{version}/roc.svg",
+    response_class=Response,
+    responses=_picture_responses("image/svg+xml"),
+)
+def get_roc_svg(house: InHouse, name: Name, version: Number) -> Response:
+    """The ROC as a picture (SVG), the false positive rate on a logarithmic axis."""
+    return _picture(house, name, version, "svg")
+
+
+@router.get(
+    "/models/{name}/versions/{version}/roc.png",
+    response_class=Response,
+    responses=_picture_responses("image/png"),
+)
+def get_roc_png(house: InHouse, name: Name, version: Number) -> Response:
+    """The ROC as a picture (PNG)."""
+    return _picture(house, name, version, "png")
+
+
+def _picture(house: InHouse, name: str, version: int, format: Literal["svg", "png"]) -> Response:
+    row = house.store.version(name, version)
+    key = f"{row.lineage.artefact_sha256}:{name}:{version}"
+    body = roc_picture(house.store.roc(name, version), f"{name}, version {version}", format, key=key)
+    return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
+
+
+@router.get(
+    "/models/{name}/versions/{version}/tree", response_model=dict[str, Any], responses=responses(404, 503)
+)
+def get_tree(house: InHouse, name: Name, version: Number) -> Any:
+    """The tree itself, for kinds that are one tree."""
+    return house.store.tree(name, version)
+
+
+_EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "one zip file",
+        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.get(
+    "/models/{name}/versions/{version}/export",
+    response_class=StreamingResponse,
+    responses={**_EXPORT, **responses(404, 503, 507)},
+)
+def export_version(house: InHouse, name: Name, version: Number) -> StreamingResponse:
+    """A version as one file: artefact, report and calibration, for `POST /models` of another service."""
+    folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
+    try:
+        path = house.store.export(name, version, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    headers = {
+        "content-disposition": f'attachment; filename="{name}-{version}.zip"',
+        "content-length": str(path.stat().st_size),
+    }
+    return StreamingResponse(_file_then_gone(path, folder), media_type="application/zip", headers=headers)
+
+
+def _file_then_gone(path: FilePath, folder: FilePath) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(1024 * 1024):
+                yield piece
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@router.post(
+    "/models/{name}/versions/{version}/calibrations",
+    status_code=201,
+    response_model=CalibrationOut,
+    responses=responses(404, 409, 429, 503, 507),
+)
+async def calibrate(
+    house: InHouse, response: Response, name: Name, version: Number, request: CalibrationRequest
+) -> CalibrationOut:
+    """Calibrate a version on another dataset, of which it saw no row (open-set: no identity) in training."""
+    async with house.runtime.batch_place() as place:
+        made = await place.run(
+            lambda: house.store.calibrate(
+                name,
+                version,
+                request.dataset,
+                protocol=request.protocol,
+                n_pairs=request.n_pairs,
+                default=request.default,
+                random_state=request.random_state,
+            )
+        )
+    await house.runtime.changed()
+    response.headers["Location"] = f"/calibrations/{made.id}"
+    return made
+
+
+@router.get("/models/{name}/aliases/{alias}", response_model=AliasOut, responses=responses(404))
+def get_alias(house: InHouse, response: Response, name: Name, alias: AliasName) -> AliasOut:
+    """Where an alias points; its ETag guards a move."""
+    found = house.store.alias(name, alias)
+    response.headers["ETag"] = f'"{found.revision}"'
+    return found
+
+
+@router.put("/models/{name}/aliases/{alias}", response_model=AliasOut, responses=responses(404, 409, 412))
+async def move_alias(
+    house: InHouse,
+    caller: Caller,
+    response: Response,
+    name: Name,
+    alias: AliasName,
+    request: AliasRequest,
+    if_match: IfMatch = None,
+) -> AliasOut:
+    """Point an alias at a version: promotion, and rollback too. With `If-Match`, only if nobody moved it meanwhile."""
+    expected = _revision(if_match)
+    moved = await house.runtime.in_thread(
+        lambda: house.store.promote(name, alias, request.version, by=caller, if_match=expected)
+    )
+    await house.runtime.changed()
+    response.headers["ETag"] = f'"{moved.revision}"'
+    return moved
+
+
+@router.get(
+    "/models/{name}/aliases/{alias}/history", response_model=AliasChangePage, responses=responses(404)
+)
+def alias_history(
+    house: InHouse, name: Name, alias: AliasName, limit: Limit = 50, cursor: Cursor = None
+) -> AliasChangePage:
+    """Every move of an alias, newest first."""
+    return house.store.history(name, alias, limit=limit, cursor=cursor)
+
+
+def _revision(if_match: str | None) -> int | Literal["*"] | None:
+    if if_match is None:
+        return None
+    text = if_match.strip()
+    if text == "*":
+        return "*"
+    matched = re.fullmatch(r'"?([0-9]{1,9})"?', text)
+    if matched is None:
+        raise InvalidInput('If-Match: expected one ETag of this alias, e.g. "3", or *', field="If-Match")
+    return int(matched[1])

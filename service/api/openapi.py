@@ -1,0 +1,283 @@
+"""The OpenAPI document: the scoring routes, which the framework does not see, and what holds for every route."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, Field
+
+from service.api import access
+from service.api.hot import ScoringRoutes
+from service.api.problems import Problem, responses
+from service.runtime.vectors import PairsBody, ScoresBody
+
+DESCRIPTION = """\
+Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive
+rate you ask for, with a stated guarantee, or refuses when the data cannot support it.
+
+A model is named `name` (its production version), `name@alias` or `name:version`. Errors are
+`application/problem+json`; their `type` is a page of this service that says how to mend them.
+"""
+
+
+class ModelUsed(BaseModel):
+    """The version that scored."""
+
+    name: str
+    version: int
+    kind: str
+
+
+class ScoresOut(BaseModel):
+    """Similarities, one a pair, in order. Higher is more similar; swapping the sides changes no bit."""
+
+    model: ModelUsed
+    scores: list[float] = Field(description="float32 values")
+
+
+class MatchOut(BaseModel):
+    """A decision about one pair."""
+
+    score: float
+    match: bool = Field(description="score > threshold, strictly, compared in float32")
+
+
+class OperatingPointOut(BaseModel):
+    """The threshold, and what is promised about it."""
+
+    fpr: float = Field(description="the rate asked for")
+    threshold: float = Field(description="a float32 value")
+    fpr_upper_bound: float = Field(description="with the stated confidence the true rate is at most this")
+    confidence: float
+    method: str = Field(description="finite-sample, or bootstrap (asymptotic)")
+    tpr: float | None = Field(description="share of same pairs that match at this threshold")
+    tpr_interval: list[float] | None
+    n_units: int = Field(description="independent people (open-set) or samples (closed-set) behind it")
+    n_negative_pairs: int
+    observed_fpr: float = Field(description="the rate at the threshold on the calibration pairs")
+    n_independent: int = Field(description="independent blocks that finite-sample counts")
+    protocol: str
+    calibration_id: str
+
+
+class MatchesOut(BaseModel):
+    """Decisions, one a pair, in order."""
+
+    model: ModelUsed | None = Field(description="null for scores made elsewhere")
+    matches: list[MatchOut]
+    operating_point: OperatingPointOut
+
+
+class ExplanationOut(BaseModel):
+    """Why a pair has its score."""
+
+    model: ModelUsed
+    score: float
+    explanation: dict[str, Any] = Field(
+        description="for trees the path; for weighted metrics the contributions"
+    )
+
+
+_BINARY = {"type": "string", "format": "binary"}
+_SHOWN = (ScoresOut, MatchesOut, ExplanationOut, PairsBody, ScoresBody, Problem)
+_BINARY_TEXT = (
+    "\n\nBulk bodies: `application/octet-stream` is little-endian float32, row-major, all left rows and then all right "
+    "rows (`dim`, default the model's; `n_left`, default half); `application/x-npz` holds arrays `left` and `right`. "
+    "With `Accept: application/octet-stream` the answer is raw too"
+)
+_EXAMPLE = {"left": [0.12, -0.4, 1.7], "right": [0.1, -0.38, 1.66]}
+_MODEL_HEADER = {
+    "X-Pairmark-Model": {"description": "JSON of the version that scored", "schema": {"type": "string"}}
+}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """Build the document once; afterwards the same one is given."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
+        schemas: dict[str, Any] = schema.setdefault("components", {}).setdefault("schemas", {})
+        for model in _SHOWN:
+            shown = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(shown.pop("$defs", {}))
+            schemas[model.__name__] = shown
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        schema["paths"] = {**_scoring_paths(), **schema["paths"]}
+        schema["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+        for path, operations in schema["paths"].items():
+            for method, operation in operations.items():
+                _complete(path, method.upper(), operation)
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Add what the edge can answer to every request."""
+    statuses = [422, 500, 503]
+    needed = access.need(method, re.sub(r"\{[^}]*\}", "x", path))
+    if needed != "open":
+        statuses += [401, 403]
+        operation["security"] = [{"bearer": []}, {"key": []}]
+        operation["x-required-scope"] = "any" if needed == "metrics" else needed
+    if "requestBody" in operation:
+        statuses += [408, 413]
+    declared: dict[str, Any] = operation.setdefault("responses", {})
+    for status, described in responses(*statuses).items():
+        if str(status) == "422" or str(status) not in declared:
+            declared[str(status)] = described
+    for status, described in list(declared.items()):
+        if status.startswith("2"):
+            headers = described.setdefault("headers", {})
+            headers.setdefault("X-Request-ID", {"schema": {"type": "string"}})
+    operation["responses"] = dict(sorted(declared.items()))
+
+
+def _scoring_paths() -> dict[str, Any]:
+    match_headers = {
+        **_MODEL_HEADER,
+        **{
+            f"X-Pairmark-{name}": {"schema": {"type": "string"}}
+            for name in ("Threshold", "Calibration-Id", "Method", "Fpr-Upper-Bound")
+        },
+    }
+    match_parameters = [
+        _parameter(
+            "fpr",
+            "the false positive rate you allow",
+            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            required=True,
+            example=0.01,
+        ),
+        _parameter(
+            "confidence",
+            "how sure the bound shall be",
+            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
+        ),
+        _parameter(
+            "method",
+            "finite-sample holds for any sample size, bootstrap is asymptotic; auto chooses by sizes alone",
+            {"type": "string", "enum": ["auto", "finite-sample", "bootstrap"], "default": "auto"},
+        ),
+        _parameter("calibration", "id of a calibration; default the version's own", {"type": "string"}),
+    ]
+    return {
+        "/similarity": {
+            "post": _operation(
+                ScoringRoutes.similarity,
+                "similarity",
+                "Score pairs",
+                "How similar are these pairs?" + _BINARY_TEXT + ": float32 scores.",
+                parameters=_binary_parameters(),
+                body={"$ref": "#/components/schemas/PairsBody"},
+                answer=ScoresOut,
+                raw_headers=_MODEL_HEADER,
+                statuses=(404, 406, 415, 429),
+            )
+        },
+        "/match": {
+            "post": _operation(
+                ScoringRoutes.match,
+                "match",
+                "Decide pairs at a false positive rate",
+                "Same or different, at the false positive rate you allow? When the calibration data cannot support "
+                "the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and `required_units` per method; "
+                "nothing is extrapolated. Scores made elsewhere are decided with `calibration=`."
+                + _BINARY_TEXT
+                + ": one uint8 a pair (1 = match), the threshold and calibration in headers.",
+                parameters=[*match_parameters, *_binary_parameters()],
+                body={
+                    "anyOf": [
+                        {"$ref": "#/components/schemas/PairsBody"},
+                        {"$ref": "#/components/schemas/ScoresBody"},
+                    ]
+                },
+                answer=MatchesOut,
+                raw_headers=match_headers,
+                statuses=(404, 406, 415, 429),
+            )
+        },
+        "/explain": {
+            "post": _operation(
+                ScoringRoutes.explain,
+                "explain",
+                "Explain one pair's score",
+                "Why this score? Takes exactly one pair.",
+                parameters=_binary_parameters(),
+                body={"$ref": "#/components/schemas/PairsBody"},
+                answer=ExplanationOut,
+                raw_headers=None,
+                statuses=(404, 406, 415, 429),
+            )
+        },
+    }
+
+
+def _operation(
+    endpoint: Any,
+    name: str,
+    summary: str,
+    description: str,
+    *,
+    parameters: list[dict[str, Any]],
+    body: dict[str, Any],
+    answer: type[BaseModel],
+    raw_headers: dict[str, Any] | None,
+    statuses: tuple[int, ...],
+) -> dict[str, Any]:
+    assert inspect.iscoroutinefunction(endpoint)
+    content: dict[str, Any] = {
+        "application/json": {"schema": {"$ref": f"#/components/schemas/{answer.__name__}"}}
+    }
+    ok: dict[str, Any] = {"description": "Successful Response", "content": content}
+    if raw_headers is not None:
+        content["application/octet-stream"] = {"schema": _BINARY}
+        ok["headers"] = raw_headers
+    return {
+        "tags": ["scoring"],
+        "summary": summary,
+        "description": description,
+        "operationId": name,
+        "parameters": parameters,
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": body, "examples": {"one pair": {"value": _EXAMPLE}}},
+                "application/octet-stream": {"schema": _BINARY},
+                "application/x-npz": {"schema": _BINARY},
+            },
+        },
+        "responses": {"200": ok, **{str(status): given for status, given in responses(*statuses).items()}},
+    }
+
+
+def _binary_parameters() -> list[dict[str, Any]]:
+    whole = {"type": "integer", "minimum": 1}
+    return [
+        _parameter("model", "binary bodies: the model; JSON bodies name it themselves", {"type": "string"}),
+        _parameter(
+            "dim", "octet-stream: numbers in a vector; default the model's", {**whole, "maximum": 1_000_000}
+        ),
+        _parameter("n_left", "octet-stream: left rows; default half", {**whole, "maximum": 2**31 - 1}),
+    ]
+
+
+def _parameter(
+    name: str, description: str, schema: dict[str, Any], *, required: bool = False, example: Any = None
+) -> dict[str, Any]:
+    parameter: dict[str, Any] = {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": description,
+        "schema": schema,
+    }
+    if example is not None:
+        parameter["example"] = example
+    return parameter

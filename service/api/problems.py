@@ -1,0 +1,363 @@
+"""Errors as RFC 9457 problems, and the page that each problem's ``type`` points to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from service import errors
+from service.errors import PairmarkError
+
+PROBLEM_JSON = "application/problem+json"
+
+
+class NotFound(PairmarkError):
+    """There is nothing at this address."""
+
+    slug, title = "not-found", "There is nothing at this address"
+
+
+class MethodNotAllowed(PairmarkError):
+    """The address does not take this method."""
+
+    slug, title = "method-not-allowed", "The address does not take this method"
+
+
+class NotAcceptable(PairmarkError):
+    """The answer cannot be given in the media type asked for."""
+
+    slug, title = "not-acceptable", "The answer cannot be given in that form"
+
+
+class UnsupportedMediaType(PairmarkError):
+    """The body's media type is not one that this address reads."""
+
+    slug, title = "unsupported-media-type", "The body's media type is not read here"
+
+
+class SlowBody(PairmarkError):
+    """The request's body did not arrive in time."""
+
+    slug, title = "request-timeout", "The request's body did not arrive in time"
+
+
+class TimedOut(PairmarkError):
+    """The answer took longer than this service allows."""
+
+    slug, title = "timed-out", "The answer took too long"
+
+
+class Internal(PairmarkError):
+    """Something went wrong inside the service."""
+
+    slug, title = "internal-error", "Something went wrong inside the service"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What the service says about a problem: its status and how to mend it."""
+
+    error: type[PairmarkError]
+    status: int
+    mend: str
+    retry_after: int | None = None
+
+
+PAGES: dict[str, Page] = {
+    page.error.slug: page
+    for page in (
+        Page(
+            error=errors.InvalidInput,
+            status=422,
+            mend="Read `detail`: it names the field and what was expected. Vectors are lists of finite numbers "
+            "(no NaN, no infinities, no strings), all of the model's dimension; numbers must fit float32.",
+        ),
+        Page(
+            error=errors.TooLarge,
+            status=413,
+            mend="Send less at a time. `detail` names the bound; the operator can raise it with the PAIRMARK_MAX_* "
+            "settings. Raw float32 bodies (application/octet-stream) are far smaller than JSON.",
+        ),
+        Page(
+            error=errors.UnknownModel,
+            status=404,
+            mend="Write a model as `name` (its production version), `name@alias` or `name:version`. `GET /models` "
+            "lists what there is. A new version serves under its plain name once it is promoted to `production`.",
+        ),
+        Page(
+            error=errors.AmbiguousModel,
+            status=422,
+            mend="Name one of the models listed in `models`, in the body's `model` field (or `?model=` for binary "
+            "bodies).",
+        ),
+        Page(
+            error=errors.ModelNotCapable,
+            status=422,
+            mend="The model's learner does not offer this. `GET /learners` lists what each kind can do and "
+            "`GET /models` the kind of each model.",
+        ),
+        Page(
+            error=errors.InsufficientCalibration,
+            status=422,
+            mend="A guarantee at this rate needs more independent people (or samples) than the calibration data "
+            "holds; nothing is extrapolated. Ask for at least `smallest_fpr`, lower `confidence`, or calibrate on "
+            "data with `required_units` units: POST /models/{name}/versions/{version}/calibrations.",
+        ),
+        Page(
+            error=errors.CalibrationOverlap,
+            status=422,
+            mend="A threshold measured on training data promises too much. Calibrate on rows (open-set: on "
+            "identities) that the model was not trained on.",
+        ),
+        Page(
+            error=errors.UnknownCalibration,
+            status=404,
+            mend="A version's calibrations are listed at GET /models/{name}/versions/{version}; scores made "
+            "elsewhere are calibrated with POST /calibrations.",
+        ),
+        Page(
+            error=errors.UnknownDataset,
+            status=404,
+            mend="Write a dataset as `name` (its newest version) or `name:version`. `GET /datasets` lists them.",
+        ),
+        Page(error=errors.UnknownJob, status=404, mend="`GET /jobs` lists the jobs."),
+        Page(
+            error=errors.UnknownLearner,
+            status=404,
+            mend="`GET /learners` lists the kinds with the JSON Schema of their parameters.",
+        ),
+        Page(error=errors.UnknownKey, status=404, mend="`pairmark keys list` shows the keys."),
+        Page(
+            error=errors.Conflict,
+            status=409,
+            mend="Read `detail`: it names what stands in the way. Remove that, or change the request.",
+        ),
+        Page(
+            error=errors.PreconditionFailed,
+            status=412,
+            mend="Read the alias again, take its new ETag, and decide again.",
+        ),
+        Page(
+            error=errors.RateLimited,
+            status=429,
+            mend="Wait as long as the Retry-After header says and try again, with fewer requests at a time.",
+            retry_after=1,
+        ),
+        Page(
+            error=errors.Unauthenticated,
+            status=401,
+            mend="Send `Authorization: Bearer KEY` or `X-API-Key: KEY`. Keys are made with "
+            "`pairmark keys create --scope score`.",
+        ),
+        Page(
+            error=errors.Forbidden,
+            status=403,
+            mend="Use a key that carries the scope named in `detail`: `pairmark keys create --scope SCOPE`.",
+        ),
+        Page(
+            error=errors.NotReady,
+            status=503,
+            mend="The service is starting, or its database is away. Wait and try again; `GET /readyz` says when.",
+            retry_after=2,
+        ),
+        Page(
+            error=errors.StorageFailed,
+            status=507,
+            mend="Nothing was stored. Free some space (or mend the storage) and send the request again.",
+        ),
+        Page(
+            error=errors.CorruptArtefact,
+            status=503,
+            mend="The stored bytes differ from those that were registered, so this version is not served. Restore "
+            "the artefact from a backup, promote another version, or train again.",
+            retry_after=30,
+        ),
+        Page(error=errors.Fenced, status=409, mend="Another attempt holds the job now; nothing needs doing."),
+        Page(error=NotFound, status=404, mend="The addresses of this service are listed at /docs."),
+        Page(
+            error=MethodNotAllowed,
+            status=405,
+            mend="The Allow header names the methods; /docs lists them all.",
+        ),
+        Page(
+            error=NotAcceptable,
+            status=406,
+            mend="Ask for application/json or, where raw scores are offered, application/octet-stream.",
+        ),
+        Page(
+            error=UnsupportedMediaType,
+            status=415,
+            mend="Send application/json, or, to the scoring routes, application/octet-stream or application/x-npz; "
+            "datasets are sent as multipart/form-data.",
+        ),
+        Page(
+            error=SlowBody, status=408, mend="Send the whole body, of the length that Content-Length states."
+        ),
+        Page(
+            error=TimedOut,
+            status=503,
+            mend="Send fewer pairs at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
+            retry_after=5,
+        ),
+        Page(
+            error=Internal,
+            status=500,
+            mend="This is a fault of the service. Report it with the `request_id`, which names it in the logs.",
+        ),
+    )
+}
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 writes it. Some problems carry further members, e.g. ``field`` or ``smallest_fpr``."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(
+        description="address of a page that says how to mend it", examples=["/problems/invalid-input"]
+    )
+    title: str
+    status: int = Field(ge=400, le=599)
+    detail: str = Field(description="what was wrong with this request, and what was expected")
+    instance: str | None = Field(None, description="path of the request")
+    request_id: str | None = Field(None, description="names the request in the logs")
+
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries for problems with these statuses."""
+    described: dict[int, list[str]] = {}
+    for page in PAGES.values():
+        described.setdefault(page.status, []).append(page.error.slug)
+    return {
+        status: {
+            "description": ", ".join(described[status]),
+            "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in statuses
+    }
+
+
+def render(
+    error: PairmarkError, *, path: str, request_id: str, headers: Mapping[str, str] | None = None
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of an error's answer."""
+    page = PAGES.get(error.slug) or PAGES["internal-error"]
+    body = {
+        # Facts first: they must never overwrite the members that RFC 9457 names.
+        **error.facts,
+        "type": f"/problems/{page.error.slug}",
+        "title": page.error.title,
+        "status": page.status,
+        "detail": error.detail,
+        "instance": path,
+        "request_id": request_id,
+    }
+    # ASCII escapes keep lone surrogates, which UTF-8 cannot carry, from failing the answer itself.
+    encoded = json.dumps(body, ensure_ascii=True, allow_nan=False, default=str).encode()
+    sent = [
+        (b"content-type", PROBLEM_JSON.encode()),
+        (b"content-length", str(len(encoded)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if page.retry_after is not None:
+        sent.append((b"retry-after", str(page.retry_after).encode()))
+    if page.status == 401:
+        sent.append((b"www-authenticate", b'Bearer realm="pairmark"'))
+    sent.extend((name.lower().encode(), value.encode()) for name, value in (headers or {}).items())
+    return page.status, sent, encoded
+
+
+class ProblemAnswer:
+    """An ASGI answer that says what went wrong."""
+
+    def __init__(self, error: PairmarkError, headers: Mapping[str, str] | None = None) -> None:
+        self.error, self.headers = error, headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, headers, body = render(
+            self.error,
+            path=scope["path"],
+            request_id=scope.get("pairmark.request_id", ""),
+            headers=self.headers,
+        )
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def status_problem(error: HTTPException) -> PairmarkError:
+    """What the framework's own refusals mean in this house."""
+    if error.status_code == 404:
+        return NotFound("there is nothing at this address; /docs lists what there is")
+    if error.status_code == 405:
+        return MethodNotAllowed("this address does not take that method; see the Allow header")
+    if error.status_code == 413:
+        return errors.TooLarge(str(error.detail))
+    if error.status_code == 415:
+        return UnsupportedMediaType(str(error.detail))
+    if error.status_code >= 500:
+        return Internal()
+    return errors.InvalidInput(str(error.detail))
+
+
+def invalid_request(error: RequestValidationError) -> PairmarkError:
+    """The first thing wrong with a request, by field. Never what was sent: a NaN in it could not be serialised."""
+    first = error.errors()[0]
+    place, *parts = first["loc"] or ("body",)
+    if place == "body" and first["type"] == "json_invalid":
+        return errors.InvalidInput("the body is not JSON", field="body")
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")[:200]
+    said = "is missing" if first["type"] == "missing" else first["msg"]
+    return errors.InvalidInput(f"{field or place}: {said}"[:1000], field=field or str(place))
+
+
+router = APIRouter(tags=["problems"])
+_STYLE = (
+    "body{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem;color-scheme:light dark}"
+    "code{font-family:ui-monospace,monospace}"
+)
+
+
+@router.get("/problems", response_class=HTMLResponse, summary="Every kind of problem")
+async def list_problems() -> HTMLResponse:
+    """A page that lists every problem this service can answer with."""
+    items = "".join(
+        f'<li><a href="/problems/{slug}">{slug}</a> ({page.status}): {escape(page.error.title)}</li>'
+        for slug, page in sorted(PAGES.items())
+    )
+    return _html("Problems", f"<h1>Problems</h1><ul>{items}</ul>")
+
+
+@router.get(
+    "/problems/{slug}", response_class=HTMLResponse, summary="What a problem means", responses=responses(404)
+)
+async def show_problem(slug: str) -> HTMLResponse:
+    """A page that says what the problem means and how to mend it."""
+    page = PAGES.get(slug)
+    if page is None:
+        raise NotFound(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
+    parts = escape(page.mend).split("`")
+    mend = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    return _html(
+        page.error.title,
+        f"<p><a href='/problems'>Problems</a></p><h1>{escape(page.error.title)}</h1>"
+        f"<p><code>{slug}</code>, status {page.status}</p><h2>How to mend it</h2><p>{mend}</p>",
+    )
+
+
+def _html(title: str, body: str) -> HTMLResponse:
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width"><title>{escape(title)}: Pairmark</title><style>{_STYLE}</style></head>'
+        f"<body>{body}</body></html>",
+        headers={"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"},
+    )

@@ -1,0 +1,50 @@
+"""Whether the service is alive and ready, and its metrics."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
+
+from service.api import metrics
+from service.api.house import InHouse
+from service.api.problems import responses
+
+router = APIRouter(tags=["status"])
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(BaseModel):
+    """Requests are answered at full speed."""
+
+    status: Literal["ready"] = "ready"
+
+
+@router.get("/healthz", response_model=Alive)
+async def healthz() -> Alive:
+    """Alive: says nothing about the database."""
+    return Alive()
+
+
+@router.get("/readyz", response_model=Ready, responses=responses(503))
+async def readyz(house: InHouse) -> Ready:
+    """Ready: kernels are warm, and the database answers."""
+    house.runtime.ready()
+    await house.runtime.in_thread(house.database.ping)
+    return Ready()
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=responses(503))
+async def scrape(house: InHouse) -> Response:
+    """Metrics in the Prometheus text format."""
+    depths = await house.runtime.in_thread(house.queue.depths)
+    metrics.LOADED.set(len(house.runtime.loaded))
+    body, media_type = metrics.exposition(depths)
+    return Response(body, media_type=media_type)

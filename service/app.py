@@ -1,0 +1,154 @@
+"""The application: rooms behind endpoints, endpoints behind the edge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import FrameType
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import Route
+
+from models import warmup
+from service.api import calibrations, datasets, docs, jobs, learners, models, openapi, problems, status
+from service.api.hot import ScoringRoutes
+from service.api.house import House
+from service.api.middleware import Edge
+from service.api.problems import ProblemAnswer
+from service.errors import NotReady
+from service.settings import Settings
+from service.version import VERSION
+
+log = logging.getLogger(__name__)
+
+START_PATIENCE_S = 60.0
+"""How long a start waits for the database and its schema, which another container may still be making."""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The ASGI application of one serving process.
+
+    Parameters
+    ----------
+    settings : default: from ``PAIRMARK_*`` in the environment.
+    """
+    settings = settings or Settings()
+    house = House.build(settings)
+    app = FastAPI(
+        title="Pairmark",
+        version=VERSION,
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+        max_body_size=None,
+    )
+    app.state.house = house
+    scoring = ScoringRoutes(house.runtime, settings)
+    hot = {"/similarity": scoring.similarity, "/match": scoring.match, "/explain": scoring.explain}
+    # First in the table, so that the table is whole; a POST to them is answered by the edge before it is searched.
+    for path, endpoint in hot.items():
+        app.router.routes.append(
+            Route(path, endpoint=_Asgi(endpoint), methods=["POST"], include_in_schema=False)
+        )
+    for room in (datasets, jobs, models, calibrations, learners, status, problems, docs):
+        app.include_router(room.router)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_middleware(Edge, runtime=house.runtime, settings=settings, hot=hot)
+    app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
+    return app
+
+
+class _Asgi:
+    """Tells the route table that an endpoint speaks ASGI itself."""
+
+    def __init__(self, endpoint: Any) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._endpoint(scope, receive, send)
+
+
+async def _invalid_request(_: Request, error: Exception) -> Any:
+    assert isinstance(error, RequestValidationError)
+    return ProblemAnswer(problems.invalid_request(error))
+
+
+async def _refused(_: Request, error: Exception) -> Any:
+    assert isinstance(error, HTTPException)
+    return ProblemAnswer(problems.status_problem(error), error.headers)
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    house: House = app.state.house
+    app.state.closing = asyncio.Event()
+    app.state.streams = set()
+    await house.runtime.in_thread(lambda: _await_database(house))
+    await house.runtime.catalogue.refreshed()
+    warming = asyncio.create_task(_warm(house))
+    with _told_of_the_end(app.state.closing):
+        yield
+    app.state.closing.set()
+    warming.cancel()
+    house.runtime.close()
+    house.database.dispose()
+
+
+def _await_database(house: House) -> None:
+    deadline = time.monotonic() + START_PATIENCE_S
+    house.database.wait(START_PATIENCE_S)
+    while True:
+        try:
+            house.database.ping()
+            return
+        except NotReady as error:
+            if time.monotonic() > deadline:
+                raise NotReady(f"{error.detail}; run 'pairmark db upgrade'") from error
+        time.sleep(0.5)
+
+
+async def _warm(house: House) -> None:
+    try:
+        await house.runtime.in_thread(warmup.warm)
+        house.runtime.kernels_warm = True
+    except Exception:
+        log.exception("kernels could not be compiled; the service stays not ready")
+
+
+@contextlib.contextmanager
+def _told_of_the_end(closing: asyncio.Event) -> Iterator[None]:
+    """Set ``closing`` as soon as the process is told to stop: the server waits for open event streams, which
+    would otherwise go on until their jobs end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    previous: dict[int, Any] = {}
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(closing.set)
+        if callable(previous[number]):
+            previous[number](number, frame)
+
+    for number in map(int, (signal.SIGTERM, signal.SIGINT)):
+        previous[number] = signal.getsignal(number)
+        if callable(previous[number]):
+            signal.signal(number, tell)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            if signal.getsignal(number) is tell:
+                signal.signal(number, handler)

@@ -1,0 +1,262 @@
+"""A worker's view of names, aliases and keys: read from the database only when something changed.
+
+A request looks at a view at most `ttl_s` old. The look-up runs off the event loop, once for all who wait, and when
+the database is away the last view keeps serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from service.db import Database
+from service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
+from service.keys.keys import ActiveKey, active_keys, match_key
+from service.keys.repository import any_key
+from service.runtime import repository
+
+log = logging.getLogger(__name__)
+
+PRODUCTION = "production"
+_PATIENCE_S = 0.5
+"""How long a request waits for a slow database before the view at hand serves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """A version as the runtime needs it."""
+
+    model_id: str
+    name: str
+    version: int
+    kind: str
+    capabilities: frozenset[str]
+    calibration_id: str | None
+    artefact_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model's versions and aliases."""
+
+    id: str
+    name: str
+    versions: Mapping[int, VersionEntry]
+    aliases: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything at one revision."""
+
+    revision: int
+    models: Mapping[str, ModelEntry]
+    keys: Mapping[str, ActiveKey]
+    locked: bool
+    """Whether a key was ever made: then every request needs one, even when all are revoked."""
+
+    def key(self, shown: str) -> ActiveKey | None:
+        """The unrevoked key that was shown, if it is one."""
+        return match_key(self.keys, shown)
+
+    def resolve(self, ref: str | None, capability: str) -> VersionEntry:
+        """The version that a reference means, if it can do what is asked.
+
+        Raises
+        ------
+        UnknownModel, AmbiguousModel, ModelNotCapable
+        """
+        if ref is None:
+            return self._only_one(capability)
+        entry = self._named(ref)
+        if capability not in entry.capabilities:
+            able = [model.name for model in self._able(capability)]
+            raise ModelNotCapable(
+                f"{entry.name}:{entry.version} is a {entry.kind}, which cannot {capability!r}; it can: "
+                f"{', '.join(sorted(entry.capabilities)) or 'nothing that is served'}",
+                capability=capability,
+                capabilities=sorted(entry.capabilities),
+                models=able[:50],
+            )
+        return entry
+
+    def _named(self, ref: str) -> VersionEntry:
+        name, separator, rest = ref, "", ""
+        for mark in ("@", ":"):
+            if mark in ref:
+                name, separator, rest = ref.partition(mark)
+                break
+        model = self.models.get(name)
+        if model is None:
+            known = ", ".join(list(self.models)[:20]) or "there are none yet"
+            raise UnknownModel(f"there is no model {name[:100]!r}; known: {known}", field="model")
+        if separator == ":":
+            number = int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else -1
+            found = model.versions.get(number)
+            if found is None:
+                newest = ", ".join(str(version) for version in sorted(model.versions, reverse=True)[:10])
+                raise UnknownModel(
+                    f"model {name!r} has no version {rest[:50]!r}; it has: {newest or 'none'}", field="model"
+                )
+            return found
+        alias = rest if separator else PRODUCTION
+        at = model.aliases.get(alias)
+        if at is None or at not in model.versions:
+            has = ", ".join(sorted(model.aliases)) or "none"
+            raise UnknownModel(
+                f"model {name!r} has no alias {alias[:100]!r} (it has: {has}); promote a version to it, or name one as "
+                f"'{name}:VERSION'",
+                field="model",
+            )
+        return model.versions[at]
+
+    def _able(self, capability: str) -> list[VersionEntry]:
+        found = []
+        for model in self.models.values():
+            entry = model.versions.get(model.aliases.get(PRODUCTION, -1))
+            if entry is not None and capability in entry.capabilities:
+                found.append(entry)
+        return found
+
+    def _only_one(self, capability: str) -> VersionEntry:
+        able = self._able(capability)
+        if not able:
+            raise UnknownModel(
+                f"no model in production can {capability!r}; train one (POST /jobs), or promote a version "
+                "(PUT /models/NAME/aliases/production)",
+                field="model",
+            )
+        if len(able) > 1:
+            names = [entry.name for entry in able]
+            raise AmbiguousModel(
+                f"{len(names)} models can {capability!r}: {', '.join(names[:20])}; name one in 'model'",
+                field="model",
+                models=names[:200],
+            )
+        return able[0]
+
+
+class Catalogue:
+    """The newest `View`, at most ``ttl_s`` old while the database answers."""
+
+    def __init__(self, database: Database, ttl_s: float) -> None:
+        self._database = database
+        self._ttl = ttl_s
+        self._view: View | None = None
+        self._fresh_until = 0.0
+        self._refreshing: asyncio.Task[View] | None = None
+        self._away = False
+
+    @property
+    def view(self) -> View:
+        """The view at hand, however old.
+
+        Raises
+        ------
+        NotReady
+            Before the first one.
+        """
+        if self._view is None:
+            raise NotReady("the catalogue of models was not read yet")
+        return self._view
+
+    def current(self) -> View | None:
+        """The view if it is fresh, else None: then await `refreshed`."""
+        return self._view if time.monotonic() < self._fresh_until else None
+
+    async def refreshed(self) -> View:
+        """A fresh view; when the database is slow or away, the one at hand.
+
+        Raises
+        ------
+        NotReady
+            When the database is away and there is no view at all.
+        """
+        if time.monotonic() < self._fresh_until and self._view is not None:
+            return self._view
+        task = self._refresh_task()
+        if self._view is None:
+            return await asyncio.shield(task)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), _PATIENCE_S)
+        except (TimeoutError, NotReady):
+            return self._view
+
+    async def changed(self) -> View:
+        """The view after a change this worker made itself."""
+        pending = self._refreshing
+        if pending is not None:
+            # It may have read before the change.
+            await asyncio.wait([pending])
+        self._fresh_until = 0.0
+        return await self.refreshed()
+
+    def _refresh_task(self) -> asyncio.Task[View]:
+        if self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+            self._refreshing.add_done_callback(self._refresh_ended)
+        return self._refreshing
+
+    def _refresh_ended(self, task: asyncio.Task[View]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            task.exception()  # Seen here, so that nobody need await it.
+
+    async def _refresh(self) -> View:
+        asked = time.monotonic()
+        try:
+            view = await asyncio.get_running_loop().run_in_executor(None, self.read)
+        except Exception as error:
+            # One try a second while the database is away, and one line in the log for all of them.
+            self._fresh_until = time.monotonic() + max(self._ttl, 1.0) if self._view is not None else 0.0
+            if not self._away:
+                log.warning("the catalogue could not be read; the last view keeps serving", exc_info=error)
+            self._away = True
+            raise NotReady("the database does not answer") from error
+        if self._away:
+            log.info("the catalogue is read again")
+        self._away = False
+        self._view = view
+        self._fresh_until = asked + self._ttl
+        return view
+
+    def read(self) -> View:
+        """Read the database (blocking): only the revision, when nothing changed."""
+        with self._database.read() as session:
+            revision = repository.revision(session)
+            known = self._view
+            if known is not None and known.revision == revision:
+                return known
+            named = {row.id: row.name for row in repository.models(session)}
+            versions: dict[str, dict[int, VersionEntry]] = {model_id: {} for model_id in named}
+            for row in repository.versions(session):
+                if row.model_id in named:
+                    versions[row.model_id][row.version] = VersionEntry(
+                        model_id=row.model_id,
+                        name=named[row.model_id],
+                        version=row.version,
+                        kind=row.kind,
+                        capabilities=frozenset(row.capabilities),
+                        calibration_id=row.calibration_id,
+                        artefact_sha256=row.artefact_sha256,
+                    )
+            aliases: dict[str, dict[str, int]] = {model_id: {} for model_id in named}
+            for row in repository.aliases(session):
+                if row.model_id in named:
+                    aliases[row.model_id][row.alias] = row.version
+            keys = active_keys(session)
+            locked = any_key(session)
+        return View(
+            revision=revision,
+            models={
+                name: ModelEntry(
+                    id=model_id, name=name, versions=versions[model_id], aliases=aliases[model_id]
+                )
+                for model_id, name in named.items()
+            },
+            keys=keys,
+            locked=locked,
+        )

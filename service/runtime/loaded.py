@@ -1,0 +1,161 @@
+"""Loaded versions: each loaded once, warmed before it serves, and the new one before the old is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from service.errors import CorruptArtefact, PairmarkError
+from service.runtime.catalogue import VersionEntry, View
+
+log = logging.getLogger(__name__)
+
+SWITCH_PATIENCE_S = 2.0
+"""How long a request by alias waits for a newly promoted version before the previous one answers it."""
+RETRY_FAILED_S = 5.0
+"""How long a version that failed to load is not tried again."""
+
+Identity = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVersion:
+    """A version in memory."""
+
+    entry: VersionEntry
+    estimator: Any
+    n_features: int
+    accepts_sparse: bool
+
+
+@dataclass(slots=True)
+class _Failure:
+    error: PairmarkError
+    until: float
+
+
+class LoadedVersions:
+    """At most ``limit`` versions, least recently used dropped first.
+
+    Parameters
+    ----------
+    load : reads, verifies and warms a version; blocking, runs in a thread.
+    limit : versions kept.
+    """
+
+    def __init__(self, load: Callable[[VersionEntry], LoadedVersion], limit: int) -> None:
+        self._load = load
+        self._limit = limit
+        self._loaded: OrderedDict[Identity, LoadedVersion] = OrderedDict()
+        self._loading: dict[Identity, asyncio.Task[LoadedVersion]] = {}
+        self._started: dict[Identity, float] = {}
+        self._failed: dict[Identity, _Failure] = {}
+        self._serving: dict[tuple[str, str], Identity] = {}
+        self.loads = 0
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def at_hand(self, entry: VersionEntry) -> LoadedVersion | None:
+        """The version if it is loaded."""
+        identity = (entry.model_id, entry.version)
+        found = self._loaded.get(identity)
+        if found is not None:
+            self._loaded.move_to_end(identity)
+        return found
+
+    async def get(self, entry: VersionEntry, alias: str | None) -> LoadedVersion:
+        """The version, loaded; a request by ``alias`` is answered by what the alias served last while the new
+        version is loading for long, or cannot be loaded.
+
+        Raises
+        ------
+        CorruptArtefact, StorageFailed
+            When it cannot be loaded and there is nothing to fall back on.
+        """
+        identity = (entry.model_id, entry.version)
+        found = self._loaded.get(identity)
+        if found is None:
+            previous = self._previous(entry, alias)
+            try:
+                if previous is None:
+                    found = await asyncio.shield(self._task(entry))
+                else:
+                    task = self._task(entry)
+                    # Counted from the load's start, so that a slow one delays requests once and not each of them.
+                    patience = self._started[identity] + SWITCH_PATIENCE_S - time.monotonic()
+                    found = await asyncio.wait_for(asyncio.shield(task), max(patience, 0.0))
+            except (PairmarkError, TimeoutError):
+                if previous is None:
+                    raise
+                return previous
+        else:
+            self._loaded.move_to_end(identity)
+        if alias is not None:
+            self._serving[(entry.model_id, alias)] = identity
+        return found
+
+    def forget_deleted(self, view: View) -> None:
+        """Drop versions that the view no longer holds."""
+        there = {(model.id, version) for model in view.models.values() for version in model.versions}
+        for identity in [identity for identity in self._loaded if identity not in there]:
+            del self._loaded[identity]
+        self._serving = {name: identity for name, identity in self._serving.items() if identity in there}
+        self._failed = {identity: failure for identity, failure in self._failed.items() if identity in there}
+
+    def _previous(self, entry: VersionEntry, alias: str | None) -> LoadedVersion | None:
+        if alias is None:
+            return None
+        identity = self._serving.get((entry.model_id, alias))
+        return self._loaded.get(identity) if identity is not None else None
+
+    def _task(self, entry: VersionEntry) -> asyncio.Task[LoadedVersion]:
+        identity = (entry.model_id, entry.version)
+        task = self._loading.get(identity)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._fetch(entry))
+            self._loading[identity] = task
+            self._started[identity] = time.monotonic()
+            task.add_done_callback(lambda ended: self._ended(identity, ended))
+        return task
+
+    def _ended(self, identity: Identity, task: asyncio.Task[LoadedVersion]) -> None:
+        self._loading.pop(identity, None)
+        self._started.pop(identity, None)
+        if not task.cancelled():
+            task.exception()  # Seen here: the one who waited may have given up.
+
+    async def _fetch(self, entry: VersionEntry) -> LoadedVersion:
+        identity = (entry.model_id, entry.version)
+        failure = self._failed.get(identity)
+        if failure is not None and time.monotonic() < failure.until:
+            raise type(failure.error)(failure.error.detail, **failure.error.facts)
+        try:
+            version = await asyncio.get_running_loop().run_in_executor(None, self._load, entry)
+        except Exception as error:
+            kind = error if isinstance(error, PairmarkError) else None
+            log.error(
+                "version could not be loaded",
+                extra={"model": entry.name, "version": entry.version},
+                exc_info=error,
+            )
+            said = kind or CorruptArtefact(
+                f"{entry.name}:{entry.version} could not be loaded; it is not served"
+            )
+            self._failed[identity] = _Failure(said, time.monotonic() + RETRY_FAILED_S)
+            if kind is not None:
+                raise
+            raise said from error
+        self._failed.pop(identity, None)
+        self.loads += 1
+        self._loaded[identity] = version
+        self._loaded.move_to_end(identity)
+        while len(self._loaded) > self._limit:
+            self._loaded.popitem(last=False)
+        log.info("version loaded", extra={"model": entry.name, "version": entry.version})
+        return version

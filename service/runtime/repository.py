@@ -1,0 +1,41 @@
+"""What a worker reads to know which versions serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, select
+from sqlalchemy.orm import Session
+
+from service.tables import Alias, Model, ModelVersion, Revision
+
+
+def revision(session: Session) -> int:
+    """How many changes there have been."""
+    return int(session.scalar(select(Revision.value)) or 0)
+
+
+def models(session: Session) -> list[Row[Any]]:
+    """(id, name) of every model."""
+    return list(session.execute(select(Model.id, Model.name).order_by(Model.name)))
+
+
+def versions(session: Session) -> list[Row[Any]]:
+    """(model_id, version, kind, capabilities, calibration_id, artefact_sha256) of every version."""
+    return list(
+        session.execute(
+            select(
+                ModelVersion.model_id,
+                ModelVersion.version,
+                ModelVersion.kind,
+                ModelVersion.capabilities,
+                ModelVersion.calibration_id,
+                ModelVersion.artefact_sha256,
+            ).order_by(ModelVersion.model_id, ModelVersion.version)
+        )
+    )
+
+
+def aliases(session: Session) -> list[Row[Any]]:
+    """(model_id, alias, version) of every alias."""
+    return list(session.execute(select(Alias.model_id, Alias.alias, Alias.version)))

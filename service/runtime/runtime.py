@@ -1,0 +1,244 @@
+"""The runtime's front door: references to served versions, batches to threads, operating points from cache."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from models.operating_points import Calibration
+from models.registry import spec_of
+from service.db import Database
+from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibration
+from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
+from service.runtime.loaded import LoadedVersion, LoadedVersions
+from service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
+from service.settings import Settings
+from service.store.store import ModelStore
+
+T = TypeVar("T")
+CONFIDENCE = 0.95
+
+
+class BatchPlace:
+    """One of the bounded places for long batches, held until its work has really ended."""
+
+    def __init__(self, threads: ThreadPoolExecutor, places: threading.Semaphore, limit: int) -> None:
+        self._threads, self._places, self._limit = threads, places, limit
+        self._running: Future[Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        if not self._places.acquire(blocking=False):
+            raise RateLimited(f"{self._limit} long batches are under way already; try again shortly")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is None or self._running.done():
+            self._places.release()
+        else:
+            # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
+            self._running.add_done_callback(lambda _: self._places.release())
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do the work in a thread."""
+        future = self._threads.submit(work)
+        self._running = future
+        return await asyncio.wrap_future(future)
+
+
+class Runtime:
+    """What serves: one in each API process.
+
+    Parameters
+    ----------
+    store : where versions and calibrations are read from.
+    database : the catalogue's source.
+    """
+
+    def __init__(self, store: ModelStore, database: Database, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+        self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
+        self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
+        self.decisions = Decisions(self._load_calibration)
+        self.kernels_warm = False
+        self._seen: View | None = None
+        self._served: dict[tuple[str | None, str], Served] = {}
+        self._owners: dict[str, Owner | None] = {}
+        self._batches = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="batch")
+        self._places = threading.Semaphore(settings.max_concurrent_batches)
+
+    async def version_for(self, ref: str | None, capability: str) -> Served:
+        """The version a reference means, loaded and warm.
+
+        Raises
+        ------
+        UnknownModel, AmbiguousModel, ModelNotCapable, CorruptArtefact
+        """
+        view = self.catalogue.current()
+        if view is None:
+            view = await self.catalogue.refreshed()
+        if view is not self._seen:
+            self._seen = view
+            self._served.clear()
+            self.loaded.forget_deleted(view)
+        served = self._served.get((ref, capability))
+        if served is not None and self.loaded.at_hand(served.entry) is not None:
+            return served
+        entry = view.resolve(ref, capability)
+        loaded = await self.loaded.get(entry, _alias_of(ref))
+        served = Served(loaded)
+        if loaded.entry is entry and view is self._seen:
+            # References come from clients: the cache must not grow with every spelling they try.
+            if len(self._served) >= 1024:
+                self._served.clear()
+            self._served[(ref, capability)] = served
+        return served
+
+    async def decide(
+        self, served: Served | None, fpr: float, confidence: float, method: str, calibration: str | None
+    ) -> Decision:
+        """The operating point that a request asks for.
+
+        Parameters
+        ----------
+        served : the version that made the scores; None for scores made elsewhere.
+        calibration : id; None: the version's own.
+
+        Raises
+        ------
+        InsufficientCalibration, UnknownCalibration, InvalidInput
+        """
+        if calibration is None:
+            calibration = served.calibration_id if served is not None else None
+            if calibration is None:
+                raise UnknownCalibration(
+                    "there is no calibration to take a threshold from; calibrate the version "
+                    "(POST /models/NAME/versions/VERSION/calibrations) or name one with calibration=",
+                    field="calibration",
+                )
+        else:
+            await self._check_owner(calibration, served)
+        question = (calibration, fpr, confidence, method)
+        answer = self.decisions.at_hand(question)
+        if answer is None:
+            answer = await self.in_thread(lambda: self.decisions.decide(question))
+        return answer
+
+    async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
+        """The version a calibration was made for, as answers name it; None for scores made elsewhere."""
+        owner = await self._owner(calibration)
+        if owner is None:
+            return None
+        name, version = owner
+        model = self.catalogue.view.models.get(name)
+        entry = model.versions.get(version) if model is not None else None
+        if entry is None:
+            raise UnknownCalibration(
+                f"the version of calibration {calibration!r} was deleted", field="calibration"
+            )
+        return {"name": name, "version": version, "kind": entry.kind}
+
+    async def _owner(self, calibration: str) -> Owner | None:
+        if calibration not in self._owners:
+            owner = await self.in_thread(lambda: self.decisions.owner(calibration))
+            if len(self._owners) >= 4096:
+                self._owners.clear()
+            self._owners[calibration] = owner
+        return self._owners[calibration]
+
+    async def _check_owner(self, calibration: str, served: Served | None) -> None:
+        owner = await self._owner(calibration)
+        if owner is None or served is None or owner == (served.entry.name, served.entry.version):
+            return
+        raise InvalidInput(
+            f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
+            f"{served.entry.name}:{served.entry.version}; thresholds do not carry over",
+            field="calibration",
+        )
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run short blocking work off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def batch_place(self) -> BatchPlace:
+        """A place for a long batch: ``async with runtime.batch_place() as run: await run(work)``.
+
+        Raises
+        ------
+        RateLimited
+            When `max_concurrent_batches` are under way or waiting.
+        """
+        return BatchPlace(self._batches, self._places, self.settings.max_concurrent_batches)
+
+    async def changed(self) -> None:
+        """See a change that this process made, and load what production now means before answering."""
+        await self.catalogue.changed()
+
+    def ready(self) -> None:
+        """Raise `NotReady` until kernels are compiled and the catalogue was read."""
+        if not self.kernels_warm:
+            raise NotReady("kernels are being compiled")
+        _ = self.catalogue.view
+
+    def close(self) -> None:
+        """Let threads end."""
+        self._batches.shutdown(wait=False, cancel_futures=True)
+
+    def _load(self, entry: VersionEntry) -> LoadedVersion:
+        estimator = self.store.load(entry.name, entry.version)
+        spec = spec_of(entry.kind)
+        n_features = int(estimator.n_features_in_)
+        if "similarity" in entry.capabilities:
+            # Warm before it serves: pages of the artefact and kernels not compiled yet.
+            zeros = np.zeros((2, n_features), dtype=np.float32)
+            if spec.accepts_sparse:
+                from scipy.sparse import csr_array
+
+                estimator._pair_score(csr_array(zeros), csr_array(zeros))
+            estimator._pair_score(zeros, zeros.copy())
+        return LoadedVersion(
+            entry=entry, estimator=estimator, n_features=n_features, accepts_sparse=spec.accepts_sparse
+        )
+
+    def _load_calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:
+        calibration, row = self.store.calibration(calibration_id)
+        owner = None if row.model is None or row.version is None else (row.model, row.version)
+        return calibration, owner
+
+
+def _alias_of(ref: str | None) -> str | None:
+    if ref is None:
+        return PRODUCTION
+    if ":" in ref:
+        return None
+    return ref.partition("@")[2] or PRODUCTION
+
+
+def checked_fpr(fpr: float) -> float:
+    """A rate strictly between 0 and 1, or `InvalidInput`."""
+    if not 0.0 < fpr < 1.0:
+        raise InvalidInput(f"fpr is {fpr:g}; expected a number above 0 and below 1, e.g. 0.001", field="fpr")
+    return fpr
+
+
+def checked_confidence(confidence: float) -> float:
+    """A confidence strictly between 0 and 1, or `InvalidInput`."""
+    if not 0.0 < confidence < 1.0:
+        raise InvalidInput(
+            f"confidence is {confidence:g}; expected a number above 0 and below 1, e.g. 0.95",
+            field="confidence",
+        )
+    return confidence
+
+
+def checked_method(method: str) -> str:
+    """A known method; an empty one means auto."""
+    if method not in (*METHODS, ""):
+        raise InvalidInput(f"method: expected one of {', '.join(METHODS)}", field="method")
+    return method or "auto"

@@ -1,0 +1,208 @@
+"""Vectors in, scores and operating points out."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import to_json
+from scipy.sparse import csr_array, issparse
+
+from models.operating_points import Calibration, InsufficientCalibrationData
+from service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
+from service.runtime.loaded import LoadedVersion
+from service.runtime.vectors import Pairs, to_rows
+
+Float32 = NDArray[np.float32]
+METHODS = ("auto", "finite-sample", "bootstrap")
+
+
+class Served:
+    """A loaded version, ready to score."""
+
+    def __init__(self, loaded: LoadedVersion) -> None:
+        entry = loaded.entry
+        self.entry = entry
+        self.estimator = loaded.estimator
+        self.n_features = loaded.n_features
+        self.accepts_sparse = loaded.accepts_sparse
+        self.calibration_id = entry.calibration_id
+        self.model = {"name": entry.name, "version": entry.version, "kind": entry.kind}
+        self.model_json = to_json(self.model)
+
+    def score(self, left: Any, right: Any) -> Float32:
+        """Scores of finite float32 rows of the model's dimension; a single row meets every row of the other side.
+
+        Returns
+        -------
+        (n,) float32, higher is more similar; swapping the sides changes no bit.
+        """
+        n = max(left.shape[0], right.shape[0])
+        left, right = _repeated(left, n), _repeated(right, n)
+        # Both sides were validated as they were parsed, so the estimator's own checks are not paid again.
+        scores: Float32 = self.estimator._pair_score(left, right)
+        if not np.isfinite(scores).all():
+            at = int(np.argmin(np.isfinite(scores)))
+            raise InvalidInput(
+                f"the score of pair {at} is not finite: its vectors are too extreme for this model",
+                field="left",
+                pair=at,
+            )
+        return scores
+
+    def score_pairs(self, pairs: Pairs) -> Float32:
+        """Scores of parsed pairs, checked against the model's dimension."""
+        sparse = self.accepts_sparse
+        left = to_rows(pairs.left, "left", self.n_features, accepts_sparse=sparse)
+        right = to_rows(pairs.right, "right", self.n_features, accepts_sparse=sparse)
+        if sparse and (issparse(left) != issparse(right)):
+            left, right = csr_array(left), csr_array(right)
+        return self.score(left, right)
+
+    def explain(self, pairs: Pairs) -> dict[str, Any]:
+        """Why one pair has its score, as the learner tells it.
+
+        Raises
+        ------
+        ModelNotCapable
+            When the learner cannot explain.
+        InvalidInput
+            When there is more than one pair.
+        """
+        explain = getattr(self.estimator, "explain", None)
+        if explain is None:
+            raise ModelNotCapable(f"a {self.entry.kind} cannot explain its scores", capability="explain")
+        if pairs.n_pairs != 1:
+            raise InvalidInput(
+                f"the request has {pairs.n_pairs} pairs; expected one to explain", field="left"
+            )
+        left = to_rows(pairs.left, "left", self.n_features, accepts_sparse=False)
+        right = to_rows(pairs.right, "right", self.n_features, accepts_sparse=False)
+        told: dict[str, Any] = explain(left, right)
+        return told
+
+
+def _repeated(rows: Any, n: int) -> Any:
+    if rows.shape[0] == n:
+        return rows
+    if isinstance(rows, np.ndarray):
+        return np.repeat(rows, n, axis=0)
+    return rows[np.zeros(n, dtype=np.intp)]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A threshold and what is promised about it. A pair matches when its score is greater, compared in float32."""
+
+    threshold: np.float32
+    public: dict[str, Any]
+    json: bytes
+
+    def matches(self, scores: Float32) -> NDArray[np.bool_]:
+        """Which scores match."""
+        matched: NDArray[np.bool_] = scores > self.threshold
+        return matched
+
+
+Owner = tuple[str, int]
+"""Name and version that a calibration was made for."""
+
+Question = tuple[str, float, float, str]
+"""Calibration id, FPR, confidence, method."""
+
+
+class Decisions:
+    """Operating points, each computed once; calibrations are immutable, so an answer never grows old.
+
+    Parameters
+    ----------
+    load : calibration id -> `Calibration` and the version it was made for (None: scores made elsewhere); blocking.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[str], tuple[Calibration, Owner | None]],
+        *,
+        max_answers: int = 4096,
+        max_calibrations: int = 32,
+    ) -> None:
+        self._load = load
+        self._answers: OrderedDict[Question, Decision] = OrderedDict()
+        self._calibrations: OrderedDict[str, tuple[Calibration, Owner | None]] = OrderedDict()
+        self._max_answers, self._max_calibrations = max_answers, max_calibrations
+        self._lock = threading.Lock()
+
+    def at_hand(self, question: Question) -> Decision | None:
+        """The answer, when it was computed before."""
+        return self._answers.get(question)
+
+    def decide(self, question: Question) -> Decision:
+        """The operating point (blocking: may read a calibration and search its tables).
+
+        Raises
+        ------
+        InsufficientCalibration
+            When the data cannot support the rate; carries ``smallest_fpr`` and ``required_units`` per method.
+        InvalidInput
+            For a rate or confidence that no data could answer.
+        """
+        known = self._answers.get(question)
+        if known is not None:
+            return known
+        calibration_id, fpr, confidence, method = question
+        calibration, _ = self._calibration(calibration_id)
+        try:
+            point = calibration.operating_point(fpr, confidence=confidence, method=method)
+        except InsufficientCalibrationData as error:
+            raise InsufficientCalibration(
+                str(error),
+                smallest_fpr=plain(error.smallest_fpr),
+                required_units=plain(error.required_units),
+                calibration_id=calibration_id,
+            ) from error
+        except ValueError as error:
+            raise InvalidInput(str(error)) from error
+        public = {**plain(asdict(point)), "calibration_id": calibration_id}
+        answer = Decision(threshold=np.float32(point.threshold), public=public, json=to_json(public))
+        with self._lock:
+            self._answers[question] = answer
+            while len(self._answers) > self._max_answers:
+                self._answers.popitem(last=False)
+        return answer
+
+    def owner(self, calibration_id: str) -> Owner | None:
+        """The version a calibration was made for; None for scores made elsewhere (blocking)."""
+        return self._calibration(calibration_id)[1]
+
+    def _calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:
+        with self._lock:
+            found = self._calibrations.get(calibration_id)
+            if found is not None:
+                self._calibrations.move_to_end(calibration_id)
+                return found
+        found = self._load(calibration_id)
+        with self._lock:
+            self._calibrations[calibration_id] = found
+            while len(self._calibrations) > self._max_calibrations:
+                self._calibrations.popitem(last=False)
+        return found
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's own types: numpy scalars unwrapped, infinities as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

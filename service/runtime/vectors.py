@@ -1,0 +1,453 @@
+"""Vectors as clients send them: JSON, raw float32 and npz, checked and turned into float32 rows.
+
+JSON is validated in one pass by pydantic. Only when something is wrong is the body walked again, slowly, to name
+the field (``left[3][2]``) and what was expected there.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+from scipy.sparse import csr_array
+
+from service.errors import InvalidInput, TooLarge
+
+Float32 = NDArray[np.float32]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+MAX_DENSE_BYTES = 1024 * 1024 * 1024
+"""Most memory that sparse vectors may unfold to, for learners that read dense rows only."""
+
+_EXPECTED = 'a vector (a list of numbers), a list of vectors, or sparse {"indices": [..], "values": [..]}'
+_SCORES_FIELD = re.compile(rb'"scores"\s*:')
+_FAST = Field(fail_fast=True)
+
+
+class SparseVector(BaseModel):
+    """A vector by its non-zero entries; `indices` are 0-based and distinct."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    indices: list[int] = Field(examples=[[0, 17]])
+    values: list[float] = Field(examples=[[0.5, 2.0]])
+
+
+Dense = Annotated[list[float], _FAST]
+Vectors = Annotated[
+    Dense | Annotated[list[Dense], _FAST] | SparseVector | Annotated[list[SparseVector], _FAST],
+    Field(union_mode="left_to_right"),
+]
+
+
+class PairsBody(BaseModel):
+    """Pairs to score: as many vectors left as right, or a single one on one side."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    model: str | None = Field(
+        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+    )
+    left: Vectors = Field(description=_EXPECTED, examples=[[0.1, 0.2, 0.3]])
+    right: Vectors = Field(description=_EXPECTED, examples=[[0.1, 0.25, 0.3]])
+
+
+class ScoresBody(BaseModel):
+    """Scores made elsewhere, to be decided with `calibration=`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    scores: Annotated[list[float], Field(min_length=1), _FAST] = Field(examples=[[0.91, 0.12]])
+
+
+@dataclass(slots=True)
+class SparseRows:
+    """Sparse vectors whose dimension is not known yet."""
+
+    rows: list[SparseVector]
+    single: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Two sides of vectors and the model they are meant for. Dense sides are (n, d), finite float32."""
+
+    model: str | None
+    left: Float32 | SparseRows
+    right: Float32 | SparseRows
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs the two sides make."""
+        return max(len(self.left), len(self.right))
+
+    def check_sizes(self, max_pairs: int) -> None:
+        """Refuse sizes that make no pairs, or too many."""
+        n_left, n_right = len(self.left), len(self.right)
+        if n_left != n_right and 1 not in (n_left, n_right):
+            raise InvalidInput(
+                f"left has {n_left} vectors and right {n_right}; expected equal numbers, or a single one on one side",
+                field="right",
+            )
+        if self.n_pairs > max_pairs:
+            raise TooLarge(
+                f"the request has {self.n_pairs} pairs; at most {max_pairs} are taken at a time",
+                limit=max_pairs,
+            )
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def parse_pairs(body: bytes | bytearray) -> Pairs:
+    """Read a JSON body of pairs.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the field and what was expected.
+    """
+    try:
+        given = PairsBody.model_validate_json(body)
+    except ValidationError as error:
+        _diagnose_pairs(body, error)
+    left, right = given.left, given.right
+    return Pairs(given.model, _side(left, "left"), _side(right, "right"))
+
+
+def parse_scores(body: bytes | bytearray) -> Float32:
+    """Read a JSON body of scores made elsewhere."""
+    try:
+        given = ScoresBody.model_validate_json(body)
+    except ValidationError as error:
+        value = _object(body)
+        scores = value.get("scores")
+        if isinstance(scores, list):
+            if not scores:
+                raise InvalidInput("scores is empty; expected a list of numbers", field="scores") from error
+            _check_numbers(scores, "scores")
+        elif "scores" in value:
+            raise InvalidInput(
+                f"scores is {_kind(scores)}; expected a list of numbers", field="scores"
+            ) from error
+        _first_error(error)
+    return _finite(_float32(given.scores, "scores"), "scores")
+
+
+def holds_scores(body: bytes | bytearray) -> bool:
+    """Whether a JSON body speaks of scores, not of vectors (a cheap look before the real parse)."""
+    return _SCORES_FIELD.search(body, 0, 4096) is not None
+
+
+def _side(value: Any, name: str) -> Float32 | SparseRows:
+    if isinstance(value, SparseVector):
+        return SparseRows([value], single=True)
+    if not value:
+        raise InvalidInput(f"{name} is empty; expected {_EXPECTED}", field=name)
+    first = value[0]
+    if isinstance(first, SparseVector):
+        return SparseRows(value, single=False)
+    if isinstance(first, list):
+        width = len(first)
+        if not width or any(len(row) != width for row in value):
+            _ragged(value, name)
+        return _finite(_float32(value, name), name)
+    return _finite(_float32(value, name), name, single=True).reshape(1, -1)
+
+
+def _float32(value: Sequence[Any], name: str) -> Float32:
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(value, dtype=np.float32)
+    except (OverflowError, ValueError) as error:
+        _walk(value, name)
+        raise InvalidInput(f"{name} is not of the expected form; expected {_EXPECTED}", field=name) from error
+
+
+def _finite(array: Float32, name: str, *, single: bool = False) -> Float32:
+    if not np.isfinite(array).all():
+        at = np.argwhere(~np.isfinite(array))[0]
+        field = name + "".join(f"[{index}]" for index in at)
+        raise InvalidInput(
+            f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field
+        )
+    return array
+
+
+def _ragged(rows: Sequence[Any], name: str) -> NoReturn:
+    width = len(rows[0])
+    if not width:
+        raise InvalidInput(f"{name}[0] is empty; expected at least one number", field=f"{name}[0]")
+    at = next(index for index, row in enumerate(rows) if len(row) != width)
+    raise InvalidInput(
+        f"{name}[{at}] has {len(rows[at])} numbers and {name}[0] has {width}; expected vectors of one length",
+        field=f"{name}[{at}]",
+    )
+
+
+def _object(body: bytes | bytearray) -> dict[str, Any]:
+    try:
+        value = from_json(body)
+    except ValueError as error:
+        raise InvalidInput(f"the body is not JSON: {error}", field="body") from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"the body is {_kind(value)}; expected a JSON object", field="body")
+    return value
+
+
+def _diagnose_pairs(body: bytes | bytearray, error: ValidationError) -> NoReturn:
+    value = _object(body)
+    for name in ("left", "right"):
+        if name not in value:
+            raise InvalidInput(f"{name} is missing; expected {_EXPECTED}", field=name) from error
+        _walk(value[name], name)
+    _first_error(error)
+
+
+def _first_error(error: ValidationError) -> NoReturn:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    said = first["msg"]
+    if first["type"] == "extra_forbidden":
+        said = "is not a field of this request"
+    raise InvalidInput(f"{field[:200] or 'body'}: {said}", field=field[:200] or "body") from error
+
+
+def _walk(value: Any, name: str) -> None:
+    """Raise for the first thing wrong with one side; return if nothing is."""
+    if isinstance(value, dict):
+        _walk_sparse(value, name)
+        return
+    if not isinstance(value, list):
+        raise InvalidInput(f"{name} is {_kind(value)}; expected {_EXPECTED}", field=name)
+    if not value:
+        raise InvalidInput(f"{name} is empty; expected {_EXPECTED}", field=name)
+    if isinstance(value[0], list):
+        for index, row in enumerate(value):
+            if not isinstance(row, list):
+                at = f"{name}[{index}]"
+                raise InvalidInput(f"{at} is {_kind(row)}; expected a vector, as {name}[0] is", field=at)
+        if any(len(row) != len(value[0]) for row in value) or not value[0]:
+            _ragged(value, name)
+        for index, row in enumerate(value):
+            _check_numbers(row, f"{name}[{index}]")
+    elif isinstance(value[0], dict):
+        for index, row in enumerate(value):
+            at = f"{name}[{index}]"
+            if not isinstance(row, dict):
+                raise InvalidInput(
+                    f"{at} is {_kind(row)}; expected a sparse vector, as {name}[0] is", field=at
+                )
+            _walk_sparse(row, at)
+    else:
+        _check_numbers(value, name)
+
+
+def _walk_sparse(value: dict[str, Any], name: str) -> None:
+    for part in ("indices", "values"):
+        if not isinstance(value.get(part), list):
+            said = "is missing" if part not in value else f"is {_kind(value[part])}"
+            raise InvalidInput(f"{name}.{part} {said}; expected a list of numbers", field=f"{name}.{part}")
+    extra = sorted(set(value) - {"indices", "values"})
+    if extra:
+        raise InvalidInput(
+            f"{name} has the field {extra[0][:100]!r}; expected only indices and values", field=name
+        )
+    for index, number in enumerate(value["indices"]):
+        if type(number) is not int:
+            at = f"{name}.indices[{index}]"
+            raise InvalidInput(f"{at} is {_kind(number)}; expected a whole number from 0", field=at)
+    _check_numbers(value["values"], f"{name}.values")
+
+
+def _check_numbers(values: Sequence[Any], name: str) -> None:
+    for index, number in enumerate(values):
+        at = f"{name}[{index}]"
+        if type(number) not in (int, float):
+            raise InvalidInput(f"{at} is {_kind(number)}; expected a finite number", field=at)
+        # NaN fails every comparison.
+        if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+            raise InvalidInput(f"{at} is NaN, infinite or beyond float32; expected a finite number", field=at)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), "something else")
+
+
+# ---------------------------------------------------------------- binary
+
+
+def parse_octets(body: bytes | bytearray, *, dim: int, n_left: int | None, model: str | None) -> Pairs:
+    """Read little-endian float32 rows, all left ones and then all right ones.
+
+    Parameters
+    ----------
+    dim : numbers in a vector.
+    n_left : left vectors; None: half of all.
+    """
+    row_bytes = 4 * dim
+    if not body:
+        raise InvalidInput("the body is empty; expected float32 rows", field="body")
+    if len(body) % row_bytes:
+        raise InvalidInput(
+            f"the body has {len(body)} bytes, which are no whole rows of {dim} float32 ({row_bytes} bytes each)",
+            field="body",
+            dim=dim,
+        )
+    n_rows = len(body) // row_bytes
+    if n_left is None:
+        if n_rows % 2:
+            raise InvalidInput(
+                f"the body has {n_rows} rows, an odd number; expected as many right as left, or n_left=",
+                field="body",
+            )
+        n_left = n_rows // 2
+    if not 0 < n_left < n_rows:
+        raise InvalidInput(
+            f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
+        )
+    rows = _writable(body, "<f4").reshape(n_rows, dim)
+    left, right = rows[:n_left], rows[n_left:]
+    return Pairs(model, _finite(left, "left"), _finite(right, "right"))
+
+
+def _writable(body: bytes | bytearray, dtype: str) -> Float32:
+    # Kernels are compiled for writable arrays; a read-only one would compile them again.
+    buffer = body if isinstance(body, bytearray) else bytearray(body)
+    return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
+
+
+def parse_npz(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Pairs:
+    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            missing = [name for name in ("left", "right") if name not in members]
+            if missing:
+                raise InvalidInput(
+                    f"the npz has no array {missing[0]!r}; expected 'left' and 'right'", field=missing[0]
+                )
+            extra = sorted(set(members) - {"left", "right"})
+            if extra:
+                raise InvalidInput(
+                    f"the npz has an array {extra[0][:100]!r}; expected only 'left' and 'right'", field="body"
+                )
+            left, right = (
+                _read_member(archive, members[name], name, max_bytes) for name in ("left", "right")
+            )
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise InvalidInput("the body is not a readable npz (a zip of .npy files)", field="body") from error
+    return Pairs(model, left, right)
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:
+    if info.file_size > max_bytes:
+        raise TooLarge(
+            f"{name} unpacks to {info.file_size} bytes; at most {max_bytes} are taken", limit=max_bytes
+        )
+    with archive.open(info) as stream:
+        # One byte more than the bound: a header that understates the size is caught here.
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise TooLarge(f"{name} unpacks to more than {max_bytes} bytes", limit=max_bytes)
+    stream_ = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream_)
+        reader = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran, dtype = reader(stream_)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise InvalidInput(f"{name} has dtype {dtype}; expected float32 (or other plain numbers)", field=name)
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise InvalidInput(
+            f"{name} has shape {tuple(shape)}; expected (n, d), or (d,) for one vector", field=name
+        )
+    # Python integers: a header cannot make this overflow.
+    expected = dtype.itemsize
+    for length in shape:
+        expected *= int(length)
+    rest = len(data) - stream_.tell()
+    if rest != expected:
+        raise InvalidInput(f"{name} holds {rest} bytes where its header promises {expected}", field=name)
+    values = np.frombuffer(bytearray(data[stream_.tell() :]), dtype=dtype)
+    values = values.reshape(shape, order="F" if fortran else "C")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = np.ascontiguousarray(values, dtype=np.float32)
+    _finite(rows, name)
+    return rows.reshape(1, -1) if rows.ndim == 1 else rows
+
+
+# ---------------------------------------------------------------- against a model
+
+
+def to_rows(side: Float32 | SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
+    """Rows of the model's dimension: dense float32, or CSR for a learner that reads it."""
+    if isinstance(side, SparseRows):
+        return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
+    if side.shape[1] != n_features:
+        raise InvalidInput(
+            f"{name} has vectors of {side.shape[1]} numbers; the model expects {n_features}",
+            field=name,
+            expected_dimension=n_features,
+        )
+    return side
+
+
+def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
+    if not accepts_sparse and 4 * n_features * len(side) > MAX_DENSE_BYTES:
+        raise TooLarge(f"{name} unfolds to more than {MAX_DENSE_BYTES} bytes; send fewer vectors at a time")
+    counts = []
+    for index, row in enumerate(side.rows):
+        at = name if side.single else f"{name}[{index}]"
+        if len(row.indices) != len(row.values):
+            raise InvalidInput(
+                f"{at} has {len(row.indices)} indices and {len(row.values)} values; expected equal numbers",
+                field=at,
+            )
+        seen: set[int] = set()
+        for place, column in enumerate(row.indices):
+            if not 0 <= column < n_features or column in seen:
+                field = f"{at}.indices[{place}]"
+                said = "occurs twice" if column in seen else f"is not in 0 to {n_features - 1}"
+                raise InvalidInput(
+                    f"{field} {said}; expected distinct columns of the model's {n_features}", field=field
+                )
+            seen.add(column)
+        counts.append(len(row.indices))
+    flat = [value for row in side.rows for value in row.values]
+    values = _float32(flat, f"{name}.values")
+    if not np.isfinite(values).all():
+        for index, row in enumerate(side.rows):
+            at = name if side.single else f"{name}[{index}]"
+            _check_numbers(row.values, f"{at}.values")
+    pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    columns = np.array([column for row in side.rows for column in row.indices], dtype=np.int32)
+    matrix = csr_array((values, columns, pointers), shape=(len(side), n_features))
+    matrix.sort_indices()
+    return matrix if accepts_sparse else matrix.toarray()

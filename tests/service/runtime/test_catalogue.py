@@ -1,0 +1,162 @@
+"""Which version a name means, and how a worker's view follows the database."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, update
+
+from service.db import Database, bump_revision
+from service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
+from service.keys import Keys
+from service.runtime.catalogue import Catalogue
+from service.tables import Alias, Model, ModelVersion
+
+
+def add_model(
+    database: Database, name: str, *, versions: int = 1, production: int | None = 1, **facts: Any
+) -> None:
+    with database.write() as session:
+        session.execute(
+            insert(Model).values(id=f"id-{name}", name=name, next_version=versions + 1, created_at=0.0)
+        )
+        for version in range(1, versions + 1):
+            session.execute(
+                insert(ModelVersion).values(
+                    model_id=f"id-{name}",
+                    version=version,
+                    kind=facts.get("kind", "similarity-forest"),
+                    capabilities=facts.get("capabilities", ["similarity", "match"]),
+                    params={},
+                    metrics={},
+                    lineage={},
+                    facts={},
+                    artefact_sha256="0" * 64,
+                    artefact="blob",
+                    created_at=0.0,
+                )
+            )
+        if production is not None:
+            session.execute(
+                insert(Alias).values(
+                    model_id=f"id-{name}", alias="production", version=production, revision=1, updated_at=0.0
+                )
+            )
+        bump_revision(session)
+
+
+def move(database: Database, name: str, version: int) -> None:
+    with database.write() as session:
+        session.execute(update(Alias).where(Alias.model_id == f"id-{name}").values(version=version))
+        bump_revision(session)
+
+
+def test_references(database: Database) -> None:
+    add_model(database, "faces", versions=3, production=2)
+    view = Catalogue(database, 0.2).read()
+    assert view.resolve("faces", "match").version == 2
+    assert view.resolve("faces@production", "match").version == 2
+    assert view.resolve("faces:3", "match").version == 3
+    assert view.resolve(None, "match").version == 2
+    for ref in (
+        "voices",
+        "faces@staging",
+        "faces:4",
+        "faces:",
+        "faces:0",
+        "faces:１",
+        "faces:-1",
+        "faces@",
+        "",
+        "@",
+        "\ud800",
+    ):
+        with pytest.raises(UnknownModel):
+            view.resolve(ref, "match")
+    with pytest.raises(ModelNotCapable) as caught:
+        view.resolve("faces", "embed")
+    assert caught.value.facts["capabilities"] == ["match", "similarity"]
+
+
+def test_without_a_name_the_only_model_that_can_is_used(database: Database) -> None:
+    view = Catalogue(database, 0.2).read()
+    with pytest.raises(UnknownModel, match="train one"):
+        view.resolve(None, "similarity")
+    add_model(database, "rankings", kind="label-ranking-tree", capabilities=["rank-labels"])
+    add_model(database, "faces")
+    add_model(database, "unpromoted", production=None)
+    view = Catalogue(database, 0.2).read()
+    assert view.resolve(None, "similarity").name == "faces"
+    assert view.resolve(None, "rank-labels").name == "rankings"
+    add_model(database, "voices")
+    with pytest.raises(AmbiguousModel) as caught:
+        Catalogue(database, 0.2).read().resolve(None, "similarity")
+    assert caught.value.facts["models"] == ["faces", "voices"]
+
+
+def test_a_view_follows_changes_within_its_age(database: Database) -> None:
+    add_model(database, "faces", versions=2, production=1)
+
+    async def scenario() -> None:
+        catalogue = Catalogue(database, 0.05)
+        first = await catalogue.refreshed()
+        assert catalogue.current() is first
+        await asyncio.sleep(0.06)
+        assert catalogue.current() is None
+        # Nothing changed: the same view, so that what was made from it stays valid.
+        assert await catalogue.refreshed() is first
+        move(database, "faces", 2)
+        await asyncio.sleep(0.06)
+        assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
+        # A change of our own is seen at once, however young the view.
+        slow = Catalogue(database, 60.0)
+        await slow.refreshed()
+        move(database, "faces", 1)
+        assert (await slow.refreshed()).resolve("faces", "match").version == 2
+        assert (await slow.changed()).resolve("faces", "match").version == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_last_view_serves_while_the_database_is_away(new_database: Any) -> None:
+    database = Database(new_database("sqlite"))
+    add_model(database, "faces")
+
+    async def scenario() -> None:
+        catalogue = Catalogue(database, 0.01)
+        await catalogue.refreshed()
+        database.engine.dispose()
+        broken = Database("postgresql://nobody@127.0.0.1:1/none")
+        catalogue._database = broken
+        await asyncio.sleep(0.02)
+        view = await catalogue.refreshed()
+        assert view.resolve("faces", "match").version == 1
+        with pytest.raises(NotReady):
+            await Catalogue(broken, 0.01).refreshed()
+        catalogue._database = database
+        add_model(database, "voices")
+        await asyncio.sleep(1.1)
+        assert (await catalogue.refreshed()).resolve("voices", "match").version == 1
+        broken.dispose()
+
+    asyncio.run(scenario())
+    database.dispose()
+
+
+def test_keys_lock_for_good(database: Database) -> None:
+    assert not Catalogue(database, 0.2).read().locked
+    made = Keys(database).create("phone", ["score"])
+    view = Catalogue(database, 0.2).read()
+    key = view.key(made.key)
+    assert key is not None
+    assert key.allows("score")
+    assert not key.allows("train")
+    assert view.key(made.key + " ") is None
+    assert view.key("\ud800") is None
+    Keys(database).revoke(made.id)
+    view = Catalogue(database, 0.2).read()
+    assert view.key(made.key) is None
+    # Revoking the last key must not open the service.
+    assert view.locked

@@ -1,0 +1,120 @@
+"""Versions in memory: loaded once, new before old, and the old one kept when the new one is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from service.errors import CorruptArtefact
+from service.runtime import loaded as module
+from service.runtime.catalogue import ModelEntry, VersionEntry, View
+from service.runtime.loaded import LoadedVersion, LoadedVersions
+
+
+def entry(version: int, name: str = "faces") -> VersionEntry:
+    return VersionEntry(
+        model_id=f"id-{name}",
+        name=name,
+        version=version,
+        kind="similarity-forest",
+        capabilities=frozenset({"similarity"}),
+        calibration_id=None,
+        artefact_sha256="",
+    )
+
+
+class Shelf:
+    """Where versions come from: counts how often, and can be slow or broken."""
+
+    def __init__(self) -> None:
+        self.loads: list[int] = []
+        self.broken: set[int] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, wanted: VersionEntry) -> LoadedVersion:
+        self.loads.append(wanted.version)
+        self.gate.wait(5)
+        if wanted.version in self.broken:
+            raise CorruptArtefact("bytes were changed")
+        return LoadedVersion(entry=wanted, estimator=object(), n_features=2, accepts_sparse=False)
+
+
+def test_a_version_is_loaded_once_for_all_who_wait() -> None:
+    async def scenario() -> None:
+        shelf = Shelf()
+        versions = LoadedVersions(shelf, limit=4)
+        shelf.gate.clear()
+        waiting = [asyncio.create_task(versions.get(entry(1), "production")) for _ in range(20)]
+        await asyncio.sleep(0.02)
+        waiting[0].cancel()
+        shelf.gate.set()
+        got = await asyncio.gather(*waiting[1:])
+        assert shelf.loads == [1]
+        assert all(one is got[0] for one in got)
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_FAILED_S", 0.1)
+
+    async def scenario() -> None:
+        shelf = Shelf()
+        shelf.broken.add(2)
+        versions = LoadedVersions(shelf, limit=4)
+        old = await versions.get(entry(1), "production")
+        assert await versions.get(entry(2), "production") is old
+        assert await versions.get(entry(2), "production") is old
+        # Named by number there is nothing to fall back on, and it is not tried again at every request.
+        for _ in range(3):
+            with pytest.raises(CorruptArtefact):
+                await versions.get(entry(2), None)
+        assert shelf.loads == [1, 2]
+        shelf.broken.clear()
+        await asyncio.sleep(0.12)
+        assert (await versions.get(entry(2), "production")).entry.version == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_version_delays_requests_once_and_then_the_old_one_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SWITCH_PATIENCE_S", 0.1)
+
+    async def scenario() -> None:
+        shelf = Shelf()
+        versions = LoadedVersions(shelf, limit=4)
+        old = await versions.get(entry(1), "production")
+        shelf.gate.clear()
+        assert await versions.get(entry(2), "production") is old
+        started = time.perf_counter()
+        for _ in range(10):
+            assert await versions.get(entry(2), "production") is old
+        assert time.perf_counter() - started < 0.1
+        shelf.gate.set()
+        while versions.at_hand(entry(2)) is None:
+            await asyncio.sleep(0.01)
+        assert (await versions.get(entry(2), "production")).entry.version == 2
+        assert shelf.loads == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
+    async def scenario() -> None:
+        versions = LoadedVersions(Shelf(), limit=2)
+        for version in (1, 2, 3):
+            await versions.get(entry(version), None)
+        assert len(versions) == 2
+        assert versions.at_hand(entry(1)) is None
+        kept = ModelEntry(id="id-faces", name="faces", versions={3: entry(3)}, aliases={})
+        versions.forget_deleted(View(revision=2, models={"faces": kept}, keys={}, locked=False))
+        assert versions.at_hand(entry(2)) is None
+        assert versions.at_hand(entry(3)) is not None
+
+    asyncio.run(scenario())

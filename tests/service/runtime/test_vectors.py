@@ -1,0 +1,239 @@
+"""What clients send: read exactly, or refused with the field and what was expected."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from service.errors import InvalidInput, TooLarge
+from service.runtime.vectors import (
+    SparseRows,
+    holds_scores,
+    parse_npz,
+    parse_octets,
+    parse_pairs,
+    parse_scores,
+    to_rows,
+)
+
+finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
+matrices = arrays(np.float32, st.tuples(st.integers(1, 5), st.just(4)), elements=finite32)
+
+
+@given(left=matrices, right=matrices)
+def test_json_raw_and_npz_carry_the_same_bits(left: np.ndarray, right: np.ndarray) -> None:
+    spoken = parse_pairs(json.dumps({"left": left.tolist(), "right": right.tolist()}).encode())
+    raw = parse_octets(left.tobytes() + right.tobytes(), dim=4, n_left=len(left), model=None)
+    stream = io.BytesIO()
+    np.savez_compressed(stream, left=left, right=np.asfortranarray(right))
+    packed = parse_npz(stream.getvalue(), model=None, max_bytes=10_000)
+    for given_ in (spoken, raw, packed):
+        np.testing.assert_array_equal(given_.left, left)
+        np.testing.assert_array_equal(given_.right, right)
+        assert given_.left.dtype == np.float32
+        # Kernels are compiled for writable arrays.
+        assert given_.left.flags.writeable
+
+
+@given(dense=matrices)
+def test_sparse_vectors_unfold_to_the_dense_ones(dense: np.ndarray) -> None:
+    rows = [
+        {"indices": np.flatnonzero(row).tolist()[::-1], "values": row[np.flatnonzero(row)].tolist()[::-1]}
+        for row in dense
+    ]
+    pairs = parse_pairs(json.dumps({"left": rows, "right": rows[0]}).encode())
+    assert isinstance(pairs.left, SparseRows)
+    np.testing.assert_array_equal(to_rows(pairs.left, "left", 4, accepts_sparse=False), dense)
+    np.testing.assert_array_equal(to_rows(pairs.left, "left", 4, accepts_sparse=True).toarray(), dense)
+    np.testing.assert_array_equal(to_rows(pairs.right, "right", 4, accepts_sparse=False), dense[:1])
+
+
+@pytest.mark.parametrize(
+    ("left", "field", "said"),
+    [
+        ("[1, NaN]", "left[1]", "finite"),
+        ("[1, Infinity]", "left[1]", "finite"),
+        ("[1, -Infinity]", "left[1]", "finite"),
+        ("[1, 1e400]", "left[1]", "finite"),
+        ("[1, 1e39]", "left[1]", "float32"),
+        (f"[1, 1{'0' * 400}]", "left[1]", "float32"),
+        ('[1, "2"]', "left[1]", "a string"),
+        ("[true, 2]", "left[0]", "a boolean"),
+        ("[1, null]", "left[1]", "null"),
+        ("[[1, 2], [1, [2]]]", "left[1][1]", "a list"),
+        ("[[1, 2], [1, 2], [1, NaN], [3, 4]]", "left[2][1]", "finite"),
+        ("[[1, 2], [1, 2], [1, 2, 3]]", "left[2]", "3 numbers"),
+        ("[[1, 2], []]", "left[1]", "0 numbers"),
+        ("[[], [1, 2]]", "left[0]", "empty"),
+        ("[]", "left", "empty"),
+        ("[[1, 2], 3]", "left[1]", "a number"),
+        ('[[1, 2], {"indices": [0], "values": [1]}]', "left[1]", "an object"),
+        ("null", "left", "null"),
+        ("3", "left", "a number"),
+        ('"abc"', "left", "a string"),
+        ('{"indices": [0]}', "left.values", "missing"),
+        ('{"indices": [0.5], "values": [1]}', "left.indices[0]", "whole number"),
+        ('{"indices": [0], "values": [NaN]}', "left.values[0]", "finite"),
+        ('[{"indices": [0], "values": ["1"]}]', "left[0].values[0]", "a string"),
+        ('{"indices": [0], "values": [1], "dim": 3}', "left", "dim"),
+    ],
+)
+def test_what_is_wrong_is_named(left: str, field: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        parse_pairs(b'{"left": %b, "right": [1, 2]}' % left.encode())
+    assert caught.value.facts["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("sparse", "field"),
+    [
+        ('{"indices": [0, 2], "values": [1, 1]}', "left.indices[1]"),
+        ('{"indices": [-1], "values": [1]}', "left.indices[0]"),
+        ('{"indices": [99999999999999999999999], "values": [1]}', "left.indices[0]"),
+        ('{"indices": [1, 1], "values": [1, 1]}', "left.indices[1]"),
+        ('{"indices": [0], "values": [1, 2]}', "left"),
+        ('{"indices": [0], "values": [1e39]}', "left.values[0]"),
+    ],
+)
+def test_sparse_columns_must_be_the_models(sparse: str, field: str) -> None:
+    pairs = parse_pairs(b'{"left": %b, "right": [1, 2]}' % sparse.encode())
+    with pytest.raises(InvalidInput) as caught:
+        to_rows(pairs.left, "left", 2, accepts_sparse=False)
+    assert caught.value.facts["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"", "body"),
+        (b"\xff\xfe", "body"),
+        (b"[1, 2]", "body"),
+        (b'{"left": [1]}', "right"),
+        (b'{"left": [1], "right": [1], "modle": "x"}', "modle"),
+        (b'{"left": [1], "right": [1], "model": 3}', "model"),
+        (b"[" * 100_000, "body"),
+        (b'{"left": [1,], "right": [1]}', "body"),
+    ],
+)
+def test_bodies_that_are_no_pairs(body: bytes, field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_pairs(body)
+    assert caught.value.facts["field"] == field
+
+
+def test_sizes_must_make_pairs() -> None:
+    rows = {"left": [[1, 2], [3, 4], [5, 6]], "right": [[1, 2], [3, 4]]}
+    with pytest.raises(InvalidInput, match="left has 3 vectors and right 2"):
+        parse_pairs(json.dumps(rows).encode()).check_sizes(10)
+    one_to_many = parse_pairs(json.dumps({**rows, "right": [1, 2]}).encode())
+    assert one_to_many.n_pairs == 3
+    one_to_many.check_sizes(3)
+    with pytest.raises(TooLarge, match="3 pairs; at most 2"):
+        one_to_many.check_sizes(2)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "dim", "n_left", "field"),
+    [
+        (0, 2, None, "body"),
+        (10, 2, None, "body"),
+        (24, 2, None, "body"),
+        (24, 2, 3, "n_left"),
+        (8, 2, None, "body"),
+    ],
+)
+def test_raw_bodies_must_be_whole_rows(n_bytes: int, dim: int, n_left: int | None, field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_octets(bytes(n_bytes), dim=dim, n_left=n_left, model=None)
+    assert caught.value.facts["field"] == field
+
+
+def test_raw_infinities_are_named() -> None:
+    body = np.array([[1, 2], [3, 4], [5, 6], [7, np.inf]], dtype="<f4").tobytes()
+    with pytest.raises(InvalidInput) as caught:
+        parse_octets(body, dim=2, n_left=None, model=None)
+    assert caught.value.facts["field"] == "right[1][1]"
+
+
+def _npz(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return stream.getvalue()
+
+
+def _npy(array: np.ndarray, **kwargs: bool) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, **kwargs)
+    return stream.getvalue()
+
+
+def _header(shape: str, descr: str = "<f4") -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+GOOD = _npy(np.ones((2, 2), np.float32))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not a zip",
+        GOOD,
+        _npz(left=GOOD),
+        _npz(left=GOOD, right=GOOD, extra=GOOD),
+        _npz(left=GOOD, right=b"nonsense"),
+        _npz(left=GOOD, right=_npy(np.array([{"a": 1}], dtype=object), allow_pickle=True)),
+        _npz(left=GOOD, right=_npy(np.array(["a", "b"]))),
+        _npz(left=GOOD, right=_npy(np.array([[1 + 2j]]))),
+        _npz(left=GOOD, right=_npy(np.ones((2, 2, 2)))),
+        _npz(left=GOOD, right=_npy(np.ones((0, 2)))),
+        _npz(left=GOOD, right=_npy(np.array([[1.0, np.nan]]))),
+        _npz(left=GOOD, right=_npy(np.array([[1.0, 1e300]]))),
+        _npz(left=GOOD, right=_header("(99999999999, 99999999999)")),
+        _npz(left=GOOD, right=_header("(-1, 4)") + bytes(16)),
+        _npz(left=GOOD, right=_header("(1, 4)") + bytes(15)),
+        _npz(left=GOOD, right=GOOD)[:-30],
+    ],
+)
+def test_npz_that_is_not_two_arrays_of_numbers(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        parse_npz(body, model=None, max_bytes=1_000_000)
+
+
+def test_a_zip_bomb_is_refused_before_it_unfolds() -> None:
+    bomb = _npz(left=GOOD, right=bytes(50_000_000))
+    assert len(bomb) < 100_000
+    with pytest.raises(TooLarge):
+        parse_npz(bomb, model=None, max_bytes=1_000_000)
+    # A bomb that lies about its size in the directory.
+    lying = bomb.replace(struct.pack("<I", 50_000_000), struct.pack("<I", 1_000))
+    with pytest.raises((TooLarge, InvalidInput)):
+        parse_npz(lying, model=None, max_bytes=1_000_000)
+
+
+def test_scores_are_read_and_checked() -> None:
+    np.testing.assert_array_equal(parse_scores(b'{"scores": [0.1, 2]}'), np.array([0.1, 2], np.float32))
+    for body, field in (
+        (b'{"scores": []}', "scores"),
+        (b'{"scores": [NaN]}', "scores[0]"),
+        (b'{"scores": [1, "a"]}', "scores[1]"),
+        (b'{"scores": [1, 1e39]}', "scores[1]"),
+        (b'{"scores": 1}', "scores"),
+        (b'{"scores": [1], "left": [1]}', "left"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            parse_scores(body)
+        assert caught.value.facts["field"] == field
+    assert holds_scores(b'{ "scores" : [1]}')
+    assert not holds_scores(b'{"model": "scores", "left": [1], "right": [1]}')
