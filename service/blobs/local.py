@@ -61,7 +61,9 @@ class LocalBlobs(Blobs):
             return self._take(path)
         with self.workspace() as folder:
             with storage_errors("storing"):
-                shutil.copytree(path, folder, symlinks=True, dirs_exist_ok=True)
+                for name in listing(path):
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path / name, folder / name)
             return self._take(folder)
 
     def folder(self, key: str) -> Path:

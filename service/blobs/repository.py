@@ -16,8 +16,9 @@ _LOCK = 7261948
 def lock_blobs(session: Session, *, exclusive: bool) -> None:
     """Until the transaction ends, keep blob deleters out (or, ``exclusive``, everybody).
 
-    SQLite needs no lock of its own: a writing transaction is alone there.
+    SQLite needs no lock of its own: a writing transaction is alone there, once it has begun.
     """
+    session.connection()
     if session.get_bind().dialect.name == "postgresql":
         lock = func.pg_advisory_xact_lock if exclusive else func.pg_advisory_xact_lock_shared
         session.execute(select(lock(_LOCK)))

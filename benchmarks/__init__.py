@@ -1,0 +1,1 @@
+"""Benchmarks: one file a claim, side by side with peers in the same run."""

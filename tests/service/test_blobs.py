@@ -1,0 +1,331 @@
+"""Content-addressed folders: whole or absent, checked when read, deleted only when nobody names them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.blobs import Blobs, LocalBlobs, collect, delete_unused, hold, open_blobs
+from service.blobs.s3 import S3Blobs
+from service.db import Database
+from service.errors import CorruptArtefact, InvalidInput, StorageFailed
+from service.settings import Settings
+from service.tables import DatasetRow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch):
+    import boto3
+
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    bucket = boto3.resource("s3").Bucket("house")
+    bucket.create()
+    yield bucket
+    bucket.objects.all().delete()
+    bucket.delete()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    if request.param == "folder":
+        return open_blobs(Settings(home=tmp_path))
+    request.getfixturevalue("bucket")
+    return open_blobs(Settings(home=tmp_path, artefacts="s3://house/some/prefix"))
+
+
+def folder_of(path: Path, **files: str) -> Path:
+    path.mkdir(parents=True)
+    for name, content in files.items():
+        (path / name).write_text(content)
+    return path
+
+
+def test_what_was_put_is_read(store: Blobs, tmp_path: Path) -> None:
+    source = folder_of(tmp_path / "source", a="one", b="two")
+    folder_of(source / "inner", c="three")
+    key = store.put_folder(source)
+    stored = store.folder(key)
+    assert (stored / "a").read_text() == "one"
+    assert (stored / "inner" / "c").read_text() == "three"
+    assert (source / "a").exists()
+    assert store.exists(key)
+    assert [name for name, _ in store.stored()] == [key]
+
+
+def test_the_key_says_what_is_inside(store: Blobs, tmp_path: Path) -> None:
+    first = store.put_folder(folder_of(tmp_path / "1", a="one", b="two"))
+    assert store.put_folder(folder_of(tmp_path / "2", b="two", a="one")) == first
+    assert store.put_folder(folder_of(tmp_path / "3", a="two", b="one")) != first
+    assert len(list(store.stored())) == 2
+
+
+def test_a_workspace_is_taken_or_goes(store: Blobs) -> None:
+    with store.workspace() as work:
+        out = folder_of(work / "out", a="one")
+        key = store.put_folder(out)
+        assert not out.exists()
+    assert not work.exists()
+    assert (store.folder(key) / "a").read_text() == "one"
+
+
+def test_deleted_is_gone_and_may_be_deleted_again(store: Blobs, tmp_path: Path) -> None:
+    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    store.delete(key)
+    store.delete(key)
+    assert not store.exists(key)
+    assert list(store.stored()) == []
+    with pytest.raises(CorruptArtefact, match="missing"):
+        store.folder(key)
+    assert store.put_folder(tmp_path / "source") == key
+    assert (store.folder(key) / "a").read_text() == "one"
+
+
+@pytest.mark.parametrize("key", ["", "../../etc", "g" * 64, "a" * 63, "A" * 64])
+def test_only_keys_become_paths(store: Blobs, key: str) -> None:
+    with pytest.raises(CorruptArtefact):
+        store.folder(key)
+    with pytest.raises(CorruptArtefact):
+        store.exists(key)
+
+
+def test_links_and_nothing_are_not_stored(store: Blobs, tmp_path: Path) -> None:
+    (folder_of(tmp_path / "links", a="one") / "b").symlink_to("/etc/hostname")
+    with pytest.raises(StorageFailed, match="neither a plain file"):
+        store.put_folder(tmp_path / "links")
+    with pytest.raises(StorageFailed, match="empty"):
+        store.put_folder(folder_of(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("change", ["same size", "longer", "removed", "added"])
+def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
+    store = LocalBlobs(tmp_path / "store")
+    key = store.put_folder(folder_of(tmp_path / "source", a="one", b="two"))
+    file = store.folder(key) / "a"
+    if change == "removed":
+        file.unlink()
+    elif change == "added":
+        (file.parent / "c").write_text("more")
+    else:
+        file.chmod(0o644)
+        file.write_text("eno" if change == "same size" else "one more")
+    for reader in (store, LocalBlobs(tmp_path / "store")):
+        with pytest.raises(CorruptArtefact, match="changed"):
+            reader.folder(key)
+    # Putting the true content again mends it.
+    assert store.put_folder(tmp_path / "source") == key
+    assert (store.folder(key) / "a").read_text() == "one"
+
+
+def test_s3_is_read_anew_when_the_local_copy_was_changed(bucket, tmp_path: Path) -> None:
+    store = S3Blobs("s3://house", tmp_path / "cache")
+    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    copy = store.folder(key) / "a"
+    copy.chmod(0o644)
+    copy.write_text("changed")
+    assert (store.folder(key) / "a").read_text() == "one"
+    elsewhere = S3Blobs("s3://house", tmp_path / "other machine")
+    assert (elsewhere.folder(key) / "a").read_text() == "one"
+
+
+def test_changed_bytes_on_s3_are_found(bucket, tmp_path: Path) -> None:
+    store = S3Blobs("s3://house/x", tmp_path / "cache")
+    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    bucket.put_object(Key=f"x/{key}/a", Body=b"eno")
+    with pytest.raises(CorruptArtefact, match="changed on S3"):
+        S3Blobs("s3://house/x", tmp_path / "other machine").folder(key)
+    bucket.put_object(Key=f"x/{key}.json", Body=b'{"a": "%064d"}' % 0)
+    assert not store.exists(key)
+
+
+def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
+    bucket, database: Database, tmp_path: Path
+) -> None:
+    store = S3Blobs("s3://house/x", tmp_path / "cache")
+    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    bucket.Object(f"x/{key}.json").delete()
+    assert not store.exists(key)
+    assert collect(database, store, grace_s=-5) == [key]
+    assert list(bucket.objects.all()) == []
+
+
+def test_s3_copies_beyond_the_bound_go_oldest_first(bucket, tmp_path: Path) -> None:
+    store = S3Blobs("s3://house", tmp_path / "cache", cache_bytes=2_500)
+    keys = [store.put_folder(folder_of(tmp_path / str(n), a=str(n) * 1_000)) for n in range(3)]
+    cached = sorted((tmp_path / "cache" / "blobs").glob("*/*"))
+    assert len(cached) == 3  # used within the last minutes
+    for age, key in enumerate(reversed(keys)):
+        path = tmp_path / "cache" / "blobs" / key[:2] / key
+        os.utime(path, (1e9 - age, 1e9 - age))
+    store.put_folder(folder_of(tmp_path / "new", a="new"))
+    kept = {path.name for path in (tmp_path / "cache" / "blobs").glob("*/*")}
+    assert keys[0] not in kept
+    assert {keys[1], keys[2]} <= kept
+    assert (store.folder(keys[0]) / "a").read_text() == "0" * 1_000
+
+
+def test_an_absent_bucket_is_said(bucket, tmp_path: Path) -> None:
+    store = S3Blobs("s3://nowhere", tmp_path / "cache")
+    with pytest.raises(StorageFailed, match="NoSuchBucket"):
+        store.put_folder(folder_of(tmp_path / "source", a="one"))
+
+
+def test_an_address_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"expected a folder or s3://bucket/prefix"):
+        open_blobs(Settings(home=tmp_path, artefacts="gs://house"))
+    with pytest.raises(InvalidInput, match="s3://bucket"):
+        open_blobs(Settings(home=tmp_path, artefacts="s3://"))
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    folder_of(tmp_path / "source", a="one", b="x" * 200_000)
+    code = """
+    import resource, sys
+    from pathlib import Path
+    from service.blobs import LocalBlobs
+    from service.errors import StorageFailed
+    store = LocalBlobs(Path(sys.argv[1]) / "store")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    try:
+        store.put_folder(Path(sys.argv[1]) / "source")
+    except StorageFailed as error:
+        print(error)
+    """
+    said = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "no room left" in said
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(tmp_path: Path) -> None:
+    code = """
+    import sys, time
+    from pathlib import Path
+    from service.blobs import LocalBlobs
+    with LocalBlobs(Path(sys.argv[1])).workspace() as folder:
+        (folder / "half").write_text("half")
+        print(folder, flush=True)
+        time.sleep(60)
+    """
+    store = LocalBlobs(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    half = Path(process.stdout.readline().strip())
+    with store.workspace() as mine:
+        (mine / "a").write_text("one")
+        assert store.sweep() == 0
+        assert (half / "half").exists()
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert store.sweep() == 1
+        assert not half.exists()
+        assert (mine / "a").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_two_who_put_the_same_at_once_both_succeed(tmp_path: Path) -> None:
+    store = LocalBlobs(tmp_path / "store")
+    folder_of(tmp_path / "source", a="one" * 10_000)
+    keys: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: keys.append(store.put_folder(tmp_path / "source"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(keys) == 8
+    assert len(set(keys)) == 1
+    assert store.folder(keys[0])
+
+
+def row(key: str) -> DatasetRow:
+    return DatasetRow(
+        id=key[:32],
+        name="d",
+        version=1,
+        sha256="0",
+        blob=key,
+        rows=1,
+        features=1,
+        size_bytes=1,
+        summary={},
+        created_at=0.0,
+    )
+
+
+def test_only_blobs_that_no_row_names_are_deleted(database: Database, blobs: Blobs, tmp_path: Path) -> None:
+    named = blobs.put_folder(folder_of(tmp_path / "named", a="one"))
+    orphan = blobs.put_folder(folder_of(tmp_path / "orphan", a="two"))
+    with database.write() as session:
+        hold(session, blobs, named)
+        session.add(row(named))
+    assert collect(database, blobs) == []  # too young: its row may still be on the way
+    assert delete_unused(database, blobs, [named]) == []
+    assert collect(database, blobs, grace_s=-1) == [orphan]
+    assert blobs.exists(named)
+
+
+def test_naming_a_blob_that_was_just_deleted_fails(database: Database, blobs: Blobs, tmp_path: Path) -> None:
+    key = blobs.put_folder(folder_of(tmp_path / "named", a="one"))
+    assert delete_unused(database, blobs, [key]) == [key]
+    with pytest.raises(StorageFailed, match="try again"), database.write() as session:
+        hold(session, blobs, key)
+
+
+def test_deleting_waits_for_whoever_is_naming(database: Database, blobs: Blobs, tmp_path: Path) -> None:
+    key = blobs.put_folder(folder_of(tmp_path / "named", a="one"))
+    deleted: list[list[str]] = []
+    deleter = threading.Thread(target=lambda: deleted.append(delete_unused(database, blobs, [key])))
+    with database.write() as session:
+        hold(session, blobs, key)
+        deleter.start()
+        deleter.join(0.3)
+        assert deleter.is_alive()
+        session.add(row(key))
+    deleter.join(10)
+    assert deleted == [[]]
+    assert blobs.exists(key)
+
+
+def test_a_copy_of_the_store_is_whole(tmp_path: Path) -> None:
+    store = LocalBlobs(tmp_path / "store")
+    key = store.put_folder(folder_of(tmp_path / "source", a="one"))
+    shutil.copytree(tmp_path / "store", tmp_path / "backup")
+    assert (LocalBlobs(tmp_path / "backup").folder(key) / "a").read_text() == "one"
