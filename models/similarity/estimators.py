@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Event
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from models.base import Float32, PairScorerMixin, checked_identities, checked_ma
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation
 from models.progress import report
 from models.similarity import explain
-from models.similarity.binning import Grid, quantise
+from models.similarity.binning import quantise
 from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from models.similarity.trees import Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
 from models.spec import check_params
@@ -166,27 +167,46 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         report(0.0, "coding features")
         grid, columns = quantise(X), np.ascontiguousarray(X.T)
         n_tried = resolved_max_features(self.max_features, X.shape[1])
-        self.trees_ = []
-        for tree in self._each_tree(grid, columns, source, n_tried, seeds):
-            self.trees_.append(tree)
-            report(len(self.trees_) / n_trees, f"growing trees: {len(self.trees_)} of {n_trees}")
-            if self.verbose:
-                print(f"{type(self).__name__}: tree {len(self.trees_)} of {n_trees}, AUC {tree.auc():.4f}")
+        stop = Event()
+
+        def grow(seed: int) -> Tree | None:
+            if stop.is_set():
+                return None
+            return grow_tree(
+                grid,
+                columns,
+                source.draw(seed),
+                pair_map=self.pair_map,
+                max_depth=self.max_depth,
+                leaf_depth=self.leaf_depth,
+                n_tried=n_tried,
+                seed=seed,
+            )
+
+        trees: list[Tree] = []
+        growing = self._each(grow, seeds)
+        try:
+            for tree in growing:
+                assert tree is not None
+                trees.append(tree)
+                report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
+                if self.verbose:
+                    print(f"{type(self).__name__}: tree {len(trees)} of {n_trees}, AUC {tree.auc():.4f}")
+        except BaseException:
+            # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
+            stop.set()
+            for _ in growing:
+                pass
+            raise
+        self.trees_ = trees
         self._finish()
         return self
 
-    def _each_tree(
-        self, grid: Grid, columns: Float32, source: _PairSource, n_tried: int, seeds: list[int]
-    ) -> Iterator[Tree]:
-        def grow(seed: int) -> Tree:
-            return grow_tree(
-                grid, columns, source.draw(seed), pair_map=self.pair_map, max_depth=self.max_depth,
-                leaf_depth=self.leaf_depth, n_tried=n_tried, seed=seed,
-            )  # fmt: skip
-
+    def _each(self, grow: Callable[[int], Tree | None], seeds: list[int]) -> Iterator[Tree | None]:
+        """The trees of the seeds, in order, as they are done."""
         if len(seeds) == 1 or effective_n_jobs(self.n_jobs) == 1:
             return map(grow, seeds)
-        grown: Iterator[Tree] = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")(
+        grown: Iterator[Tree | None] = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")(
             delayed(grow)(seed) for seed in seeds
         )
         return grown

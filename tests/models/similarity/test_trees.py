@@ -1,0 +1,396 @@
+"""Similarity trees and forests against their definitions, by brute force."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+
+from models import SimilarityForest, SimilarityTree
+from models.pairs import pair_features, sample_pairs
+from models.progress import listening
+from models.similarity import kernels
+from models.similarity.binning import quantise
+from models.similarity.trees import Tree
+
+
+def pairs_of(seed: int, n: int, d: int, values: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    if values == "whole":
+        left, right = (rng.integers(0, 12, size=(n, d)).astype(np.float32) for _ in range(2))
+    else:
+        left, right = (rng.standard_normal((n, d)).astype(np.float32) for _ in range(2))
+    near = np.abs(left - right)[:, 0] + 0.3 * rng.standard_normal(n) * (4 if values == "whole" else 1)
+    same = near < np.median(near) * 0.8
+    same[:2] = True, False
+    return left, right, same
+
+
+def impurity(low: np.ndarray, same: np.ndarray, weight: np.ndarray) -> float:
+    """Gini impurity of a split under costs that balance both kinds of pair."""
+    cost = weight / np.where(same, weight[same].sum(), weight[~same].sum())
+    total = 0.0
+    for part in (low, ~low):
+        a, b = cost[part & same].sum(), cost[part & ~same].sum()
+        total += a * b / (a + b) if a + b else 0.0
+    return total
+
+
+def least_impurity(f: np.ndarray, same: np.ndarray, weight: np.ndarray) -> float:
+    return min(
+        impurity(f[:, k] <= value, same, weight)
+        for k in range(f.shape[1])
+        for value in np.unique(f[:, k])[:-1]
+    )
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    pair_map=st.sampled_from(["diff-sum", "max-min"]),
+    case=st.sampled_from([("whole", 30), ("real", 30), ("whole", 300), ("whole", 1000)]),
+)
+def test_a_split_equals_exhaustive_search(seed: int, pair_map: Any, case: tuple[str, int]) -> None:
+    values, n = case
+    left, right, same = pairs_of(seed, n, 3, values)
+    weight = np.random.default_rng(seed).integers(1, 4, n)
+    tree = SimilarityTree(max_depth=1, leaf_depth=1, pair_map=pair_map)
+    tree.fit_pairs(left, right, same, sample_weight=weight)
+    f = pair_features(left, right, pair_map)
+    grown = tree.trees_[0]
+    if grown.node_feature.size == 0:
+        # No split sends its two leaves different ways; a split that does would have lowered the impurity.
+        assert least_impurity(f, same, weight) == pytest.approx(0.5, rel=1e-6)
+        return
+    low = f[:, grown.node_feature[0]] <= grown.node_threshold[0]
+    assert impurity(low, same, weight) == pytest.approx(least_impurity(f, same, weight), rel=1e-9)
+
+
+def test_binned_splits_come_close_to_exhaustive_ones_on_real_values() -> None:
+    for seed in range(5):
+        left, right, same = pairs_of(seed, 3000, 4, "real")
+        left[:, 1], right[:, 1] = np.exp(3 * left[:, 1]), np.exp(3 * right[:, 1])
+        tree = SimilarityTree(max_depth=1, leaf_depth=1).fit_pairs(left, right, same).trees_[0]
+        f, ones = pair_features(left, right), np.ones(len(same))
+        low = f[:, tree.node_feature[0]] <= tree.node_threshold[0]
+        assert impurity(low, same, ones) <= least_impurity(f, same, ones) * 1.02
+
+
+def cell_of(tree: Tree, f: np.ndarray) -> int:
+    """Walk the tree by its definition, in plain Python."""
+    cell = 0
+    while tree.cells[cell, kernels.CELL_NODE] >= 0:
+        at = int(tree.cells[cell, kernels.CELL_NODE])
+        while at >= 0:
+            at = int(
+                (tree.node_high if f[tree.node_feature[at]] > tree.node_threshold[at] else tree.node_low)[at]
+            )
+        cell = -1 - at
+    return cell
+
+
+CASES = [
+    {"max_depth": 4, "leaf_depth": 2},
+    {"max_depth": 7, "leaf_depth": 1},
+    {"max_depth": 3, "leaf_depth": 5, "max_features": 2},
+    {"max_depth": 5, "leaf_depth": 3, "pair_map": "max-min"},
+]
+
+
+@pytest.mark.parametrize("params", CASES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tree_is_what_its_definition_says(params: dict[str, Any], weighted: bool) -> None:
+    left, right, same = pairs_of(3, 1500, 4, "real")
+    weight = np.random.default_rng(0).integers(1, 5, len(same)) if weighted else np.ones(len(same), dtype=int)
+    model = SimilarityTree(random_state=5, **params).fit_pairs(left, right, same, sample_weight=weight)
+    tree = model.trees_[0]
+    f = pair_features(left, right, model.pair_map)
+    reached = np.array([cell_of(tree, row) for row in f])
+
+    # The cells counted in training are the cells that score.
+    for cell in tree.leaves:
+        inside = reached == cell
+        assert tree.cells[cell, kernels.CELL_SAME] == weight[inside & same].sum()
+        assert tree.cells[cell, kernels.CELL_DIFFERENT] == weight[inside & ~same].sum()
+    for row in tree.cells[tree.cells[:, kernels.CELL_NODE] >= 0]:
+        children = tree.cells[row[[kernels.CELL_LEFT, kernels.CELL_RIGHT]]]
+        assert children[:, [3, 4]].sum(axis=0).tolist() == row[[3, 4]].tolist()
+        assert children[:, kernels.CELL_POSITION].tolist() == [2 * row[1], 2 * row[1] + 1]
+        # Lambda > 0: the left child holds relatively more same pairs.
+        assert children[0, 3] * row[4] > children[0, 4] * row[3]
+
+    # s = 2^J (1 - k / 2^j), section 2.2; eq. (4) for full trees.
+    depth, position = tree.cells[reached, kernels.CELL_DEPTH], tree.cells[reached, kernels.CELL_POSITION]
+    expected = 2.0**model.max_depth * (1 - position / 2.0**depth)
+    scores = model.pair_score(left, right)
+    assert scores.tolist() == expected.tolist()
+
+    # AUC-hat: the sum over all Lambda is the area of the broken line is the AUC of the training pairs.
+    fpr, tpr = model.roc_
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == pytest.approx((0, 0, 1, 1))
+    assert model.auc_ == pytest.approx(np.trapezoid(tpr, fpr), abs=1e-12)
+    assert model.auc_ == pytest.approx(roc_auc_score(same, scores, sample_weight=weight), abs=1e-9)
+    assert (np.diff(fpr) >= 0).all()
+    assert (np.diff(tpr) >= 0).all()
+
+
+def leaf_means(model: SimilarityForest, f: np.ndarray) -> np.ndarray:
+    totals = np.zeros(len(f))
+    for tree in model.trees_:
+        cells = tree.cells[[cell_of(tree, row) for row in f]]
+        if model.aggregation == "rank":
+            totals += 2.0**model.max_depth - 2.0**model.max_depth * cells[:, 1] / 2.0 ** cells[:, 0]
+        else:
+            n_same, n_different = tree.cells[0, 3], tree.cells[0, 4]
+            totals += np.log((cells[:, 3] + 0.5) / (n_same + 1) / ((cells[:, 4] + 0.5) / (n_different + 1)))
+    return totals / len(model.trees_)
+
+
+@pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
+@pytest.mark.parametrize("params", [*CASES, {"bootstrap": False}])
+def test_forest_is_the_mean_of_its_trees(aggregation: Any, params: dict[str, Any]) -> None:
+    X, y = load_digits(n_class=4, return_X_y=True)
+    model = SimilarityForest(
+        **{
+            "n_estimators": 5,
+            "n_pairs": 2000,
+            "aggregation": aggregation,
+            "random_state": 2,
+            "max_depth": 6,
+            **params,
+        }
+    ).fit(X, y)
+    left, right = X[:200].astype(np.float32), X[200:400].astype(np.float32)
+    expected = leaf_means(model, pair_features(left, right, model.pair_map))
+    assert np.allclose(model.pair_score(left, right), expected, rtol=1e-6, atol=1e-6)
+    assert len({tree.node_threshold.tobytes() for tree in model.trees_}) == 5
+    assert model.tree_aucs_.shape == (5,)
+    assert (model.tree_aucs_ > 0.7).all()
+
+
+def test_bootstrap_weighs_pairs_by_how_often_they_were_drawn() -> None:
+    left, right, same = pairs_of(1, 600, 3, "real")
+    weight = np.random.default_rng(0).integers(1, 4, 600)
+    forest = SimilarityForest(n_estimators=3, random_state=0).fit_pairs(
+        left, right, same, sample_weight=weight
+    )
+    for tree in forest.trees_:
+        assert tree.cells[0, kernels.CELL_SAME] == pytest.approx(weight[same].sum(), rel=0.2)
+    assert len({int(tree.cells[0, kernels.CELL_SAME]) for tree in forest.trees_}) > 1
+    plain = SimilarityForest(n_estimators=3, random_state=0, bootstrap=False, max_features=None)
+    assert {
+        (int(tree.cells[0, 3]), int(tree.cells[0, 4]))
+        for tree in plain.fit_pairs(left, right, same, sample_weight=weight).trees_
+    } == {(weight[same].sum(), weight[~same].sum())}
+
+
+def test_real_weights_keep_their_proportions() -> None:
+    left, right, same = pairs_of(1, 500, 2, "real")
+    weight = np.random.default_rng(0).random(500) * 1e-7
+    root = SimilarityTree(max_depth=1).fit_pairs(left, right, same, sample_weight=weight).trees_[0].cells[0]
+    assert root[3] / root[4] == pytest.approx(weight[same].sum() / weight[~same].sum(), rel=1e-6)
+
+
+def test_training_pairs_and_their_swap_grow_one_tree() -> None:
+    left, right, same = pairs_of(4, 800, 5, "real")
+    flip = np.random.default_rng(0).random(800) < 0.5
+    a, b = np.where(flip[:, None], right, left), np.where(flip[:, None], left, right)
+    one = SimilarityTree(random_state=0).fit_pairs(left, right, same)
+    two = SimilarityTree(random_state=0).fit_pairs(a, b, same)
+    assert one.pair_score(left, right).tobytes() == two.pair_score(left, right).tobytes()
+
+
+def test_explain_tells_the_path_that_scores() -> None:
+    X, y = load_digits(return_X_y=True)
+    model = SimilarityTree(n_pairs=5000, max_depth=5, random_state=0).fit(X, y)
+    tree = model.trees_[0]
+    for left, right in zip(X[:20], X[20:40], strict=True):
+        told = model.explain(left, right)
+        assert json.loads(json.dumps(told)) == told
+        assert told["score"] == model.pair_score(left[None], right[None])[0]
+        cell = tree.cells[
+            cell_of(tree, pair_features(*(v[None].astype(np.float32) for v in (left, right)))[0])
+        ]
+        assert (told["cell"]["depth"], told["cell"]["position"]) == (cell[0], cell[1])
+        for step in told["path"]:
+            number = int(step["feature"][1:])
+            a, b = left[number], right[number]
+            assert step["value"] == (abs(a - b) if step["map"] == "|x - x'|" else a + b)
+            assert step["above"] == (step["value"] > step["threshold"])
+    assert told == model.explain(right, left)
+    with pytest.raises(ValueError, match="explain takes one pair"):
+        model.explain(X[:2], X[:2])
+
+
+def test_forest_explains_by_features_and_leaves() -> None:
+    X, y = load_digits(return_X_y=True)
+    model = SimilarityForest(n_estimators=6, n_pairs=5000, random_state=0).fit(X, y)
+    told = model.explain(X[0], X[10])
+    assert json.loads(json.dumps(told)) == told
+    assert len(told["trees"]) == 6
+    effects = [abs(feature["effect"]) for feature in told["features"]]
+    assert effects == sorted(effects, reverse=True)
+    # A pair's place in a tree is the sum of its turns: 1 - (k + 1/2) / 2^j = 1/2 + (the turns) / 2.
+    places = [1 - (leaf["position"] + 0.5) / 2 ** leaf["depth"] for leaf in told["trees"]]
+    total = sum(feature["effect"] for feature in told["features"])
+    assert total / 2 + 0.5 == pytest.approx(np.mean(places))
+
+
+def test_tree_data_is_the_whole_tree_by_name() -> None:
+    X, y = load_digits(return_X_y=True)
+    names = [f"pixel {i}" for i in range(64)]
+    model = SimilarityTree(n_pairs=5000, max_depth=4, random_state=0).fit(X, y)
+    data = model.tree_data(names)
+    assert json.loads(json.dumps(data)) == data
+    left, right = X[3].astype(np.float32), X[77].astype(np.float32)
+    values = dict(zip([(n, m) for m in ("|x - x'|", "x + x'") for n in names],
+                      pair_features(left[None], right[None])[0], strict=True))  # fmt: skip
+    cell = data["cells"][0]
+    while "split" in cell:
+        target = {"node": cell["split"]}
+        while "node" in target:
+            node = data["nodes"][target["node"]]
+            target = node["high" if values[node["feature"], node["map"]] > node["threshold"] else "low"]
+        cell = data["cells"][target["cell"]]
+    assert cell["score"] == model.pair_score(left[None], right[None])[0]
+    assert data["auc"] == model.auc_
+    with pytest.raises(ValueError, match="3 feature names for 64"):
+        model.tree_data(["a", "b", "c"])
+    forest = SimilarityForest(n_estimators=2, n_pairs=500, random_state=0).fit(X, y)
+    assert forest.tree_data(tree=1)["n_trees"] == 2
+    with pytest.raises(ValueError, match="expected 0 to 1"):
+        forest.tree_data(tree=2)
+
+
+def test_codes_are_exact_on_even_grids_and_robust_elsewhere() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([
+        rng.integers(0, 17, 500), rng.integers(-100, 100, 500) * 0.25, np.full(500, 7.0),
+        rng.standard_normal(500), np.append(rng.standard_normal(499), 1e30), np.append(np.zeros(499), 5.0),
+    ]).astype(np.float32)  # fmt: skip
+    grid = quantise(X)
+    assert grid.n_codes[2] == 1
+    assert grid.n_codes[5] == 2
+    for feature in (0, 1, 5):
+        rebuilt = grid.low[feature] + grid.codes[:, feature] * grid.step[feature]
+        assert np.allclose(rebuilt, X[:, feature], atol=1e-5)
+    for feature in (3, 4):
+        rebuilt = grid.low[feature] + grid.codes[:, feature] * grid.step[feature]
+        inner = np.abs(X[:, feature]) < 2
+        assert np.abs(rebuilt - X[:, feature])[inner].max() < 0.03
+
+
+class TestOddData:
+    def test_one_feature(self) -> None:
+        X = np.arange(40, dtype=np.float32)[:, None]
+        y = np.arange(40) // 4
+        model = SimilarityForest(n_estimators=10, random_state=0).fit(X, y)
+        assert model.pair_score([[3.0]], [[3.5]])[0] > model.pair_score([[3.0]], [[30.0]])[0]
+
+    def test_constant_features_say_nothing_and_do_no_harm(self) -> None:
+        X, y = load_digits(n_class=3, return_X_y=True)
+        more = np.hstack([np.full((len(X), 5), 3.0), X, np.zeros((len(X), 4))])
+        a = SimilarityTree(n_pairs=2000, random_state=0).fit(X, y)
+        b = SimilarityTree(n_pairs=2000, random_state=0).fit(more, y)
+        assert a.pair_score(X[:50], X[50:100]).tolist() == b.pair_score(more[:50], more[50:100]).tolist()
+
+    @pytest.mark.parametrize("estimator", [SimilarityTree, SimilarityForest])
+    def test_all_constant_gives_one_score(self, estimator: Any) -> None:
+        X, y = np.full((20, 3), 2.0), np.arange(20) // 5
+        model = estimator(random_state=0).fit(X, y)
+        assert np.unique(model.pair_score(X, X[::-1])).size == 1
+        if estimator is SimilarityTree:
+            assert model.auc_ == 0.5
+            assert model.tree_data()["nodes"] == []
+            assert model.explain(X[0], X[1])["path"] == []
+
+    def test_duplicate_rows_and_columns(self) -> None:
+        X, y = load_digits(n_class=3, return_X_y=True)
+        X, y = np.repeat(X[:60], 4, axis=0), np.repeat(y[:60], 4)
+        model = SimilarityTree(random_state=0).fit(np.hstack([X, X]), y)
+        assert model.auc_ > 0.95
+
+    def test_one_same_pair_in_five_thousand(self) -> None:
+        rng = np.random.default_rng(0)
+        n = 20_000
+        same = np.zeros(n, dtype=bool)
+        same[rng.permutation(n)[: n // 5000]] = True
+        left = rng.standard_normal((n, 5))
+        right = np.where(
+            same[:, None], left + 0.05 * rng.standard_normal((n, 5)), rng.standard_normal((n, 5))
+        )
+        model = SimilarityForest(n_estimators=20, random_state=0).fit_pairs(left, right, same)
+        close = rng.standard_normal((500, 5))
+        near = model.pair_score(close, close + 0.05 * rng.standard_normal((500, 5)))
+        far = model.pair_score(close, rng.standard_normal((500, 5)))
+        assert np.median(near) > np.quantile(far, 0.9)
+
+    def test_values_that_codes_cannot_tell_apart(self) -> None:
+        # Steps below float32's resolution at this size: a bin's border can leave every pair on one side.
+        rng = np.random.default_rng(0)
+        X = (1e8 + rng.integers(0, 4, (400, 2)) * 8).astype(np.float32)
+        y = rng.integers(0, 5, 400)
+        assert SimilarityTree(random_state=0).fit(X, y).auc_ >= 0.5
+
+    def test_ten_thousand_identities(self) -> None:
+        rng = np.random.default_rng(0)
+        centres = rng.standard_normal((10_000, 4))
+        y = np.repeat(np.arange(10_000), 2)
+        X = centres[y] + 0.1 * rng.standard_normal((20_000, 4))
+        model = SimilarityTree(n_pairs=20_000, random_state=0).fit(X, y)
+        pairs = sample_pairs(y, 4000, random_state=9)
+        assert roc_auc_score(pairs.same, model.pair_score(X[pairs.left], X[pairs.right])) > 0.95
+
+
+def test_max_features_is_read_like_scikit_learn_does() -> None:
+    X, y = load_digits(n_class=3, return_X_y=True)
+    for value in (None, 1, 64, 500, 0.1, 1.0, "sqrt", "log2", np.int64(3)):
+        SimilarityTree(n_pairs=200, max_features=value, random_state=0).fit(X, y)
+    for value in (0, -1, 0.0, 1.5, "all"):
+        with pytest.raises(ValueError, match="max_features"):
+            SimilarityTree(n_pairs=200, max_features=value, random_state=0).fit(X, y)
+
+
+def test_progress_is_reported_as_trees_finish_and_can_stop_the_fit() -> None:
+    X, y = load_digits(n_class=3, return_X_y=True)
+    for n_jobs in (None, 2):
+        heard: list[float] = []
+        with listening(lambda fraction, stage, heard=heard: heard.append(fraction)):
+            SimilarityForest(n_estimators=4, n_pairs=500, random_state=0, n_jobs=n_jobs).fit(X, y)
+        assert heard[-4:] == [0.25, 0.5, 0.75, 1.0]
+
+        def stop(fraction: float, stage: str) -> None:
+            if fraction >= 0.5:
+                raise InterruptedError(stage)
+
+        model = SimilarityForest(n_estimators=40, n_pairs=500, random_state=0, n_jobs=n_jobs)
+        with listening(stop), pytest.raises(InterruptedError, match="20 of 40"):
+            model.fit(X, y)
+        with pytest.raises(ValueError, match="not fitted"):
+            model.pair_score(X[:1], X[:1])
+
+
+def test_random_state_instances_are_taken() -> None:
+    X, y = load_digits(n_class=3, return_X_y=True)
+    a, b = (
+        SimilarityForest(n_estimators=2, n_pairs=500, random_state=np.random.RandomState(4)).fit(X, y)
+        for _ in range(2)
+    )
+    assert a.pair_score(X[:9], X[9:18]).tolist() == b.pair_score(X[:9], X[9:18]).tolist()
+
+
+def test_defaults_give_a_good_model_of_digits() -> None:
+    X, y = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(y))
+    train, test = rows[:1100], rows[1100:]
+    model = SimilarityForest(n_estimators=15, n_pairs=40_000, random_state=0, n_jobs=2).fit(
+        X[train], y[train]
+    )
+    pairs = sample_pairs(y[test], 50_000, scheme="proportional", random_state=0)
+    assert roc_auc_score(pairs.same, model.pair_score(X[test][pairs.left], X[test][pairs.right])) > 0.96

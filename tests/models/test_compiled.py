@@ -1,0 +1,51 @@
+"""Kernels without a writable cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROBE = """
+import numba, sys
+from numba.core import caching
+def nowhere(*args, **kwargs):
+    raise RuntimeError("cannot cache function: no locator available")
+caching.FunctionCache.__init__ = nowhere
+from models.compiled import kernel
+@kernel
+def twice(x):
+    return x + x
+print(twice(21))
+"""
+
+
+def test_without_a_place_for_the_cache_kernels_still_compile() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "42"
+
+
+def test_an_unwritable_cache_folder_is_no_error(tmp_path: Path) -> None:
+    # A path below a file can be written by nobody, not even by root.
+    (tmp_path / "file").write_text("")
+    script = tmp_path / "probe.py"
+    script.write_text(
+        "from models.compiled import kernel\n@kernel\ndef f(x):\n    return x + 1\nprint(f(1))\n"
+    )
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path / "file" / "cache"),
+        "PYTHONPATH": os.getcwd(),
+    }
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment,
+    )
+    assert done.stdout.strip() == "2"

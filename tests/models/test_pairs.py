@@ -1,0 +1,122 @@
+"""Sampling of training pairs, and the symmetric maps."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from models.pairs import MAX_PAIRS, pair_features, sample_pairs
+
+codes = st.lists(st.integers(0, 4), min_size=2, max_size=14)
+
+
+def all_pairs(y: np.ndarray) -> set[tuple[int, int]]:
+    return {(i, j) for i in range(len(y)) for j in range(i + 1, len(y))}
+
+
+def as_set(pairs: object) -> list[tuple[int, int]]:
+    return [tuple(sorted(p)) for p in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)]  # type: ignore[attr-defined]
+
+
+@given(y=codes)
+def test_none_means_every_pair_once(y: list[int]) -> None:
+    labels = np.array(y)
+    pairs = sample_pairs(labels, None, random_state=0)
+    assert sorted(as_set(pairs)) == sorted(all_pairs(labels))
+    assert pairs.same.tolist() == (labels[pairs.left] == labels[pairs.right]).tolist()
+    assert np.allclose(pairs.weight, 1.0)
+
+
+@given(
+    y=codes,
+    n_pairs=st.integers(2, 40),
+    scheme=st.sampled_from(["balanced", "proportional"]),
+    seed=st.integers(0, 99),
+)
+def test_a_sample_is_distinct_true_and_weighted_to_the_population(
+    y: list[int], n_pairs: int, scheme: str, seed: int
+) -> None:
+    labels = np.array(y)
+    pairs = sample_pairs(labels, n_pairs, scheme=scheme, random_state=seed)  # type: ignore[arg-type]
+    total = len(all_pairs(labels))
+    assert len(pairs) == min(n_pairs, total)
+    assert len(set(as_set(pairs))) == len(pairs)
+    assert set(as_set(pairs)) <= all_pairs(labels)
+    assert pairs.same.tolist() == (labels[pairs.left] == labels[pairs.right]).tolist()
+    assert pairs.n_same + pairs.n_different == total
+    if pairs.n_same and pairs.n_different:
+        assert pairs.same.any()
+        assert not pairs.same.all()
+        share = pairs.weight[pairs.same].sum() / pairs.weight.sum()
+        assert share == pytest.approx(pairs.n_same / total)
+    again = sample_pairs(labels, n_pairs, scheme=scheme, random_state=seed)  # type: ignore[arg-type]
+    assert as_set(again) == as_set(pairs)
+
+
+def test_pairs_of_a_kind_are_drawn_uniformly() -> None:
+    y = np.array([0, 0, 0, 0, 1, 1, 2])
+    counts: Counter[tuple[int, int]] = Counter()
+    runs = 4000
+    for seed in range(runs):
+        counts.update(as_set(sample_pairs(y, 4, random_state=seed)))
+    for kind, size in ((True, 7), (False, 14)):
+        seen = [counts[p] for p in all_pairs(y) if (y[p[0]] == y[p[1]]) == kind]
+        expected = 2 * runs / size
+        assert len(seen) == size
+        # Six standard deviations of a binomial count.
+        assert max(abs(np.array(seen) - expected)) < 6 * np.sqrt(expected)
+
+
+def test_schemes_share_out_as_they_say() -> None:
+    y = np.repeat(np.arange(50), 20)
+    balanced = sample_pairs(y, 4000, random_state=1)
+    assert balanced.same.sum() == 2000
+    proportional = sample_pairs(y, 4000, scheme="proportional", random_state=1)
+    assert proportional.same.sum() == round(4000 * 19 / 999)
+    assert np.allclose(proportional.weight, 1.0, rtol=0.02)
+
+
+def test_one_giant_identity_among_ten_thousand_costs_no_square() -> None:
+    y = np.concatenate([np.zeros(100_000, dtype=np.int64), np.arange(1, 10_001)])
+    tracemalloc.start()
+    pairs = sample_pairs(y, 10_000, random_state=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6
+    assert pairs.same.sum() == 5000
+    assert (y[pairs.left] == y[pairs.right]).tolist() == pairs.same.tolist()
+    assert pairs.n_same == 100_000 * 99_999 // 2
+
+
+def test_refuses_what_cannot_be_held() -> None:
+    with pytest.raises(ValueError, match=str(MAX_PAIRS)):
+        sample_pairs(np.arange(40_000) // 2, None, random_state=0)
+    with pytest.raises(ValueError, match="n_pairs is 1"):
+        sample_pairs([0, 0, 1], 1, random_state=0)
+    with pytest.raises(ValueError, match="scheme is 'x'"):
+        sample_pairs([0, 0, 1], 2, scheme="x", random_state=0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="shape"):
+        sample_pairs([[0, 0, 1]], 2, random_state=0)
+
+
+vectors = arrays(np.float32, (5, 3), elements=st.floats(-1e6, 1e6, width=32))
+
+
+@given(a=vectors, b=vectors)
+def test_maps_are_symmetric_and_lose_only_the_order(a: np.ndarray, b: np.ndarray) -> None:
+    for name in ("diff-sum", "max-min"):
+        f = pair_features(a, b, name)  # type: ignore[arg-type]
+        assert f.shape == (5, 6)
+        assert f.dtype == np.float32
+        assert (f == pair_features(b, a, name)).all()  # type: ignore[arg-type]
+    # Lemma 1: from |x - x'| and x + x' both values can be had back, up to their order.
+    f = pair_features(a.astype(np.float64), b.astype(np.float64))  # type: ignore[arg-type]
+    assert np.allclose((f[:, 3:] + f[:, :3]) / 2, np.maximum(a, b))
+    with pytest.raises(ValueError, match="pair_map"):
+        pair_features(a, b, "product")  # type: ignore[arg-type]
