@@ -24,6 +24,7 @@ from service.api.hot import ScoringRoutes
 from service.api.house import House
 from service.api.middleware import Edge
 from service.api.problems import ProblemAnswer
+from service.console import pages as console
 from service.errors import NotReady
 from service.settings import Settings
 from service.version import VERSION
@@ -34,12 +35,13 @@ START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAPI:
     """The ASGI application of one serving process.
 
     Parameters
     ----------
     settings : default: from ``PAIRMARK_*`` in the environment.
+    warm : compile every kernel at the start; one that answers a single command compiles only what it needs.
     """
     settings = settings or Settings()
     house = House.build(settings)
@@ -54,6 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         max_body_size=None,
     )
     app.state.house = house
+    app.state.warm = warm
     scoring = ScoringRoutes(house.runtime, settings)
     hot = {"/similarity": scoring.similarity, "/match": scoring.match, "/explain": scoring.explain}
     # First in the table, so that the table is whole; a POST to them is answered by the edge before it is searched.
@@ -63,6 +66,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         )
     for room in (datasets, jobs, models, calibrations, learners, status, problems, docs):
         app.include_router(room.router)
+    console.install(app)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
     app.add_middleware(Edge, runtime=house.runtime, settings=settings, hot=hot)
@@ -97,11 +101,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.streams = set()
     await house.runtime.in_thread(lambda: _await_database(house))
     await house.runtime.catalogue.refreshed()
-    warming = asyncio.create_task(_warm(house))
+    warming = asyncio.create_task(_warm(house)) if app.state.warm else None
     with _told_of_the_end(app.state.closing):
         yield
     app.state.closing.set()
-    warming.cancel()
+    if warming is not None:
+        warming.cancel()
     house.runtime.close()
     house.database.dispose()
 

@@ -182,7 +182,7 @@ def embedded_client(settings: Any, **options: Any) -> Any:
     from service.app import create_app
     from service.client import Client
 
-    transport = InProcessTransport(create_app(settings))
+    transport = InProcessTransport(create_app(settings, warm=False))
     return Client("http://pairmark.embedded", api_key="", transport=transport, **options)
 
 

@@ -6,6 +6,7 @@ Checked before a body is read. A path that no rule names needs `admin`, so a for
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from typing import Final, Literal
 
 Need = Literal["open", "metrics", "any", "score", "gallery", "train", "admin"]
@@ -13,7 +14,8 @@ Need = Literal["open", "metrics", "any", "score", "gallery", "train", "admin"]
 _SCORING: Final = frozenset({"/similarity", "/match", "/explain", "/rank-labels", "/classify", "/embed"})
 _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", "/logout", "/favicon.ico"})
 _READ_BY_ANY: Final = frozenset({"/", "/docs", "/openapi.json"})
-_READABLE_PREFIXES: Final = ("/models", "/learners", "/calibrations", "/datasets", "/jobs", "/console")
+_PAGES: Final = frozenset({"/", "/docs"})
+_READABLE_PREFIXES: Final = ("/models", "/learners", "/calibrations", "/datasets", "/jobs")
 
 
 def need(method: str, path: str) -> Need:
@@ -64,6 +66,11 @@ def shown_key(headers: list[tuple[bytes, bytes]], method: str) -> str | None:
             if name_ == "pairmark_key":
                 return value_.strip()
     return None
+
+
+def is_page(method: str, path: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser asks for one of the pages (as against a program asking for an answer)."""
+    return method == "GET" and path in _PAGES and b"text/html" in headers.get(b"accept", b"")
 
 
 _loopback: dict[str, bool] = {"127.0.0.1": True, "::1": True, "localhost": True}

@@ -108,6 +108,9 @@ class Edge:
         if problem is not None:
             if status == 0:
                 code, fields, body = render(problem, path=path, request_id=scope["pairmark.request_id"])
+                if isinstance(problem, Unauthenticated) and access.is_page(method, path, headers):
+                    # A person in a browser signs in; a problem document would leave them standing.
+                    code, fields, body = 303, [(b"location", b"/login"), (b"content-length", b"0")], b""
                 await answer({"type": "http.response.start", "status": code, "headers": fields})
                 await answer({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
             elif failure is None:

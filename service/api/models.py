@@ -22,6 +22,7 @@ from service.store.schemas import (
     AliasChangePage,
     AliasOut,
     CalibrationOut,
+    EvaluationOut,
     ModelOut,
     ModelPage,
     Protocol,
@@ -63,6 +64,19 @@ class CalibrationRequest(BaseModel):
     default: bool | None = Field(
         None, description="answer /match with it from now on; by default only if the version has none"
     )
+    random_state: int = Field(0, ge=0, le=2**32 - 1)
+
+
+class EvaluationRequest(BaseModel):
+    """What to measure a version on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dataset: str = Field(
+        max_length=200, description="`name` or `name:version`; training data in it is counted"
+    )
+    protocol: Protocol = Field("auto", description="auto: the protocol the version was trained under")
+    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 500,000")
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
@@ -236,6 +250,26 @@ async def calibrate(
     await house.runtime.changed()
     response.headers["Location"] = f"/calibrations/{made.id}"
     return made
+
+
+@router.post(
+    "/models/{name}/versions/{version}/evaluations",
+    response_model=EvaluationOut,
+    responses=responses(404, 409, 429, 503),
+)
+async def evaluate(house: InHouse, name: Name, version: Number, request: EvaluationRequest) -> EvaluationOut:
+    """Measure a version on another dataset: its ROC there, and what its own thresholds do there. Nothing is kept."""
+    async with house.runtime.batch_place() as place:
+        return await place.run(
+            lambda: house.store.evaluate(
+                name,
+                version,
+                request.dataset,
+                protocol=request.protocol,
+                n_pairs=request.n_pairs,
+                random_state=request.random_state,
+            )
+        )
 
 
 @router.get("/models/{name}/aliases/{alias}", response_model=AliasOut, responses=responses(404))

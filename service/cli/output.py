@@ -46,7 +46,11 @@ def console() -> Console:
     """Where people read."""
     from rich.console import Console
 
-    return Console(soft_wrap=True, highlight=False)
+    drawn = Console(soft_wrap=True, highlight=False)
+    if not drawn.is_terminal:
+        # In a pipe nothing is cut or folded to a terminal's width.
+        drawn.width = 10_000
+    return drawn
 
 
 def show(value: Any, human: Callable[[Console], None]) -> None:
@@ -74,9 +78,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) 
         if not rows:
             to.print(Text(empty))
             return
-        if not to.is_terminal:
-            # In a pipe a table must not be cut to a terminal's width.
-            to.width = 10_000
         drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
             drawn.add_column(column)
@@ -124,12 +125,12 @@ def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
         yield lambda fraction, stage: None
         return
     if not sys.stderr.isatty():
-        last = ""
+        last = ("", 0)
 
         def line(fraction: float, stage: str) -> None:
             nonlocal last
-            if stage != last:
-                last = stage
+            if (stage, int(fraction * 4)) != last:
+                last = (stage, int(fraction * 4))
                 sys.stderr.write(f"{what}: {fraction:.0%} {stage}\n")
                 sys.stderr.flush()
 

@@ -217,7 +217,8 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
     from service.training.worker import Worker
 
     stop = threading.Event()
-    worker = Worker(settings())
+    # The bar tells people how it goes; the worker's own logs would write across it.
+    worker = Worker(settings().model_copy(update={"log_level": "WARNING"}))
     thread = threading.Thread(target=worker.run, args=(stop,), kwargs={"drain": True, "only_job": job_id})
     thread.start()
     try:

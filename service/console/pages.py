@@ -1,0 +1,83 @@
+"""The web pages: what the service holds and what it promises, server-rendered.
+
+Nothing comes from elsewhere, nothing is inline, and every value is escaped by the template engine. Pages only read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from service.api.house import InHouse
+from service.console.view import overview
+
+router = APIRouter(include_in_schema=False)
+COOKIE = "pairmark_key"
+SESSION_S = 12 * 3600
+HEADERS = {
+    "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_HERE = Path(__file__).parent
+_templates = Environment(
+    loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
+_templates.filters["percent"] = lambda rate: f"{100 * rate:.4g} %"
+_templates.filters["moment"] = lambda iso: str(iso)[:16].replace("T", " ") if iso else "-"
+
+
+def install(app: FastAPI) -> None:
+    """Add the pages and their static files to the application."""
+    app.include_router(router)
+    app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
+
+
+@router.get("/", response_class=HTMLResponse)
+async def first_page(request: Request, house: InHouse) -> HTMLResponse:
+    """Models with their promise, datasets, and jobs with live progress."""
+    signed_in = COOKIE in request.cookies
+    return _page("overview.html", signed_in=signed_in, **await overview(house))
+
+
+@router.get("/login", response_class=HTMLResponse)
+async def login_form(house: InHouse) -> Response:
+    """Where a key is entered, once one exists."""
+    if not (await house.runtime.catalogue.refreshed()).locked:
+        return RedirectResponse("/", status_code=303)
+    return _page("login.html", wrong=False)
+
+
+@router.post("/login", response_class=HTMLResponse)
+async def login(request: Request, house: InHouse) -> Response:
+    """Keep the key in a cookie that scripts cannot read and other sites cannot send; it opens reading only."""
+    form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=4)
+    key = form.get("key", [""])[0].strip()
+    view = await house.runtime.catalogue.refreshed()
+    if not key.isascii() or view.key(key) is None:
+        return _page("login.html", status=403, wrong=True)
+    answer = RedirectResponse("/", status_code=303, headers={"cache-control": "no-store"})
+    answer.set_cookie(
+        COOKIE, key, max_age=SESSION_S, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+    )
+    return answer
+
+
+@router.post("/logout")
+async def logout() -> Response:
+    """Forget the key."""
+    answer = RedirectResponse("/login", status_code=303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+def _page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    return HTMLResponse(
+        _templates.get_template(template).render(**values), status_code=status, headers=HEADERS
+    )

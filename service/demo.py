@@ -1,0 +1,178 @@
+"""``make demo``: are these two images the same digit?
+
+Real handwritten digits (they come with scikit-learn) take the ordinary way: upload, job, worker, calibration,
+promotion. Classes are the same in training and in use, so the protocol is closed-set, and the answers say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from service.cli.output import progress_bar
+from service.client import Client, ClientError, InsufficientCalibration
+from service.settings import Settings
+
+NAME = "digits"
+RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="make demo DEMO_ARGS=...", description=__doc__)
+    parser.add_argument("--once", action="store_true", help="call the endpoints, print the answers, stop")
+    parser.add_argument("--port", type=int, default=8000, help="port on 127.0.0.1 (default 8000)")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with _service(options.port) as url, Client(url) as client:
+            left, rights = _pairs()
+            _train(client)
+            _show(client, url, left, rights, once=options.once)
+            if not options.once:
+                print("\nCtrl-C stops it.", flush=True)
+                signal.pause()
+    except KeyboardInterrupt:
+        print("\nstopped")
+    except ClientError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextmanager
+def _service(port: int) -> Iterator[str]:
+    """The service with one training worker on the embedded database; both end with this block."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            print(
+                f"error: port {port} is taken: stop what listens there, or make demo DEMO_ARGS='--port {port + 1}'",
+                file=sys.stderr,
+            )
+            sys.exit(1)
+    home = Settings().home
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "demo.log"
+    print(f"Pairmark demo: data in {home}/, log in {log}", flush=True)
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--with-worker", "--json"]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*command, "--until-stdin-closes"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stream,
+            # Ctrl-C reaches the demo, which then stops the service in order.
+            start_new_session=True,
+        )
+        try:
+            said = process.stdout.readline() if process.stdout else b""
+            if not said.strip():
+                code = process.wait(30)
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+                print(f"error: the service did not start (exit code {code}):\n{tail}", file=sys.stderr)
+                sys.exit(1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _digits() -> tuple[Any, Any]:
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    return X, y
+
+
+def _pairs() -> tuple[list[int], list[list[int]]]:
+    """An image, another of the same digit, and one of a different digit."""
+    X, y = _digits()
+    first = int((y == 3).argmax())
+    same, other = int((y == 3).nonzero()[0][1]), int((y == 5).argmax())
+    rows = X[[first, same, other]].astype(int).tolist()
+    return rows[0], rows[1:]
+
+
+def _train(client: Client) -> None:
+    if any(dataset["name"] == NAME for dataset in client.datasets()):
+        print(f"dataset {NAME}: there already")
+    else:
+        X, y = _digits()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "digits.csv"
+            with file.open("w", encoding="utf-8") as stream:
+                stream.write(",".join([*(f"pixel{at}" for at in range(X.shape[1])), "digit"]) + "\n")
+                for row, digit in zip(X.astype(int).tolist(), y.tolist(), strict=True):
+                    stream.write(",".join(map(str, [*row, digit])) + "\n")
+            added = client.add_dataset(NAME, file, label="digit")
+        print(f"dataset {NAME}: {added['rows']} images, {added['features']} pixels each, uploaded as CSV")
+    known = {model["name"]: model for model in client.models()}
+    if NAME in known and any(alias["alias"] == "production" for alias in known[NAME]["aliases"]):
+        print(f"model {NAME}: there already")
+        return
+    with progress_bar(f"training {NAME}") as progress:
+        job = client.train("similarity-forest", NAME, NAME, params={"random_state": 0}, progress=progress)
+    print(f"model {NAME}: version {job['version']} trained, calibrated, in production")
+
+
+def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:
+    fpr, refusals = _supported_rate(client, left, rights)
+    for refused, detail in refusals:
+        print(f"\nfpr={refused:g} is refused: {detail}")
+    body = json.dumps({"model": NAME, "left": left, "right": rights}, separators=(",", ":"))
+    post = f"-H 'content-type: application/json' -d {shlex.quote(body)}"
+    lines = [
+        f"curl -s {url}/similarity {post}",
+        f"curl -s '{url}/match?fpr={fpr:g}' {post}",
+        f"curl -s {url}/models/{NAME}",
+    ]
+    print(
+        "\nAsk it (one image of a 3 against another 3, and against a 5; closed-set: the digits are those of training):"
+    )
+    for line in lines:
+        print(f"\n{line}")
+    if once:
+        scores = client.similarity(left, rights, model=NAME)
+        print(f"\nsimilarity: {scores[0]:.6g} for 3 and 3, {scores[1]:.6g} for 3 and 5")
+        answer = client.match(left, rights, fpr=fpr, model=NAME)
+        for name, match in zip(("3 and 3", "3 and 5"), answer.matches.tolist(), strict=True):
+            print(f"match at fpr={fpr:g}: {name} are {'the same' if match else 'different'}")
+        print("operating point: " + json.dumps(answer.operating_point))
+    print(f"\nConsole: {url}/   Endpoints: {url}/docs", flush=True)
+
+
+def _supported_rate(
+    client: Client, left: list[int], rights: list[list[int]]
+) -> tuple[float, list[tuple[float, str]]]:
+    """The smallest of a few rates that the calibration supports, and why smaller ones are refused."""
+    refusals: list[tuple[float, str]] = []
+    for rate in RATES:
+        try:
+            client.match(left, rights, fpr=rate, model=NAME)
+        except InsufficientCalibration as error:
+            refusals.append((rate, error.detail))
+        else:
+            return rate, refusals
+    raise ClientError(f"no rate up to {RATES[-1]:g} is supported: {refusals[-1][1]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
