@@ -1,0 +1,34 @@
+# One image for the API, the worker and the set-up; what a container does is its command.
+FROM python:3.11-slim-bookworm AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /src
+COPY requirements/runtime.txt requirements/
+RUN python -m venv /opt/pairmark \
+ && /opt/pairmark/bin/pip install --quiet --require-hashes -r requirements/runtime.txt
+COPY pyproject.toml README.md ./
+COPY models models
+COPY service service
+COPY migrations migrations
+# Numba's cache knows a source by its modification time, and image layers keep whole seconds only.
+RUN /opt/pairmark/bin/pip install --quiet --no-deps --no-build-isolation . \
+ && find /opt/pairmark/lib -name '*.py' -newermt @0 -exec touch -d @1700000000 {} + \
+ && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/service \
+    /opt/pairmark/lib/python3*/site-packages/models
+
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="Pairmark" org.opencontainers.image.licenses="Apache-2.0"
+RUN groupadd --system --gid 10001 pairmark \
+ && useradd --system --uid 10001 --gid pairmark --home-dir /var/lib/pairmark --shell /usr/sbin/nologin pairmark \
+ && install -d -o pairmark -g pairmark -m 0700 /var/lib/pairmark /run/pairmark /var/cache/pairmark
+COPY --from=build /opt/pairmark /opt/pairmark
+ENV PATH=/opt/pairmark/bin:$PATH PYTHONUNBUFFERED=1 PAIRMARK_HOME=/var/lib/pairmark \
+    NUMBA_CACHE_DIR=/var/cache/pairmark/numba MPLCONFIGDIR=/var/cache/pairmark/matplotlib
+USER pairmark
+WORKDIR /var/lib/pairmark
+# Compiled for the CPU that builds; a container on another CPU compiles its own before it calls itself ready.
+RUN pairmark warmup
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-c", \
+  "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+ENTRYPOINT ["pairmark"]
+CMD ["serve"]
