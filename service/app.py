@@ -26,6 +26,7 @@ from service.api.middleware import Edge
 from service.api.problems import ProblemAnswer
 from service.console import pages as console
 from service.errors import NotReady
+from service.logs import configure_logging
 from service.settings import Settings
 from service.version import VERSION
 
@@ -72,6 +73,13 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.add_middleware(Edge, runtime=house.runtime, settings=settings, hot=hot)
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     return app
+
+
+def served_app() -> FastAPI:
+    """What `pairmark serve` runs in each of its processes: the application, its logs as JSON lines."""
+    settings = Settings()
+    configure_logging(settings.log_level)
+    return create_app(settings)
 
 
 class _Asgi:

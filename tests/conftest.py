@@ -24,6 +24,8 @@ from service.blobs import Blobs, open_blobs
 from service.db import Database
 from service.settings import Settings
 
+pytest_plugins = ("serving",)
+
 KINDS = ("sqlite", "postgresql")
 NewDatabase = Callable[..., str]
 _made_on_server: list[str] = []

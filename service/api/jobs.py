@@ -63,7 +63,11 @@ def list_jobs(
 @router.get("/jobs/{job_id}", response_model=JobOut, responses=responses(404))
 def get_job(house: InHouse, job_id: JobId) -> JobOut:
     """How a job is doing, with every attempt at it."""
-    return house.queue.get(job_id)
+    job = house.queue.get(job_id)
+    if job.state == "succeeded":
+        # Whoever reads this may ask for the new version next.
+        house.runtime.catalogue.expire()
+    return job
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202, response_model=JobOut, responses=responses(404))
@@ -113,6 +117,8 @@ async def _follow(
                 events = await house.runtime.in_thread(partial(house.queue.events, job_id, after))
             except UnknownJob:
                 return
+            if any(event.event == "done" for event in events):
+                house.runtime.catalogue.expire()
             for event in events:
                 data = json.dumps(event.data, ensure_ascii=True)
                 yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()

@@ -69,7 +69,7 @@ def answer(listener: socket.socket, workers: int) -> None:
     from uvicorn.supervisors import Multiprocess
 
     config = uvicorn.Config(
-        "service.app:create_app",
+        "service.app:served_app",
         factory=True,
         workers=workers,
         log_config=None,

@@ -149,6 +149,7 @@ class Catalogue:
         self._fresh_until = 0.0
         self._refreshing: asyncio.Task[View] | None = None
         self._away = False
+        self._changed_at = 0.0
 
     @property
     def view(self) -> View:
@@ -185,13 +186,18 @@ class Catalogue:
         except (TimeoutError, NotReady):
             return self._view
 
+    def expire(self) -> None:
+        """Let the next request look anew: something changed, and somebody was told so."""
+        self._changed_at = time.monotonic()
+        self._fresh_until = 0.0
+
     async def changed(self) -> View:
-        """The view after a change this worker made itself."""
+        """The view after a change this worker made, or was told of."""
+        self.expire()
         pending = self._refreshing
         if pending is not None:
             # It may have read before the change.
             await asyncio.wait([pending])
-        self._fresh_until = 0.0
         return await self.refreshed()
 
     def _refresh_task(self) -> asyncio.Task[View]:
@@ -220,7 +226,8 @@ class Catalogue:
             log.info("the catalogue is read again")
         self._away = False
         self._view = view
-        self._fresh_until = asked + self._ttl
+        if asked >= self._changed_at:
+            self._fresh_until = asked + self._ttl
         return view
 
     def read(self) -> View:

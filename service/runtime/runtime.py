@@ -14,7 +14,7 @@ import numpy as np
 from models.operating_points import Calibration
 from models.registry import spec_of
 from service.db import Database
-from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibration
+from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibration, UnknownModel
 from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
 from service.runtime.loaded import LoadedVersion, LoadedVersions
 from service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
@@ -90,7 +90,12 @@ class Runtime:
         served = self._served.get((ref, capability))
         if served is not None and self.loaded.at_hand(served.entry) is not None:
             return served
-        entry = view.resolve(ref, capability)
+        try:
+            entry = view.resolve(ref, capability)
+        except UnknownModel:
+            # It may be younger than the view: a job that has just ended, say, on another process's word.
+            view = await self.catalogue.changed()
+            entry = view.resolve(ref, capability)
         loaded = await self.loaded.get(entry, _alias_of(ref))
         served = Served(loaded)
         if loaded.entry is entry and view is self._seen:

@@ -160,3 +160,21 @@ def test_keys_lock_for_good(database: Database) -> None:
     assert view.key(made.key) is None
     # Revoking the last key must not open the service.
     assert view.locked
+
+
+def test_who_was_told_of_a_change_sees_it(database: Database) -> None:
+    add_model(database, "faces", versions=2, production=1)
+
+    async def scenario() -> None:
+        catalogue = Catalogue(database, 60.0)
+        await catalogue.refreshed()
+        # A look that began before the change must not pass for a fresh one.
+        catalogue.expire()
+        running = asyncio.create_task(catalogue.refreshed())
+        await asyncio.sleep(0)
+        catalogue.expire()
+        move(database, "faces", 2)
+        await running
+        assert (await catalogue.refreshed()).resolve("faces", "match").version == 2
+
+    asyncio.run(scenario())

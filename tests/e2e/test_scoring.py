@@ -1,0 +1,237 @@
+"""Scores and decisions over HTTP, from a server and a model trained through its own queue."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import RunningServer
+
+RAW = "application/octet-stream"
+
+
+@pytest.fixture(scope="module")
+def rows(digits_house: RunningServer) -> np.ndarray:
+    return digits_house.facts["X"]
+
+
+def similarity(server: RunningServer, **body: Any) -> httpx.Response:
+    return server.http.post("/similarity", json=body)
+
+
+def test_scores_are_symmetric_float32_and_name_their_version(
+    digits_house: RunningServer, rows: np.ndarray
+) -> None:
+    left, right = rows[:40].tolist(), rows[40:80].tolist()
+    forward = similarity(digits_house, left=left, right=right).json()
+    backward = similarity(digits_house, left=right, right=left, model="digits:1").json()
+    assert forward["model"] == {"name": "digits", "version": 1, "kind": "similarity-forest"}
+    assert forward["scores"] == backward["scores"]
+    assert forward["scores"] == np.array(forward["scores"], np.float32).astype(float).tolist()
+    same = similarity(digits_house, left=left[0], right=left).json()["scores"]
+    assert same[0] == max(same)
+    assert same == similarity(digits_house, left=left, right=left[0]).json()["scores"]
+    assert similarity(digits_house, left=left[0], right=left[3]).json()["scores"] == same[3:4]
+
+
+def test_every_form_of_the_same_vectors_scores_alike(digits_house: RunningServer, rows: np.ndarray) -> None:
+    http = digits_house.http
+    left, right = rows[:300], rows[300:600]
+    spoken = similarity(digits_house, left=left.tolist(), right=right.tolist()).json()["scores"]
+    sparse = [
+        {"indices": np.flatnonzero(row).tolist(), "values": row[np.flatnonzero(row)].tolist()} for row in left
+    ]
+    assert similarity(digits_house, left=sparse, right=right.tolist()).json()["scores"] == spoken
+    body = left.tobytes() + right.tobytes()
+    raw = http.post(
+        "/similarity?dim=64&model=digits", content=body, headers={"content-type": RAW, "accept": RAW}
+    )
+    assert raw.headers["content-type"] == RAW
+    assert json.loads(raw.headers["x-pairmark-model"])["version"] == 1
+    assert np.frombuffer(raw.content, "<f4").tolist() == spoken
+    stream = io.BytesIO()
+    np.savez_compressed(stream, left=left.astype(np.float64), right=right)
+    packed = http.post(
+        "/similarity", content=stream.getvalue(), headers={"content-type": "application/x-npz"}
+    )
+    assert packed.json()["scores"] == spoken
+    one = http.post(
+        "/similarity?n_left=1", content=left[:1].tobytes() + right.tobytes(), headers={"content-type": RAW}
+    )
+    assert (
+        one.json()["scores"]
+        == similarity(digits_house, left=left[0].tolist(), right=right.tolist()).json()["scores"]
+    )
+    pieces = http.post(
+        "/similarity",
+        content=(body[i : i + 5000] for i in range(0, len(body), 5000)),
+        headers={"content-type": RAW},
+    )
+    assert pieces.json()["scores"] == spoken
+
+
+def test_a_match_is_a_score_above_the_threshold(digits_house: RunningServer, rows: np.ndarray) -> None:
+    http = digits_house.http
+    left, right = rows[:500], rows[500:1000]
+    body = {"left": left.tolist(), "right": right.tolist()}
+    answer = http.post("/match?fpr=0.1&confidence=0.9", json=body).json()
+    scores = similarity(digits_house, **body).json()["scores"]
+    point = answer["operating_point"]
+    threshold = np.float32(point["threshold"])
+    assert [one["score"] for one in answer["matches"]] == scores
+    expected = (np.array(scores, np.float32) > threshold).tolist()
+    assert [one["match"] for one in answer["matches"]] == expected
+    assert any(expected)
+    assert not all(expected)
+    assert point["fpr"] == 0.1
+    assert point["confidence"] == 0.9
+    assert point["fpr_upper_bound"] <= 0.1
+    assert point["method"] in ("finite-sample", "bootstrap")
+    assert point["protocol"] == "closed-set"
+    # A pair exactly at the threshold does not match.
+    calibration = point["calibration_id"]
+    at = http.post(
+        f"/match?fpr=0.1&confidence=0.9&calibration={calibration}",
+        json={"scores": [float(threshold), float(np.nextafter(threshold, np.float32(np.inf)))]},
+    ).json()
+    assert [one["match"] for one in at["matches"]] == [False, True]
+    assert at["operating_point"] == point
+    assert at["model"]["version"] == 1
+    raw = http.post(
+        "/match?fpr=0.1&confidence=0.9",
+        content=left.tobytes() + right.tobytes(),
+        headers={"content-type": RAW, "accept": RAW},
+    )
+    assert np.frombuffer(raw.content, np.uint8).astype(bool).tolist() == expected
+    assert np.float32(raw.headers["x-pairmark-threshold"]) == threshold
+    assert raw.headers["x-pairmark-calibration-id"] == calibration
+
+
+def test_a_rate_the_data_cannot_support_is_refused(digits_house: RunningServer, rows: np.ndarray) -> None:
+    body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
+    answer = digits_house.http.post("/match?fpr=0.0000001", json=body)
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert problem["type"] == "/problems/insufficient-calibration-data"
+    smallest = problem["smallest_fpr"]["finite-sample"]
+    assert smallest > 1e-7
+    assert problem["required_units"]["finite-sample"] > 1000
+    supported = digits_house.http.post(f"/match?fpr={smallest}&method=finite-sample", json=body)
+    assert supported.status_code == 200, supported.text
+
+
+@pytest.mark.parametrize("fpr", ["0", "1", "-1", "abc", "nan", "inf", "", "1e400", "1_0", "0x1", " 0.1", "2"])
+def test_rates_that_are_none(digits_house: RunningServer, rows: np.ndarray, fpr: str) -> None:
+    body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
+    answer = digits_house.http.post("/match", params={"fpr": fpr}, json=body)
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "fpr"
+
+
+@pytest.mark.parametrize(
+    ("left", "field"),
+    [
+        ("[1, NaN]", "left[1]"),
+        ("[1, Infinity]", "left[1]"),
+        ("[1, 1e400]", "left[1]"),
+        ('[1, "2"]', "left[1]"),
+        ("[true, 2]", "left[0]"),
+        ("[]", "left"),
+        ("[[1, 2], [1, 2, 3]]", "left[1]"),
+        ("[[1, 2], [3, NaN]]", "left[1][1]"),
+        ("[1, 2]", "left"),
+        ('{"indices": [64], "values": [1]}', "left.indices[0]"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/similarity", "/match?fpr=0.1", "/explain"])
+def test_bad_vectors_name_the_field(
+    digits_house: RunningServer, rows: np.ndarray, path: str, left: str, field: str
+) -> None:
+    body = f'{{"left": {left}, "right": {json.dumps(rows[0].tolist())}}}'
+    answer = digits_house.http.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["type"] == "/problems/invalid-input"
+    assert problem["field"] == field
+    assert "expected" in problem["detail"] or "expects" in problem["detail"]
+    assert problem["request_id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "slug"),
+    [
+        ("nobody", 404, "unknown-model"),
+        ("digits:99", 404, "unknown-model"),
+        ("digits@staging", 404, "unknown-model"),
+        ("digits:1@production", 404, "unknown-model"),
+        ("", 404, "unknown-model"),
+        ("\u0000", 404, "unknown-model"),
+    ],
+)
+def test_models_that_are_not_there(
+    digits_house: RunningServer, rows: np.ndarray, model: str, status: int, slug: str
+) -> None:
+    answer = similarity(digits_house, model=model, left=rows[0].tolist(), right=rows[1].tolist())
+    assert answer.status_code == status
+    assert answer.json()["type"] == f"/problems/{slug}"
+
+
+def test_media_types_that_are_not_read_or_written(digits_house: RunningServer, rows: np.ndarray) -> None:
+    http = digits_house.http
+    body = json.dumps({"left": rows[0].tolist(), "right": rows[1].tolist()})
+    form = http.post(
+        "/similarity", content=body, headers={"content-type": "application/x-www-form-urlencoded"}
+    )
+    assert form.status_code == 415
+    picture = http.post(
+        "/similarity", content=body, headers={"content-type": "application/json", "accept": "image/png"}
+    )
+    assert picture.status_code == 406
+    for content in (b"", b"123", b"\x00" * 65):
+        answer = http.post("/similarity", content=content, headers={"content-type": RAW})
+        assert answer.status_code == 422, content
+    assert http.post("/similarity?dimm=3", content=body).status_code == 422
+    assert http.get("/similarity").status_code == 405
+
+
+def test_an_explanation_tells_the_score_it_explains(digits_house: RunningServer, rows: np.ndarray) -> None:
+    body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
+    told = digits_house.http.post("/explain", json=body).json()
+    assert told["score"] == similarity(digits_house, **body).json()["scores"][0]
+    assert told["explanation"]["features"]
+    two = digits_house.http.post("/explain", json={"left": rows[:2].tolist(), "right": rows[1].tolist()})
+    assert two.status_code == 422
+
+
+def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    random = np.random.default_rng(0)
+    people = np.arange(150)
+    left = np.concatenate([people, people])
+    right = np.concatenate([people, np.roll(people, 1)])
+    same = left == right
+    scores = random.normal(size=300) + 4 * same
+    request = {
+        "name": "elsewhere",
+        "scores": scores.tolist(),
+        "same": same.astype(int).tolist(),
+        "left_unit": left.tolist(),
+        "right_unit": right.tolist(),
+    }
+    made = http.post("/calibrations", json=request)
+    assert made.status_code == 201, made.text
+    identity = made.json()["id"]
+    assert http.get(made.headers["location"]).json()["id"] == identity
+    answer = http.post(f"/match?fpr=0.1&calibration={identity}", json={"scores": [-9.0, 9.0]}).json()
+    assert [one["match"] for one in answer["matches"]] == [False, True]
+    assert answer["model"] is None
+    assert answer["operating_point"]["calibration_id"] == identity
+    assert http.post("/match?fpr=0.1", json={"scores": [1.0]}).json()["field"] == "calibration"
+    unknown = http.post("/match?fpr=0.1&calibration=nope", json={"scores": [1.0]})
+    assert unknown.status_code == 404
+    assert unknown.json()["type"] == "/problems/unknown-calibration"

@@ -1,0 +1,189 @@
+"""A real server and a real worker for tests, started the way people start them."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).parent.parent
+KINDS = ("sqlite", "postgresql")
+PATIENCE_S = 90.0
+
+
+@dataclass
+class RunningServer:
+    """A served house: its address, its folder, its processes."""
+
+    url: str
+    home: Path
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes]
+    http: httpx.Client
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a ``pairmark`` command in this house."""
+        return subprocess.run(
+            [sys.executable, "-m", "service.cli", *words],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    def upload(self, name: str, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+        """Store a labelled matrix."""
+        stream = io.BytesIO()
+        np.savez(stream, X=X, y=y)
+        stream.seek(0)
+        answer = self.http.post("/datasets", data={"name": name}, files={"file": (f"{name}.npz", stream)})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def train(self, **request: Any) -> dict[str, Any]:
+        """Submit a job and wait for its end."""
+        answer = self.http.post("/jobs", json=request)
+        assert answer.status_code == 202, answer.text
+        return self.finished(answer.json()["id"])
+
+    def finished(self, job: str) -> dict[str, Any]:
+        """The job, once it has ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            told = self.http.get(f"/jobs/{job}").json()
+            if told["state"] in ("succeeded", "failed", "cancelled"):
+                return told
+            time.sleep(0.1)
+        raise AssertionError(f"job {job} did not end; the log says:\n{self.log.read_text()[-4000:]}")
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(home: Path, database_url: str, *options: str, **environment: str) -> Iterator[RunningServer]:
+    """Run ``pairmark serve`` on a migrated database until the block ends.
+
+    Parameters
+    ----------
+    options : of ``pairmark serve``, e.g. ``--with-worker``.
+    environment : settings by name, e.g. ``PAIRMARK_MAX_BODY_BYTES="1000"``.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+    environment = {
+        **kept,
+        "PAIRMARK_HOME": str(home),
+        "PAIRMARK_DATABASE_URL": database_url,
+        "PYTHONPATH": str(ROOT),
+        **environment,
+    }
+    log = home / "serve.log"
+    # The pipe to its stdin closes when this process is gone, however it went, and the server stops.
+    command = [
+        sys.executable,
+        "-m",
+        "service.cli",
+        "serve",
+        "--port",
+        str(port),
+        "--until-stdin-closes",
+        *options,
+    ]
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=stream, stderr=stream
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False) as http:
+            _await_ready(http, process, log)
+            yield RunningServer(
+                url=url, home=home, environment=environment, log=log, process=process, http=http
+            )
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _await_ready(http: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            if http.get("/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"the server did not become ready:\n{log.read_text()[-4000:]}")
+
+
+Serve = Callable[..., RunningServer]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, new_database: Callable[..., str]) -> Iterator[Serve]:
+    """``serve(*options, kind="sqlite", **settings)`` -> a server of the test's own."""
+    with ExitStack() as stack:
+
+        def start(*options: str, kind: str = "sqlite", **settings: str) -> RunningServer:
+            home = tmp_path / f"house-{kind}"
+            return stack.enter_context(serving(home, new_database(kind), *options, **settings))
+
+        yield start
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def digits_house(
+    request: pytest.FixtureRequest,
+    new_database: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningServer]:
+    """A server with a worker and a forest trained on handwritten digits, shared by the session on each database.
+
+    Tests may add to it under names of their own, and must not move its aliases or make keys.
+    """
+    home = tmp_path_factory.mktemp(f"digits-{request.param}")
+    with serving(home, new_database(request.param), "--with-worker") as server:
+        X, y = load_digits(return_X_y=True)
+        X = X.astype(np.float32)
+        server.upload("digits", X, y)
+        job = server.train(
+            learner="similarity-forest",
+            dataset="digits",
+            model="digits",
+            params={"n_estimators": 8, "n_pairs": 20_000, "max_depth": 6, "random_state": 0},
+        )
+        assert job["state"] == "succeeded", job
+        server.facts.update(X=X, y=y, job=job, kind=request.param)
+        yield server
