@@ -6,7 +6,7 @@ import glob
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import numpy as np
@@ -90,7 +90,7 @@ class Table:
         except Exception as error:
             self._diagnose_csv(error, source, given)
 
-    def _diagnose_csv(self, error: Exception, source: str, given: list[Any]) -> None:
+    def _diagnose_csv(self, error: Exception, source: str, given: list[Any]) -> NoReturn:
         """Raise what a person can act on; DuckDB's own words speak of its options and of our paths."""
         said = str(error)
         _raise_if_full(error)
@@ -116,7 +116,7 @@ class Table:
             f"{where} cannot be read as CSV; expected lines of cells, one delimiter, '\"' for quotes"
         )
 
-    def _name_text_column(self, column: int, source: str, given: list[Any]) -> None:
+    def _name_text_column(self, column: int, source: str, given: list[Any]) -> NoReturn:
         as_text = [*given[:-1], dict.fromkeys(given[-1], "VARCHAR")]
         numeric = [int(name[1:]) for name, kind in given[-1].items() if kind == "DOUBLE"]
         bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
@@ -132,9 +132,10 @@ class Table:
                 f"WHERE {bad.format(column)} ORDER BY n LIMIT 1",
                 as_text,
             ).fetchone()
-        except duckdb.Error:
-            texts, first = [column], None
-        row, cell = first if first else (None, "")
+        except duckdb.Error as error:
+            # Something else is wrong further up: lines of the wrong length, say.
+            self._diagnose_csv(error, source, as_text)
+        row, cell = first or (None, "")
         names = [self.roles.names[number] for number in texts]
         also = f" Text is also in {listed(names[1:])}." if len(names) > 1 else ""
         raise InvalidInput(
@@ -249,9 +250,14 @@ class Table:
         }
         select = ", ".join(f"c{number}" for number in sorted(wanted)) or "1"
         for start in range(0, self.rows, step):
-            found = self._con.execute(
-                f"SELECT {select} FROM t WHERE rowid >= ? AND rowid < ? ORDER BY rowid", [start, start + step]
-            ).fetchnumpy()
+            try:
+                found = self._con.execute(
+                    f"SELECT {select} FROM t WHERE rowid >= ? AND rowid < ? ORDER BY rowid",
+                    [start, start + step],
+                ).fetchnumpy()
+            except duckdb.Error as error:
+                _raise_if_full(error)
+                raise
             count = min(step, self.rows - start)
             X = np.empty((count, width), dtype=np.float64)
             at = 0

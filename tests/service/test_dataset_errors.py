@@ -1,0 +1,424 @@
+"""What is wrong with an upload is said, with where and how to mend it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.blobs import Blobs, LocalBlobs, collect, open_blobs
+from service.datasets import DatasetRequest, Datasets
+from service.db import Database
+from service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory, new_database):
+    home = tmp_path_factory.mktemp("home")
+    settings = Settings(
+        home=home,
+        database_url=new_database("sqlite"),
+        max_upload_bytes=2_000_000,
+        max_dataset_rows=1_000,
+        max_dimension=5_000,
+        max_dataset_bytes=500_000,
+    )
+    database = Database(settings.resolved_database_url)
+    store = LocalBlobs(home / "store")
+    yield Datasets(database, store, settings), store
+    database.dispose()
+
+
+def npz(**arrays) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def parquet(query: str, tmp_path: Path) -> bytes:
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{tmp_path}/x.parquet' (FORMAT parquet)")
+    return (tmp_path / "x.parquet").read_bytes()
+
+
+def refused(
+    house, content: bytes, filename: str = "a.csv", pairs: bytes | None = None, **request
+) -> PairmarkError:
+    datasets, store = house
+    with pytest.raises((InvalidInput, TooLarge)) as caught:
+        datasets.add(
+            io.BytesIO(content),
+            DatasetRequest(name="bad", **request),
+            filename=filename,
+            pairs=None if pairs is None else io.BytesIO(pairs),
+        )
+    with pytest.raises(UnknownDataset):
+        datasets.get("bad")
+    assert [path for path in store.root.rglob("*") if path.is_file()] == []
+    assert str(store.root) not in str(caught.value)
+    json.dumps(caught.value.facts, allow_nan=False)
+    return caught.value
+
+
+HEAD = b"a,b,who\n1,2,p\n"
+
+BAD_CSV = {
+    "text": (HEAD + b"3,x,q\n", "row 2, column 'b' is 'x', not a number"),
+    "NA": (HEAD + b"NA,4,q\n", "row 2, column 'a' is 'NA', not a number"),
+    "missing": (HEAD + b"3,,q\n", "row 2, column 'b' is empty"),
+    "quoted nothing": (HEAD + b'3,"",q\n', "row 2, column 'b' is empty"),
+    "NaN": (HEAD + b"3,nan,q\n", "row 2, column 'b' is NaN"),
+    "infinite": (HEAD + b"-inf,4,q\n", "row 2, column 'a' is infinite"),
+    "beyond double": (HEAD + b"1e999,4,q\n", "row 2, column 'a' is infinite"),
+    "beyond float32": (HEAD + b"3.5e38,4,q\n", "row 2, column 'a' is 3.5e+38, beyond the range of float32"),
+    "no label": (HEAD + b"3,4,\n", "row 2 has no label"),
+    "short line": (HEAD + b"3,q\n", "line 3 has 2 cells, the header 3"),
+    "long line": (HEAD + b"3,4,q,5\n", "line 3 has 4 cells, the header 3"),
+    "open quote": (HEAD + b'3,4,"q\n', "line 3 has a quote that is not closed"),
+    "not UTF-8": (HEAD + b"3,4,Ren\xe9\n", "line 3 holds byte 0xe9, which is not UTF-8"),
+    "UTF-16": ("a,b,who\n1,2,p\n".encode("utf-16"), "UTF-16 text; save it as UTF-8"),
+    "zero byte": (HEAD + b"3,4,q\x00\n", "line 3 holds a zero byte"),
+    "cut within a character": (HEAD + "3,4,é".encode()[:-1], "is it truncated"),
+    "empty": (b"", "the file is empty"),
+    "blank": (b"\n\n  \n", "the file is empty"),
+    "header only": (b"a,b,who\n", "the file has no rows"),
+    "one class": (HEAD + b"3,4,p\n", "every row has the same label"),
+    "all differ": (HEAD + b"3,4,q\n", "is the label column an id"),
+    "zip": (b"PK\x03\x04" + HEAD, "a zip archive"),
+    "Parquet": (b"PAR1" + HEAD, "send format=parquet"),
+    "cut gzip": (gzip.compress(HEAD * 50)[:-12], "truncated or damaged"),
+    "broken gzip": (gzip.compress(HEAD * 50)[:30] + b"junk" * 30, "truncated or damaged"),
+    "gzip of nothing": (gzip.compress(b""), "the file is empty"),
+    "open quote in the header": (b'"a,b,who\n1,2,p\n', "first line is not CSV"),
+    "long label": (HEAD + b"3,4," + b"q" * 1_001 + b"\n", "at most 1000 characters"),
+    "long name": (b"a" * 1_001 + b",who\n1,p\n", "column 1 has no plain name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_CSV)
+def test_bad_csv(house, case: str) -> None:
+    content, said = BAD_CSV[case]
+    assert said in refused(house, content, label="who").detail
+
+
+def test_every_column_of_text_is_named_at_once(house) -> None:
+    error = refused(house, b"a,b,c\n1,x,u\n2,y,v\n")
+    assert "column 'b' is 'x'" in error.detail
+    assert "Text is also in 'c'" in error.detail
+    assert "name the column if it is the label" in error.detail
+    assert (error.facts["row"], error.facts["column"]) == (1, "b")
+
+
+def test_the_columns_asked_for_must_be_there_once(house) -> None:
+    rows = b"a,a,who\n1,2,p\n3,4,q\n5,6,p\n"
+    assert "no column 'where'; the file has 'a', 'a.1', 'who'" in refused(house, rows, label="where").detail
+    assert "names 2 columns" in refused(house, rows, label="a").detail
+    assert "both used and excluded" in refused(house, rows, label="who", exclude="who").detail
+    assert "no feature column is left" in refused(house, rows, label="who", exclude="a").detail
+    assert "two roles" in refused(house, rows, label="who", ranking=["who", "a.1"]).detail
+
+
+def test_bounds_are_said(house) -> None:
+    assert "larger than 2000000 bytes" in refused(house, b"a\n" + b"1\n" * 1_000_001).detail
+    assert "more than 1000 rows" in refused(house, b"a\n" + b"1\n" * 1_001).detail
+    wide = b",".join(b"c%d" % n for n in range(5_001)) + b"\n" + b",".join(b"1" for _ in range(5_001)) + b"\n"
+    assert "5001 features; at most 5000" in refused(house, wide).detail
+    tall = (
+        b",".join(b"c%d" % n for n in range(500))
+        + b"\n"
+        + (b",".join(b"1" * 500 for _ in range(500)) + b"\n")
+    )
+    assert isinstance(
+        refused(house, tall.replace(b"1" * 500, b"1") * 1 + (b"1," * 499 + b"1\n") * 400), TooLarge
+    )
+    bomb = gzip.compress(b"a\n" + b"1\n" * 1_500_000)
+    assert "unpacks to more than" in refused(house, bomb, "a.csv.gz").detail
+    assert "at most" in refused(house, b"c" + b",c" * 40_000 + b"\n").detail
+
+
+def test_the_format_must_be_told(house) -> None:
+    assert "csv, parquet, npz" in refused(house, HEAD, "data.xlsx").detail
+    assert "expected format" in refused(house, HEAD, "data").detail
+
+
+@pytest.mark.parametrize("name", ["", ".", "a b", "-a", "a/b", "a:1", "x" * 101, "é", "a\n"])
+def test_names_that_cannot_stand_in_a_reference(house, name: str) -> None:
+    datasets, _ = house
+    with pytest.raises(InvalidInput, match="name"):
+        datasets.add(io.BytesIO(HEAD), DatasetRequest(name=name), filename="a.csv")
+
+
+@pytest.mark.parametrize("reference", ["x", "x:1", "x:0", "x:latest", "x:99999999999999999999", "x:٣"])
+def test_unknown_datasets(house, reference: str) -> None:
+    with pytest.raises(UnknownDataset):
+        house[0].get(reference)
+
+
+def test_bad_parquet(house, tmp_path: Path) -> None:
+    whole = parquet("SELECT i AS x, 'p' || (i % 2) AS who FROM range(100) t(i)", tmp_path)
+    for cut in (3, 50, len(whole) // 2, len(whole) - 3):
+        assert "Parquet" in refused(house, whole[:cut], "a.parquet", label="who").detail
+    text = parquet("SELECT i AS x, 'z' AS s, 'p' || (i % 2) AS who FROM range(9) t(i)", tmp_path)
+    assert "column 's' is varchar; expected numbers" in refused(house, text, "a.parquet", label="who").detail
+    day = parquet("SELECT DATE '2020-01-01' AS d, i AS x FROM range(9) t(i)", tmp_path)
+    assert "column 'd' is date" in refused(house, day, "a.parquet").detail
+    hole = parquet("SELECT CASE WHEN i <> 4 THEN i END AS x FROM range(9) t(i)", tmp_path)
+    assert "row 5, column 'x' is empty" in refused(house, hole, "a.parquet").detail
+    ragged = parquet("SELECT range(i % 2 + 1)::FLOAT[] AS v FROM range(9) t(i)", tmp_path)
+    assert "lists of 1 to 2 numbers" in refused(house, ragged, "a.parquet").detail
+    null = parquet("SELECT [1.0, CASE WHEN i <> 2 THEN 1 END]::FLOAT[] AS v FROM range(9) t(i)", tmp_path)
+    assert "row 3, column 'v[1]' is NaN" in refused(house, null, "a.parquet").detail
+    bomb = parquet("SELECT 0 AS x FROM range(1000000)", tmp_path)
+    assert len(bomb) < 20_000
+    assert isinstance(refused(house, bomb, "a.parquet"), TooLarge)
+    assert "Parquet" in refused(house, HEAD, "a.parquet").detail
+
+
+def test_bad_npz(house) -> None:
+    X, y = np.eye(4), np.array([0, 0, 1, 1])
+    cases = {
+        "expected 'X'": npz(points=X),
+        "array 'X' has shape (4,)": npz(X=y),
+        "array 'X' holds <U1": npz(X=np.array([["a"]])),
+        "array 'X' holds complex128": npz(X=X * 1j),
+        "array 'y' has shape (3,)": npz(X=X, y=y[:3]),
+        "row 2, column 'x3' is NaN": npz(X=np.where(np.arange(16).reshape(4, 4) == 7, np.nan, X), y=y),
+        "holds Python objects": npz(X=X, y=np.array([{}, 1, 2, 3], dtype=object)),
+        "every row has the same label": npz(X=X, y=y * 0),
+        "row 1 has no label": npz(X=X, y=np.array([np.nan, 1, 2, 2])),
+        "do not make a CSR": npz(data=[1.0], indices=[9], indptr=[0, 1], shape=[1, 3]),
+        "not CSR": npz(data=[1.0], indices=[0], indptr=[0, 1], shape=[1, 3], format=b"csc"),
+        "the file has no rows": npz(X=np.empty((0, 3))),
+        "no feature column": npz(X=np.empty((3, 0))),
+        "expected 4 different names": npz(X=X, feature_names=["a", "a", "b", "c"]),
+        "1001 rows; at most 1000": npz(X=np.zeros((1_001, 1))),
+    }
+    for said, content in cases.items():
+        assert said in refused(house, content, "a.npz").detail
+    assert "no array 'who'" in refused(house, npz(X=X), "a.npz", label="who").detail
+    assert "no feature 'z'" in refused(house, npz(X=X), "a.npz", exclude="z").detail
+    whole = npz(X=X, y=y)
+    for cut in range(1, len(whole), 37):
+        refused(house, whole[:cut], "a.npz")
+    for at in range(0, len(whole), 5):
+        broken = bytearray(whole)
+        broken[at] ^= 0x55
+        try:
+            out = house[0].add(io.BytesIO(bytes(broken)), DatasetRequest(name="broken"), filename="a.npz")
+        except PairmarkError:
+            continue
+        house[0].delete(f"broken:{out.version}")
+
+
+def test_an_npz_never_runs_code(house, tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    stream = io.BytesIO()
+    np.save(stream, np.array([Trap()], dtype=object), allow_pickle=True)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("X.npy", stream.getvalue())
+        packed.writestr("y.npy", pickle.dumps(Trap()))
+        packed.writestr("../../escaped.npy", b"")
+    refused(house, archive.getvalue(), "a.npz")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_an_npz_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(house) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("X.npy", bytes(3_000_000))
+    assert "unpack to more than" in refused(house, archive.getvalue(), "a.npz").detail
+
+
+def test_bad_svmlight(house) -> None:
+    good = b"1 1:0.5 3:2\n2 2:1\n"
+    cases = {
+        "line 3 ('x 1:2') is not svmlight": good + b"x 1:2\n",
+        "line 3 ('1 a:2')": good + b"1 a:2\n",
+        "line 3 ('1 2')": good + b"1 2\n",
+        "line 3 ('1 3:1 2:1')": good + b"1 3:1 2:1\n",
+        "row 3, column 'x0' is NaN": good + b"1 1:nan\n",
+        "row 3, column 'x1' is infinite": good + b"1 2:inf\n",
+        "above 5000": good + b"1 6001:1\n",
+        "the file has no rows": b"# nothing\n",
+        "no line has a feature": b"1\n2\n",
+        "every row has the same label": b"1 1:2\n1 1:3\n",
+        "the file is empty": b"",
+        "only some lines have a qid": b"1 qid:1 1:2\n1 1:3\n",
+    }
+    for said, content in cases.items():
+        assert said in refused(house, content, "a.svm").detail, said
+    assert "no columns to name as exclude" in refused(house, good, "a.svm", exclude="x1").detail
+    assert "no line has a qid" in refused(house, good, "a.svm", group="qid").detail
+
+
+def test_bad_rankings(house) -> None:
+    cases = {
+        "row 2: ranking 'a>a' is not one": b"x,r\n1,a>b\n2,a>a\n",
+        "row 2: ranking 'a>' is not one": b"x,r\n1,a>b\n2,a>\n",
+        "row 2: ranking '' is not one": b"x,r\n1,a>b\n2,\n",
+        "orders fewer than two labels": b"x,r\n1,a\n2,a\n",
+    }
+    for said, content in cases.items():
+        assert said in refused(house, content, ranking="r").detail
+    assert "row 2 ranks no label" in refused(house, b"x,a,b\n1,0,1\n2,,\n", ranking="a,b").detail
+    assert "column 'b' is 'z'" in refused(house, b"x,a,b\n1,0,z\n", ranking="a,b").detail
+
+
+def test_bad_pairs(house) -> None:
+    points = b"x\n1\n2\n3\n"
+    cases = {
+        "row 2: left is '3'; expected a row from 0 to 2": b"left,right,same\n0,1,1\n3,1,0\n",
+        "row 1: right is '-1'": b"left,right,same\n0,-1,1\n",
+        "row 1: same is 2; expected 0 or 1": b"left,right,same\n0,1,2\n",
+        "every pair has same=1": b"left,right,same\n0,1,1\n",
+        "the same row": b"left,right,same\n0,1,1\n1,1,0\n",
+        "row 2: weight is -1": b"left,right,same,weight\n0,1,1,1\n0,2,0,-1\n",
+        "there is no column 'left'": b"a,b,same\n0,1,1\n",
+        "expected left, right, same": b"left,right,alike\n0,1,1\n",
+        "no pairs": b"left,right,same\n",
+        "the file is empty": b"",
+        "column 'same' is 'yes', not a number": b"left,right,same\n0,1,yes\n",
+    }
+    for said, content in cases.items():
+        error = refused(house, points, pairs=content)
+        assert said in error.detail, (said, error.detail)
+        assert error.detail.startswith("pairs file: ")
+        assert error.facts["field"] == "pairs"
+    ids = b"k,x\nu,1\nv,2\n"
+    assert "no row id" in refused(house, ids, pairs=b"left,right,same\nu,w,1\n", id="k").detail
+    assert "row ids repeat" in refused(house, b"k,x\nu,1\nu,2\n", id="k").detail
+
+
+@given(
+    content=st.binary(max_size=300) | st.text(max_size=200).map(str.encode),
+    kind=st.sampled_from(["csv", "parquet", "npz", "svmlight"]),
+)
+def test_whatever_is_sent_is_taken_or_refused_in_words(house, content: bytes, kind: str) -> None:
+    with contextlib.suppress(InvalidInput, TooLarge):
+        house[0].add(io.BytesIO(content), DatasetRequest(name="fuzz", format=kind))
+
+
+@given(text=st.text(alphabet='a1,;"\n\r\t .-e>#', max_size=60))
+def test_any_near_csv_is_taken_or_refused_in_words(house, text: str) -> None:
+    with contextlib.suppress(InvalidInput, TooLarge):
+        house[0].add(io.BytesIO(text.encode()), DatasetRequest(name="fuzz", format="csv", label="a"))
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from service.blobs import open_blobs
+from service.datasets import DatasetRequest, Datasets
+from service.db import Database
+from service.settings import Settings
+
+class Slow:
+    def __init__(self): self.sent = 0
+    def read(self, size):
+        self.sent += 1
+        if self.sent == 1: return b"a,who\\n" + b"1,p\\n2,q\\n" * 50_000
+        print("half", flush=True)
+        time.sleep(60)
+
+settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
+Datasets(Database(sys.argv[2]), open_blobs(settings), settings).add(Slow(), DatasetRequest(name="d", format="csv"))
+"""
+
+
+def test_an_upload_killed_half_way_leaves_no_row_and_no_file(
+    database: Database, blobs: Blobs, settings: Settings
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(settings.home), settings.resolved_database_url],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "half\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    collect(database, blobs)
+    assert Datasets(database, blobs, settings).page().items == []
+    assert [path for path in Path(settings.resolved_artefacts).rglob("*") if path.is_file()] == []
+
+
+FULL = """
+import io, resource, sys
+from pathlib import Path
+from service.blobs import open_blobs
+from service.datasets import DatasetRequest, Datasets
+from service.db import Database
+from service.errors import StorageFailed
+from service.settings import Settings
+
+settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
+datasets = Datasets(Database(sys.argv[2]), open_blobs(settings), settings)
+for name, room in zip(sys.argv[3::2], sys.argv[4::2]):
+    content = Path(name).read_bytes()
+    datasets.add(io.BytesIO(content), DatasetRequest(name="warm"), filename=name)
+    datasets.delete("warm")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), resource.RLIM_INFINITY))
+    try:
+        datasets.add(io.BytesIO(content), DatasetRequest(name="d"), filename=name)
+    except StorageFailed as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+
+def test_a_full_disk_while_storing_is_said_and_leaves_nothing(new_database, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home", database_url=new_database("sqlite"))
+    upload, table, arrays = tmp_path / "upload.csv", tmp_path / "table.parquet", tmp_path / "arrays.npz"
+    upload.write_bytes(b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n % 977) for n in range(100_000)))
+    table.write_bytes(parquet("SELECT (hash(i) % 1000000007)::FLOAT AS x FROM range(250000) t(i)", tmp_path))
+    np.savez_compressed(arrays, X=np.zeros((2_000, 100), dtype=np.int8), y=np.arange(2_000) % 7)
+    cases = [str(upload), "500000", str(table), str(table.stat().st_size + 20_000), str(arrays), "300000"]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(settings.home), settings.resolved_database_url, *cases],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("room left") == 3, done.stderr[-2_000:]
+    database = Database(settings.resolved_database_url)
+    assert Datasets(database, open_blobs(settings), settings).page().items == []
+    database.dispose()
+    assert [path for path in Path(settings.resolved_artefacts).rglob("*") if path.is_file()] == []
+
+
+def test_two_uploads_at_once_get_two_versions(settings: Settings, database: Database) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    datasets = Datasets(database, open_blobs(settings), settings)
+
+    def send(number: int):
+        content = f"a\n{number}\n".encode()
+        return datasets.add(io.BytesIO(content), DatasetRequest(name="d"), filename="a.csv")
+
+    with ThreadPoolExecutor(4) as pool:
+        outs = list(pool.map(send, [0, 1, 2, 3, 4, 5]))
+    assert sorted(out.version for out in outs) == [1, 2, 3, 4, 5, 6]
+    for number, out in enumerate(outs):
+        assert datasets.load(out.id).X[0, 0] == number
