@@ -31,6 +31,7 @@ log = logging.getLogger("pairmark.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _CLIENT_GONE = 499
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+_LOGIN = [(b"location", b"/login"), (b"content-length", b"0"), (b"cache-control", b"no-store")]
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -92,6 +93,13 @@ class Edge:
                     await hot(scope, receive, answer)
             else:
                 await self._serve(scope, receive, answer, headers, method, path)
+        except Unauthenticated as error:
+            if method == "GET" and b"text/html" in headers.get(b"accept", b""):
+                # A person with a browser, not a program: show where a key is entered.
+                await answer({"type": "http.response.start", "status": 303, "headers": _LOGIN})
+                await answer({"type": "http.response.body", "body": b""})
+            else:
+                problem = error
         except PairmarkError as error:
             problem = error
         except TimeoutError:

@@ -1,0 +1,337 @@
+"""Datasets, jobs, models, aliases, calibrations and pictures over HTTP, on a served house."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import RunningServer, Serve
+
+SMALL = {"n_estimators": 2, "n_pairs": 2_000, "max_depth": 3, "random_state": 0}
+
+
+def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = answer.json()
+    assert told["type"] == f"/problems/{slug}"
+    return told
+
+
+def blobs(seed: int = 0, people: int = 8, rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    y = np.repeat(np.arange(people), rows)
+    X = random.normal(size=(people, 5))[y] + 0.3 * random.normal(size=(len(y), 5))
+    return X.astype(np.float32), y
+
+
+def pages(http: httpx.Client, path: str, limit: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(100):
+        answer = http.get(path, params={"limit": limit, **({"cursor": cursor} if cursor else {})})
+        assert answer.status_code == 200, answer.text
+        found += answer.json()["items"]
+        assert len(answer.json()["items"]) <= limit
+        cursor = answer.json()["next_cursor"]
+        if cursor is None:
+            return found
+    raise AssertionError("the pages never end")
+
+
+def test_a_dataset_lives_and_dies(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    X, y = blobs()
+    first = digits_house.upload("lived", X, y)
+    assert (first["version"], first["rows"], first["features"]) == (1, 240, 5)
+    assert first["label_counts"]["0"] == 30
+    assert digits_house.upload("lived", X, y)["existing"]
+    assert digits_house.upload("lived", X[:200], y[:200])["version"] == 2
+    assert http.get("/datasets/lived").json()["version"] == 2
+    assert http.get("/datasets/lived:1").json()["rows"] == 240
+    listed = [(one["name"], one["version"]) for one in pages(http, "/datasets", 2)]
+    assert ("lived", 1) in listed
+    assert len(listed) == len(set(listed))
+    assert http.delete("/datasets/lived:1").status_code == 204
+    problem(http.get("/datasets/lived:1"), 404, "unknown-dataset")
+    problem(http.delete("/datasets/lived:1"), 404, "unknown-dataset")
+    assert http.delete("/datasets/lived").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("filename", "content", "fields", "said"),
+    [
+        ("d.csv", b"a,b,who\n1,2,x\n3,oops,x\n", {"label": "who"}, "oops"),
+        ("d.csv", b"a,b,who\n1,2,x\n", {"label": "person"}, "person"),
+        ("d.csv", b"", {"label": "who"}, ""),
+        ("d.bin", b"123", {}, "format"),
+        ("d.npz", b"PK\x03\x04 truncated", {}, ""),
+        ("d.csv", b"a,who\n1,x\n", {"label": "who", "name": "no/slash"}, "name"),
+    ],
+)
+def test_uploads_that_are_refused_leave_nothing(
+    digits_house: RunningServer, filename: str, content: bytes, fields: dict[str, str], said: str
+) -> None:
+    http = digits_house.http
+    before = pages(http, "/datasets", 100)
+    answer = http.post("/datasets", data={"name": "refused", **fields}, files={"file": (filename, content)})
+    assert said in problem(answer, 422, "invalid-input")["detail"]
+    assert pages(http, "/datasets", 100) == before
+
+
+def test_requests_without_their_parts(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    assert problem(http.post("/datasets", data={"name": "x"}), 422, "invalid-input")["field"] == "file"
+    assert problem(http.post("/jobs", json={"dataset": "digits"}), 422, "invalid-input")["field"] == "learner"
+    nan = http.post("/jobs", content='{"learner": NaN}', headers={"content-type": "application/json"})
+    problem(nan, 422, "invalid-input")
+    problem(
+        http.post("/jobs", content="{", headers={"content-type": "application/json"}), 422, "invalid-input"
+    )
+    problem(http.get("/models", params={"limit": 0}), 422, "invalid-input")
+    problem(http.get("/models", params={"cursor": "nonsense"}), 422, "invalid-input")
+    problem(http.get("/nowhere"), 404, "not-found")
+    problem(http.get("/models/%00"), 422, "invalid-input")
+    wrong = http.patch("/models")
+    problem(wrong, 405, "method-not-allowed")
+
+
+def test_a_job_is_queued_once_and_told_as_it_goes(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    X, y = blobs()
+    digits_house.upload("told", X, y)
+    request = {
+        "learner": "similarity-forest",
+        "dataset": "told",
+        "model": "told",
+        "params": SMALL,
+        "promote": False,
+    }
+    first = http.post("/jobs", json=request, headers={"idempotency-key": "told-1"})
+    assert first.status_code == 202
+    job = first.json()["id"]
+    assert first.headers["location"] == f"/jobs/{job}"
+    assert http.post("/jobs", json=request, headers={"idempotency-key": "told-1"}).json()["id"] == job
+    other = http.post("/jobs", json={**request, "model": "other"}, headers={"idempotency-key": "told-1"})
+    problem(other, 409, "conflict")
+    events = follow(http, job)
+    names = [name for _, name, _ in events]
+    assert names[-1] == "done"
+    assert "progress" in names
+    numbers = [number for number, _, _ in events]
+    assert numbers == sorted(set(numbers))
+    # Who lost the connection resumes where it was.
+    assert follow(http, job, after=numbers[1]) == events[2:]
+    told = http.get(f"/jobs/{job}").json()
+    assert (told["state"], told["progress"], told["version"]) == ("succeeded", 1.0, 1)
+    assert [one["outcome"] for one in told["attempts"]] == ["succeeded"]
+    assert job in [one["id"] for one in pages(http, "/jobs", 1)]
+    assert http.post(f"/jobs/{job}/cancel").json()["state"] == "succeeded"
+    problem(http.get("/jobs/nope"), 404, "unknown-job")
+    problem(http.get("/jobs/nope/events"), 404, "unknown-job")
+    # Not promoted: its plain name means nothing yet, its version is served.
+    body = {"left": [0.0] * 5, "right": [0.0] * 5}
+    problem(http.post("/similarity", json={**body, "model": "told"}), 404, "unknown-model")
+    assert http.post("/similarity", json={**body, "model": "told:1"}).status_code == 200
+
+
+def follow(http: httpx.Client, job: str, after: int | None = None) -> list[tuple[int, str, dict[str, Any]]]:
+    headers = {} if after is None else {"last-event-id": str(after)}
+    found = []
+    with http.stream("GET", f"/jobs/{job}/events", headers=headers) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        block: dict[str, str] = {}
+        for line in stream.iter_lines():
+            if line:
+                name, _, value = line.partition(": ")
+                block[name] = value
+            elif "event" in block:
+                found.append((int(block["id"]), block["event"], json.loads(block["data"])))
+                block = {}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "slug"),
+    [
+        ({"learner": "nobody"}, 404, "unknown-learner"),
+        ({"dataset": "nobody"}, 404, "unknown-dataset"),
+        ({"params": {"n_estimators": -1}}, 422, "invalid-input"),
+        ({"params": {"n_trees": 3}}, 422, "invalid-input"),
+        ({"model": "no/slash"}, 422, "invalid-input"),
+        ({"evaluation": {"protocol": "half-open"}}, 422, "invalid-input"),
+        ({"surprise": 1}, 422, "invalid-input"),
+    ],
+)
+def test_jobs_that_are_refused(
+    digits_house: RunningServer, change: dict[str, Any], status: int, slug: str
+) -> None:
+    request = {
+        "learner": "similarity-forest",
+        "dataset": "digits",
+        "model": "refused",
+        "params": SMALL,
+        **change,
+    }
+    problem(digits_house.http.post("/jobs", json=request), status, slug)
+
+
+def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    version = http.get("/models/digits/versions/1").json()
+    assert version["kind"] == "similarity-forest"
+    assert version["params"]["n_estimators"] == 8
+    assert version["lineage"]["dataset_sha256"] == http.get("/datasets/digits").json()["sha256"]
+    assert version["lineage"]["job"] == digits_house.facts["job"]["id"]
+    assert "digits" in [one["name"] for one in pages(http, "/models", 1)]
+    roc = http.get("/models/digits/versions/1/roc").json()
+    assert len(roc["fpr"]) == len(roc["tpr"]) == len(roc["thresholds"]) > 10
+    assert roc["fpr"] == sorted(roc["fpr"])
+    svg = http.get("/models/digits/versions/1/roc.svg")
+    assert svg.headers["content-type"] == "image/svg+xml"
+    assert b"<svg" in svg.content
+    png = http.get("/models/digits/versions/1/roc.png")
+    assert png.headers["content-type"] == "image/png"
+    assert png.content.startswith(b"\x89PNG")
+    assert http.get("/models/digits/versions/1/tree").json()["n_trees"] == 8
+    problem(http.get("/models/digits/versions/2"), 404, "unknown-model")
+    problem(http.get("/models/nobody"), 404, "unknown-model")
+    calibration = http.get(f"/calibrations/{version['calibration_id']}").json()
+    assert calibration["model"] == "digits"
+    assert calibration["curve"]
+
+
+def test_learners_tell_their_parameters(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    kinds = {one["kind"]: one for one in http.get("/learners").json()["items"]}
+    assert {"similarity-tree", "similarity-forest"} <= set(kinds)
+    assert "match" in kinds["similarity-forest"]["capabilities"]
+    assert "n_estimators" in http.get("/learners/similarity-forest").json()["params"]["properties"]
+    problem(http.get("/learners/nobody"), 404, "unknown-learner")
+
+
+def test_status_and_pages(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    assert http.get("/healthz").json() == {"status": "alive"}
+    assert http.get("/readyz").json() == {"status": "ready"}
+    metrics = http.get("/metrics").text
+    assert 'pairmark_requests_total{method="GET",route="/healthz",status="200"}' in metrics
+    assert 'pairmark_jobs{state="succeeded"}' in metrics
+    listed = http.get("/problems").text
+    for slug in ("invalid-input", "insufficient-calibration-data", "rate-limited"):
+        assert f"/problems/{slug}" in listed
+        page = http.get(f"/problems/{slug}")
+        assert page.status_code == 200
+        assert "How to mend it" in page.text
+    docs = http.get("/docs")
+    assert "/similarity" in docs.text
+    assert "http" not in docs.text.replace(digits_house.url, ""), "the page must need nothing from elsewhere"
+
+
+def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> None:
+    for kind in ("sqlite", "postgresql"):
+        server = serve("--with-worker", kind=kind)
+        http = server.http
+        X, y = blobs()
+        server.upload("people", X, y)
+        request = {"learner": "similarity-tree", "dataset": "people", "model": "people"}
+        params = {name: value for name, value in SMALL.items() if name != "n_estimators"}
+        body = {"left": X[0].tolist(), "right": X[1].tolist()}
+
+        def served(http: httpx.Client = http, body: dict[str, Any] = body) -> int:
+            answer = http.post("/match?fpr=0.2", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["model"]["version"]
+
+        problem(http.post("/match?fpr=0.2", json=body), 404, "unknown-model")
+        for version in (1, 2):
+            assert server.train(**request, params={**params, "random_state": version})["version"] == version
+            assert served() == version
+        alias = http.get("/models/people/aliases/production")
+        etag = alias.headers["etag"]
+        back = http.put("/models/people/aliases/production", json={"version": 1}, headers={"if-match": etag})
+        assert back.status_code == 200, back.text
+        assert served() == 1
+        late = http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": etag})
+        problem(late, 412, "precondition-failed")
+        odd = http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": "W/x"})
+        problem(odd, 422, "invalid-input")
+        history = pages(http, "/models/people/aliases/production/history", 1)
+        assert [one["version"] for one in history] == [1, 2, 1]
+        assert history[0]["by"] == "loopback"
+        problem(http.delete("/models/people/versions/1"), 409, "conflict")
+        tree = http.get("/models/people/versions/2/tree")
+        assert tree.status_code == 200
+        # Out and in again: the same scores under another name.
+        exported = http.get("/models/people/versions/2/export")
+        assert exported.headers["content-type"] == "application/zip"
+        assert zipfile.is_zipfile(io.BytesIO(exported.content))
+        imported = http.post(
+            "/models",
+            data={"name": "copy", "promote": "production"},
+            files={"file": ("m.zip", exported.content)},
+        )
+        assert imported.status_code == 201, imported.text
+        scores = [
+            http.post("/similarity", json={**body, "model": model}).json()["scores"]
+            for model in ("people:2", "copy")
+        ]
+        assert scores[0] == scores[1]
+        assert set(problem(http.post("/similarity", json=body), 422, "ambiguous-model")["models"]) == {
+            "copy",
+            "people",
+        }
+        spoiled = bytearray(exported.content)
+        spoiled[len(spoiled) // 2] ^= 0xFF
+        refused = http.post("/models", files={"file": ("m.zip", bytes(spoiled))})
+        problem(refused, 422, "invalid-input")
+        assert http.delete("/models/people/versions/2").status_code == 204
+        problem(http.post("/similarity", json={**body, "model": "people:2"}), 404, "unknown-model")
+        overlapping = http.post("/models/people/versions/1/calibrations", json={"dataset": "people"})
+        problem(overlapping, 422, "calibration-overlap")
+        server.upload("others", *blobs(seed=1))
+        made = http.post("/models/people/versions/1/calibrations", json={"dataset": "others"})
+        assert made.status_code == 201, made.text
+        chosen = http.post(
+            f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "people"}
+        )
+        assert chosen.json()["operating_point"]["calibration_id"] == made.json()["id"]
+        foreign = http.post(f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "copy"})
+        problem(foreign, 422, "invalid-input")
+
+
+def test_a_changed_artefact_is_not_served_and_the_last_good_version_goes_on(serve: Serve) -> None:
+    server = serve("--with-worker")
+    http = server.http
+    X, y = blobs()
+    server.upload("people", X, y)
+    request = {"learner": "similarity-forest", "dataset": "people", "model": "people", "params": SMALL}
+    assert server.train(**request)["state"] == "succeeded"
+    body = {"left": X[0].tolist(), "right": X[1].tolist()}
+    assert http.post("/similarity", json=body).json()["model"]["version"] == 1
+    assert server.train(**{**request, "params": {**SMALL, "random_state": 1}}, promote=False)["version"] == 2
+    sha256 = http.get("/models/people/versions/2").json()["lineage"]["artefact_sha256"]
+    spoiled = 0
+    for manifest in (server.home / "artefacts").rglob("manifest.json"):
+        for array in manifest.parent.glob("*.npy"):
+            import hashlib
+
+            if hashlib.sha256(manifest.read_bytes()).hexdigest() == sha256:
+                data = bytearray(array.read_bytes())
+                data[-1] ^= 0xFF
+                array.chmod(0o644)
+                array.write_bytes(data)
+                spoiled += 1
+    assert spoiled
+    problem(http.post("/similarity", json={**body, "model": "people:2"}), 503, "corrupt-artefact")
+    moved = http.put("/models/people/aliases/production", json={"version": 2})
+    assert moved.status_code == 200
+    time.sleep(0.3)
+    for _ in range(3):
+        assert http.post("/similarity", json=body).json()["model"]["version"] == 1
