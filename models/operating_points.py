@@ -6,18 +6,7 @@ each t by itself and take the smallest one admitted: if the choice is wrong, the
 threshold that keeps alpha, and the test was wrong at that single point.
 
 ``finite-sample``
-    Holds for every distribution and every sample size. Rows of one pair of units are averaged, then pairs of
-    units: A(t) is the average of 1{different, score > t} and B that of 1{different}. The average of
-    1{different, score > t} + alpha 1{same}, that is A(t) + alpha (1 - B), has an expectation above alpha
-    exactly when FPR(t) is above alpha, whatever the mix of classes in the draw, so labels need not be
-    conditioned on (in open-set use B = 1). t is admitted when
-
-        n KL(A(t) + alpha (1 - B) || alpha) >= log(1 / (1 - confidence)),
-
-    n being the number of independent blocks (`models.pair_samples.independent_blocks`): floor(m/2) for all
-    pairs of m units, floor(P/(D+1)) for P pairs with at most D at one unit (Chernoff's bound for
-    U-statistics, Hoeffding 1963). Independent rows of equal weight take the exact binomial tail instead
-    (Tong, Feng & Li 2018).
+    Holds for every distribution and every sample size: see `models.bounds`.
 ``bootstrap``
     Asymptotic: see `models.bootstrap`.
 ``auto``
@@ -38,13 +27,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from models.bootstrap import (
     CONFIDENCES,
-    ENOUGH,
+    ENOUGH_PAIRS,
+    ENOUGH_UNITS,
     N_REPLICATES,
     BootstrapTable,
     bootstrap_table,
     confidence_row,
 )
-from models.bounds import binomial_log_tail, log_tail, smallest_true, wilson_interval
+from models.bounds import FiniteSample, blocks_needed, wilson_interval
 from models.pair_samples import PairSample, pair_sample
 
 Method = Literal["finite-sample", "bootstrap"]
@@ -136,10 +126,12 @@ class Calibration:
         self._n_jobs: int | None = None
         self._lock = threading.Lock()
         self._thresholds: NDArray[np.float32] = self._arrays["thresholds"]
-        self._above: NDArray[np.float64] = self._arrays["above"]
-        self._n = int(meta["n_independent"])
-        self._b = float(meta["different_share"])
-        self._exact = bool(meta["exact_binomial"])
+        self._finite = FiniteSample(
+            above=self._arrays["above"],
+            n=int(meta["n_independent"]),
+            different_share=float(meta["different_share"]),
+            exact_binomial=bool(meta["exact_binomial"]),
+        )
 
     @classmethod
     def fit(
@@ -273,7 +265,9 @@ class Calibration:
             raise ValueError(
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
-        if method == "finite-sample" or (method == "auto" and self._ample(fpr, confidence)):
+        if method == "finite-sample" or (
+            method == "auto" and self._ample(fpr, confidence)
+        ):
             attempts = [self._finite_sample]
         elif method == "bootstrap":
             attempts = [self._asymptotic]
@@ -289,7 +283,7 @@ class Calibration:
         """Method -> smallest rate that is answered; None where no rate is."""
         confidence = checked_rate(confidence, "confidence")
         return {
-            "finite-sample": self._floor(confidence),
+            "finite-sample": self._finite.smallest(confidence),
             "bootstrap": self._bootstrap().smallest(confidence)
             if confidence_row(confidence) is not None
             else None,
@@ -300,9 +294,16 @@ class Calibration:
 
         For ``finite-sample`` exact; for ``bootstrap`` the number from which its rule can be expected to hold.
         """
-        return units_needed(
-            fpr, confidence, different_share=self._b, independent_rows=bool(self._meta["independent_rows"])
+        per_row = bool(self._meta["independent_rows"])
+        needed = units_needed(
+            fpr, confidence, different_share=self._finite.different_share, independent_rows=per_row
         )
+        reached, here = self._bootstrap().smallest(confidence), int(self._meta["n_units"])
+        if needed["bootstrap"] is not None and reached is not None and reached > fpr:
+            # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
+            scaled = math.ceil(here * (reached / fpr) ** (1.0 if per_row else 0.5))
+            needed["bootstrap"] = max(needed["bootstrap"], scaled)
+        return needed
 
     def curve(self, confidence: float = 0.95, max_points: int = 500) -> dict[str, Any]:
         """Rates and bounds by threshold, for people: at most ``max_points`` thresholds, dense at low rates.
@@ -314,21 +315,21 @@ class Calibration:
         by itself (they are pointwise).
         """
         confidence = checked_rate(confidence, "confidence")
-        picked = spaced(self._above, max_points)
+        picked = spaced(self._finite.above, max_points)
         table, row = self._bootstrap(), confidence_row(confidence)
         asymptotic: list[float | None] = []
         for t in self._thresholds[picked]:
             # The bound of the next grid threshold below holds here too.
-            at = int(np.searchsorted(-table.thresholds, -t, side="left"))
+            at = n_above(table.thresholds, t)
             known = row is not None and at < table.thresholds.size and bool(table.admitted[at])
             asymptotic.append(float(table.upper[row, at]) if known and row is not None else None)
         has_same = bool(self._meta["n_same_pairs"])
         return {
             "thresholds": [float(t) for t in self._thresholds[picked]],
-            "fpr": [self._rate(k) for k in picked],
+            "fpr": [self._finite.rate(int(k)) for k in picked],
             "tpr": [self._share_above(t) for t in self._thresholds[picked]] if has_same else None,
             "fpr_upper_bound": {
-                "finite-sample": [self._bound(int(k), confidence) for k in picked],
+                "finite-sample": [self._finite.upper(int(k), confidence) for k in picked],
                 "bootstrap": asymptotic,
             },
             "confidence": confidence,
@@ -342,26 +343,31 @@ class Calibration:
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
 
+    def _ample(self, fpr: float, confidence: float) -> bool:
+        return self._finite.n >= AUTO_MULTIPLE * blocks_needed(fpr, confidence, self._finite.different_share)
+
     def _finite_sample(self, fpr: float, confidence: float) -> OperatingPoint | None:
-        if not self._admits(0, fpr, confidence):
+        at = self._finite.lookup(fpr, confidence)
+        if at is None:
             return None
-        low, high = 0, self._above.size
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._admits(middle, fpr, confidence):
-                low = middle
-            else:
-                high = middle
-        bound = min(self._bound(low, confidence), fpr)
-        return self._point(np.float32(self._thresholds[low]), low, bound, fpr, confidence, "finite-sample")
+        bound = self._finite.upper(at, confidence)
+        return self._point(
+            np.float32(self._thresholds[at]),
+            at,
+            fpr if bound is None else bound,
+            fpr,
+            confidence,
+            "finite-sample",
+        )
 
     def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
         found = self._bootstrap().lookup(fpr, confidence)
         if found is None:
             return None
         threshold, bound = found
-        at = int(np.searchsorted(-self._thresholds, -threshold, side="left"))
-        return self._point(threshold, at, bound, fpr, confidence, "bootstrap")
+        return self._point(
+            threshold, n_above(self._thresholds, threshold), bound, fpr, confidence, "bootstrap"
+        )
 
     def _point(
         self, threshold: np.float32, at: int, bound: float, fpr: float, confidence: float, method: Method
@@ -373,7 +379,7 @@ class Calibration:
         return OperatingPoint(
             fpr=fpr,
             threshold=float(threshold),
-            fpr_upper_bound=bound,
+            fpr_upper_bound=min(bound, fpr),
             confidence=confidence,
             method=method,
             tpr=tpr,
@@ -381,49 +387,14 @@ class Calibration:
             n_units=int(self._meta["n_units"]),
             n_negative_pairs=int(self._meta["n_negative_pairs"]),
             protocol=self.protocol,
-            observed_fpr=self._rate(at),
-            n_independent=self._n,
+            observed_fpr=self._finite.rate(at),
+            n_independent=self._finite.n,
         )
 
-    def _log_tail(self, at: int, fpr: float, n: float | None = None) -> float:
-        """Bound on the log probability of so few pairs above threshold number ``at`` if the rate were ``fpr``."""
-        if self._exact and n is None:
-            return binomial_log_tail(self._count(at), fpr, self._n)
-        return log_tail(float(self._above[at]) + fpr * (1 - self._b), fpr, 1) * (self._n if n is None else n)
-
-    def _admits(self, at: int, fpr: float, confidence: float) -> bool:
-        return self._log_tail(at, fpr) <= math.log1p(-confidence)
-
-    def _ample(self, fpr: float, confidence: float) -> bool:
-        return self._n > 0 and self._log_tail(0, fpr, self._n / AUTO_MULTIPLE) <= math.log1p(-confidence)
-
-    def _floor(self, confidence: float) -> float | None:
-        return self._smallest_rate(0, confidence)
-
-    def _bound(self, at: int, confidence: float) -> float:
-        """Upper confidence bound of the rate at threshold number ``at``; 1 when the data say nothing."""
-        found = self._smallest_rate(at, confidence)
-        return 1.0 if found is None else found
-
-    def _smallest_rate(self, at: int, confidence: float) -> float | None:
-        if self._n < 1:
-            return None
-        highest = math.nextafter(1.0, 0.0)
-        if not self._admits(at, highest, confidence):
-            return None
-        lowest = min(max(self._rate(at), math.ulp(0.0)), highest)
-        return smallest_true(lambda rate: self._admits(at, rate, confidence), lowest, highest)
-
-    def _count(self, at: int) -> int:
-        return round(float(self._above[at]) * self._n)
-
-    def _rate(self, at: int) -> float:
-        return min(1.0, float(self._above[at]) / self._b)
-
     def _share_above(self, threshold: np.float32) -> float:
-        scores, above = self._arrays["same_scores"], self._arrays["same_above"]
-        at = int(np.searchsorted(-scores, -threshold, side="left"))
-        return min(1.0, float(above[at])) if at < scores.size else 1.0
+        above = self._arrays["same_above"]
+        at = n_above(self._arrays["same_scores"], threshold)
+        return min(1.0, float(above[at])) if at < above.size else 1.0
 
     def _bootstrap(self) -> BootstrapTable:
         with self._lock:
@@ -515,11 +486,10 @@ def units_needed(
     independent_rows : whether the pairs are independent of each other, so that each is a unit.
     """
     fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
-    needed = math.log(1 / (1 - confidence)) / -log_tail(fpr * (1 - different_share), fpr, 1)
-    blocks = max(1, math.ceil(needed * (1 - 1e-12)))
-    # Above 30 pairs by chance the bound is some 1.6 times the rate, so about 60 must be expected at alpha.
-    expected = 2 * ENOUGH / (fpr * different_share)
-    asymptotic = expected if independent_rows else max(ENOUGH, (1 + math.sqrt(1 + 8 * expected)) / 2)
+    blocks = blocks_needed(fpr, confidence, different_share)
+    # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
+    expected = 2 * ENOUGH_PAIRS / (fpr * different_share)
+    asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
     return {
         "finite-sample": blocks if independent_rows else 2 * blocks,
         "bootstrap": None if confidence_row(confidence) is None else math.ceil(asymptotic),
@@ -535,6 +505,11 @@ def checked_rate(value: float, name: str) -> float:
     if not 0 < rate < 1:
         raise ValueError(f"{name} is {rate:g}; expected a number strictly between 0 and 1")
     return rate
+
+
+def n_above(descending: NDArray[np.float32], threshold: np.float32) -> int:
+    """How many entries are strictly above a threshold, without reading (a mapped file) from end to end."""
+    return int(descending.size - np.searchsorted(descending[::-1], threshold, side="right"))
 
 
 def spaced(ascending: NDArray[np.float64], max_points: int) -> NDArray[np.int64]:

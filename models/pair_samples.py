@@ -285,8 +285,4 @@ def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | Non
             raise ValueError(
                 f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
             )
-        if not crossing:
-            raise ValueError(
-                "closed-set pairs hold none marked same; expected pairs drawn without regard to labels, of both kinds"
-            )
     return chosen

@@ -12,6 +12,7 @@ file:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,6 +29,7 @@ OPEN_SET_FROM = 30
 """``auto`` holds out identities from this many on; with fewer there is too little to hold out."""
 SAME_SHARE = 4
 """At most one open-set pair in this many is a same-identity pair: negatives carry the guarantee."""
+_REDRAWS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +114,8 @@ def split_data(
     protocol : ``open-set`` splits identities, ``closed-set`` splits rows; ``auto`` is open-set from 30
         identities.
     calibration_fraction, test_fraction : shares of the units (identities or rows). The calibration part is a
-        simple random sample of the units; the test part is drawn from the others so that its mix of classes
-        (closed-set), or of identities with one and with more rows (open-set), is theirs.
+        simple random sample of the units; in open-set use the test part has its share of identities with more than
+        one row, in closed-set use it is redrawn until it (and the training part) holds two rows of one class.
 
     Raises
     ------
@@ -133,11 +135,20 @@ def split_data(
         )
     rng = np.random.default_rng(random_state)
     if chosen == "open-set":
-        part_of = _parts(
-            (counts >= 2).astype(np.int64), calibration_fraction, test_fraction, rng, "identities"
-        )[codes]
+        part_of = _parts(np.minimum(counts, 2), calibration_fraction, test_fraction, rng, "identities")[codes]
     else:
-        part_of = _parts(codes, calibration_fraction, test_fraction, rng, "rows")
+
+        def has_same_pairs(part_of: Indices) -> bool:
+            return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in (0, 2))
+
+        part_of = _parts(
+            np.zeros_like(codes),
+            calibration_fraction,
+            test_fraction,
+            rng,
+            "rows",
+            test_is_good=has_same_pairs,
+        )
     parts = [np.flatnonzero(part_of == part) for part in range(3)]
     unit = "identities" if chosen == "open-set" else "rows"
     _check_part(codes[parts[0]], "training", unit, needs_same=True)
@@ -359,7 +370,13 @@ def _nth_pair(k: Indices, n: Indices) -> tuple[Indices, Indices]:
 
 
 def _parts(
-    strata: Indices, calibration_fraction: float, test_fraction: float, rng: np.random.Generator, unit: str
+    strata: Indices,
+    calibration_fraction: float,
+    test_fraction: float,
+    rng: np.random.Generator,
+    unit: str,
+    *,
+    test_is_good: Callable[[Indices], bool] | None = None,
 ) -> Indices:
     """0 (training), 1 (calibration) or 2 (test) for every unit."""
     for name, value, low in (
@@ -384,14 +401,20 @@ def _parts(
     order = rng.permutation(m)
     part = np.zeros(m, dtype=np.int64)
     part[order[:n_calibration]] = 1
-    rest = order[n_calibration:]
-    if n_test:
+    if not n_test:
+        return part
+    # Calibration is settled; only the test part may be redrawn, so that it stays a simple random sample.
+    for _ in range(_REDRAWS):
+        rest = rng.permutation(order[n_calibration:])
         rest = rest[np.argsort(strata[rest], kind="stable")]
+        part[rest] = 0
         # Sorted by stratum, every rest.size/n_test-th unit (random offset) is a proportional draw.
         stride = rest.size / n_test
         part[
             rest[np.floor(rng.random() * stride + stride * np.arange(n_test)).astype(np.int64) % rest.size]
         ] = 2
+        if test_is_good is None or test_is_good(part):
+            break
     return part
 
 

@@ -1,0 +1,68 @@
+"""The finite-sample bound against its definition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import rel_entr
+from scipy.stats import beta, binom, binomtest
+
+from models.bounds import FiniteSample, binomial_log_tail, kl_bernoulli, wilson_interval
+
+
+def test_kl_is_that_of_two_coins() -> None:
+    for q in (0.0, 0.01, 0.3, 0.5, 1.0):
+        for p in (0.02, 0.5, 0.9):
+            assert kl_bernoulli(q, p) == pytest.approx(float(rel_entr(q, p) + rel_entr(1 - q, 1 - p)))
+    assert kl_bernoulli(0.1, 0.0) == math.inf
+    assert kl_bernoulli(0.3, 0.3) == 0
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        kl_bernoulli(1.2, 0.5)
+
+
+def test_binomial_tail() -> None:
+    for n in (1, 30, 100_000):
+        for p in (0.001, 0.05, 0.7):
+            for k in {0, min(2, n), n // 2}:
+                assert binomial_log_tail(k, p, n) == pytest.approx(binom.logcdf(k, n, p), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "share", "exact"), [(29, 1.0, False), (500, 1.0, False), (40, 0.9, False), (300, 1.0, True)]
+)
+def test_threshold_is_the_lowest_admitted_and_the_bound_its_inverse(n: int, share: float, exact: bool) -> None:
+    above = np.arange(301) / 300 * share
+    bound = FiniteSample(above=above, n=n, different_share=share, exact_binomial=exact)
+    for fpr in (0.12, 0.3, 0.6):
+        for confidence in (0.5, 0.9, 0.95, 0.999):
+            admitted = [at for at in range(above.size) if bound.admits(at, fpr, confidence)]
+            assert admitted == list(range(len(admitted)))
+            assert bound.lookup(fpr, confidence) == (admitted[-1] if admitted else None)
+            for at in (0, 20, 150):
+                upper = bound.upper(at, confidence)
+                assert upper is not None
+                assert bound.admits(at, upper, confidence)
+                assert not bound.admits(at, upper * (1 - 1e-9), confidence)
+
+
+def test_binomial_bound_is_clopper_and_pearsons() -> None:
+    bound = FiniteSample(above=np.arange(101) / 100, n=100, different_share=1.0, exact_binomial=True)
+    for k in (0, 3, 50):
+        assert bound.upper(k, 0.95) == pytest.approx(beta.ppf(0.95, k + 1, 100 - k), rel=1e-9)
+
+
+def test_no_blocks_no_answer() -> None:
+    bound = FiniteSample(above=np.zeros(1), n=0, different_share=1.0, exact_binomial=False)
+    assert bound.smallest(0.95) is None
+    assert bound.lookup(0.99, 0.5) is None
+
+
+def test_wilson() -> None:
+    for k, n in ((0, 10), (10, 10), (3, 17), (400, 1000)):
+        expected = binomtest(k, n).proportion_ci(0.95, method="wilson")
+        low, high = wilson_interval(k / n, n, 0.95)
+        assert low == pytest.approx(expected.low, abs=1e-12)
+        assert high == pytest.approx(expected.high, abs=1e-12)
+    assert wilson_interval(0.5, 0, 0.95) == (0.0, 1.0)

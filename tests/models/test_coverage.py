@@ -1,0 +1,115 @@
+"""The promise, tested: P(answered and FPR(threshold) > alpha) <= 1 - confidence, by seeded simulation.
+
+Beside it the naive quantile, which breaks the promise: so these tests can fail.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from models.operating_points import Calibration, InsufficientCalibrationData
+from tests.models.pair_worlds import Classes, People, Scored
+
+
+def failures(
+    world: People | Classes, fpr: float, method: str, *, n: int, confidence: float = 0.9, units: bool = True
+) -> tuple[int, int]:
+    """How often the promise was broken, and how often an answer was given, in n calibrations."""
+    rng = np.random.default_rng(20_261_121)
+    broken = answered = 0
+    for _ in range(n):
+        drawn = world.draw(rng)
+        threshold = choose(drawn, fpr, confidence, method, rng, units=units)
+        if threshold is not None:
+            answered += 1
+            broken += world.true_rate(threshold) > fpr
+    return broken, answered
+
+
+def choose(
+    drawn: Scored, fpr: float, confidence: float, method: str, rng: np.random.Generator, *, units: bool
+) -> float | None:
+    if method == "naive":
+        return float(np.quantile(drawn.scores[~drawn.same], 1 - fpr, method="higher"))
+    protocol = "closed-set" if (drawn.same & (drawn.units[:, 0] != drawn.units[:, 1])).any() else "open-set"
+    calibration = Calibration.fit(
+        drawn.scores,
+        drawn.same,
+        drawn.units if units else None,
+        protocol=protocol,
+        random_state=rng,
+        n_replicates=1_000,
+    )
+    try:
+        return calibration.operating_point(fpr, confidence, method).threshold
+    except InsufficientCalibrationData:
+        return None
+
+
+def most_failures(n: int, confidence: float) -> int:
+    """What a method that keeps its promise exceeds once in a thousand suites."""
+    return int(binom.ppf(0.999, n, 1 - confidence))
+
+
+WORLDS = {
+    "people": (People(m=300, n_pairs=6_000), 0.05),
+    "few people, many samples": (People(m=60, per=20, n_pairs=8_000), 0.1),
+    "ties": (People(m=300, n_pairs=6_000, step=0.5), 0.05),
+    "a partial list": (People(m=500, per=1, n_pairs=1_500), 0.05),
+    "classes": (Classes(m=160), 0.1),
+    "classes, a partial list": (Classes(m=400, n_pairs=4_000), 0.1),
+}
+
+
+@pytest.mark.parametrize("name", list(WORLDS))
+def test_finite_sample_keeps_its_promise(name: str) -> None:
+    world, fpr = WORLDS[name]
+    n = 250
+    broken, answered = failures(world, fpr, "finite-sample", n=n)
+    assert answered == n
+    assert broken <= most_failures(n, 0.9)
+
+
+@pytest.mark.parametrize("name", ["people", "few people, many samples", "classes", "a partial list"])
+def test_the_naive_quantile_does_not(name: str) -> None:
+    world, fpr = WORLDS[name]
+    n = 250
+    broken, _ = failures(world, fpr, "naive", n=n)
+    assert broken > 2 * most_failures(n, 0.9)
+
+
+def test_taking_pairs_for_independent_breaks_the_promise() -> None:
+    """The reason why units are asked for."""
+    n = 200
+    broken, _ = failures(People(m=200, effect=1.0, n_pairs=20_000), 0.05, "finite-sample", n=n, units=False)
+    assert broken > most_failures(n, 0.9)
+
+
+def test_independent_rows_use_up_what_is_allowed_and_no_more() -> None:
+    """One pair a person: the exact binomial tail fails at most, and nearly, 10 % of the time."""
+    rng = np.random.default_rng(1)
+    n, fpr, broken = 1_500, 0.05, 0
+    for _ in range(n):
+        scores = rng.random(400).astype(np.float32)
+        calibration = Calibration.fit(scores, np.zeros(400), random_state=0)
+        broken += 1 - calibration.operating_point(fpr, 0.9, "finite-sample").threshold > fpr
+    assert broken <= most_failures(n, 0.9)
+    assert broken > 0.05 * n
+
+
+@pytest.mark.parametrize(
+    ("world", "fpr"),
+    [
+        (People(m=150, per=1, n_pairs=12_000), 0.1),
+        (People(m=150, per=1, effect=0.0, n_pairs=12_000), 0.02),
+        (Classes(m=200), 0.05),
+    ],
+)
+def test_bootstrap_is_close_to_its_promise(world: People | Classes, fpr: float) -> None:
+    n = 120
+    broken, answered = failures(world, fpr, "bootstrap", n=n)
+    assert answered > 0.9 * n
+    # Two points for being asymptotic, beside Monte-Carlo error.
+    assert broken <= binom.ppf(0.999, n, 0.12)

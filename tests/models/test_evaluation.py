@@ -1,0 +1,130 @@
+"""ROC on pairs and its figures, against brute force and scikit-learn."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from models import roc_curve_pairs
+from models.evaluation import EvaluationReport, pair_report
+from tests.models.pair_worlds import Classes, People
+
+
+def brute_roc(scores: np.ndarray, same: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    above = scores[None, :] > thresholds[:, None]
+    return above[:, ~same].mean(axis=1), above[:, same].mean(axis=1)
+
+
+@given(
+    values=st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
+        lambda rows: {label for _, label in rows} == {True, False} and len({value for value, _ in rows}) > 1
+    )
+)
+def test_every_point_is_a_pair_of_rates(values: list[tuple[int, bool]]) -> None:
+    scores = np.array([value for value, _ in values], dtype=np.float32)
+    same = np.array([label for _, label in values])
+    fpr, tpr, thresholds = roc_curve_pairs(scores, same)
+    expected = brute_roc(scores, same, thresholds)
+    np.testing.assert_allclose(fpr, expected[0], atol=1e-12)
+    np.testing.assert_allclose(tpr, expected[1], atol=1e-12)
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert (np.diff(thresholds) < 0).all()
+    report = pair_report(scores, same, random_state=0, n_replicates=100)
+    assert report.metrics["auc"]["value"] == pytest.approx(roc_auc_score(same, scores))
+    np.testing.assert_allclose(np.trapezoid(report.tpr, report.fpr), report.metrics["auc"]["value"])
+    for target, found in report.metrics["tpr_at_fpr"].items():
+        assert found["value"] == pytest.approx(tpr[fpr <= float(target) + 1e-12].max())
+
+
+def test_identities_weigh_equally() -> None:
+    """One pair of identities with many rows above must not carry the curve."""
+    units = np.array([[0, 1]] * 8 + [[0, 2], [1, 2]] + [[0, 0]] * 3 + [[1, 1]])
+    scores = np.array([5.0] * 8 + [1, 0] + [6, 6, 6, 2])
+    same = np.array([0] * 10 + [1] * 4)
+    fpr, tpr, thresholds = roc_curve_pairs(scores, same, units=units)
+    at = int(np.flatnonzero(thresholds == 2)[0])
+    assert fpr[at] == pytest.approx(1 / 3)
+    assert tpr[at] == pytest.approx(1 / 2)
+    plain, _, _ = roc_curve_pairs(scores, same)
+    assert plain[at] == pytest.approx(0.8)
+
+
+def test_weights_are_repetitions() -> None:
+    rng = np.random.default_rng(0)
+    scores, same = rng.integers(0, 9, 200).astype(float), rng.random(200) < 0.4
+    weight = rng.integers(0, 4, 200)
+    weighted = roc_curve_pairs(scores, same, sample_weight=weight)
+    repeated = roc_curve_pairs(np.repeat(scores, weight), np.repeat(same, weight))
+    for one, other in zip(weighted, repeated, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_equal_error_rate_and_its_words() -> None:
+    scores = np.array([4.0, 3, 2, 1, 3.5, 2.5, 1.5, 0.5])
+    same = np.array([1, 1, 1, 1, 0, 0, 0, 0])
+    metrics = pair_report(scores, same, random_state=0).metrics
+    assert metrics["eer"]["value"] == pytest.approx(0.5)
+    perfect = pair_report(np.array([2.0, 2, 1, 1]), np.array([1, 1, 0, 0]), random_state=0).metrics
+    assert perfect["eer"]["value"] == 0
+    assert perfect["auc"]["value"] == 1
+    assert perfect["fnmr_at_fmr"]["0.01"]["value"] == 0
+    assert perfect["tpr_at_fpr"]["0.01"]["resolved"] is False
+
+
+@pytest.mark.parametrize("world", [People(m=60, per=4, n_pairs=9_000), Classes(m=160)])
+def test_report_is_small_complete_and_repeatable(world: People | Classes) -> None:
+    drawn = world.draw(np.random.default_rng(0))
+
+    def made(n_jobs: int) -> EvaluationReport:
+        return pair_report(drawn.scores, drawn.same, drawn.units, random_state=0, n_replicates=200, n_jobs=n_jobs)
+
+    report = made(1)
+    json.dumps([report.metrics, report.roc()], allow_nan=False)
+    assert report.roc() == made(2).roc()
+    assert report.metrics == made(2).metrics
+    assert report.fpr.size <= 1_000
+    fpr, _, _ = roc_curve_pairs(drawn.scores, drawn.same, units=drawn.units)
+    lowest = np.unique(fpr[fpr > 0])[:10]
+    assert np.isin(lowest, report.fpr).all()
+    for name in ("auc", "eer"):
+        low, high = report.metrics[name]["interval"]
+        assert low <= report.metrics[name]["value"] <= high
+    bands = report.bands
+    assert (bands["fpr_low"] <= report.fpr + 1e-12).mean() > 0.99
+    assert (bands["fpr_high"] >= report.fpr - 1e-12).mean() > 0.99
+    assert all(array.shape == report.fpr.shape for array in report.arrays().values())
+
+
+def test_intervals_are_those_of_people_not_of_pairs() -> None:
+    """Few people with many samples: the spread of the AUC over new people, which pairs would understate."""
+    world = People(m=40, per=8, effect=1.2, n_pairs=6_000)
+    rng = np.random.default_rng(0)
+    drawn = [world.draw(rng) for _ in range(60)]
+    spread = np.std([roc_auc_score(d.same, d.scores) for d in drawn])
+
+    def width(units: np.ndarray | None) -> float:
+        low, high = pair_report(
+            drawn[0].scores, drawn[0].same, units, protocol="open-set", random_state=0, n_replicates=200
+        ).metrics["auc"]["interval"]
+        return float(high - low) / (2 * 1.96)
+
+    assert width(drawn[0].units) > 0.6 * spread
+    assert width(None) < 0.6 * width(drawn[0].units)
+
+
+def test_needs_both_kinds() -> None:
+    with pytest.raises(ValueError, match="no pair marked same"):
+        roc_curve_pairs([0.1, 0.2], [0, 0])
+    with pytest.raises(ValueError, match="no pair marked different"):
+        pair_report([0.1, 0.2], [1, 1])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        pair_report([0.1, 0.2], [1, 0], fpr_targets=[2.0])
+    with pytest.raises(ValueError, match="confidence is 1"):
+        pair_report([0.1, 0.2], [1, 0], confidence=1)
+    with pytest.raises(ValueError, match="n_replicates is 5"):
+        pair_report([0.1, 0.2], [1, 0], n_replicates=5)

@@ -1,0 +1,329 @@
+"""Operating points: floors, refusals, ties, invariances, saving, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import InsufficientCalibrationData, OperatingPoint, operating_point
+from models.artefact import read_artefact, write_artefact
+from models.operating_points import AUTO_MULTIPLE, Calibration, spaced
+from models.splits import held_out_pairs
+from tests.models.pair_worlds import Classes, People, Scored
+
+
+def all_pairs(m: int, seed: int = 0) -> Scored:
+    """One different pair for each pair of m identities, and one same pair each."""
+    rng = np.random.default_rng(seed)
+    first, second = np.triu_indices(m, 1)
+    who = np.arange(m)
+    units = np.concatenate([np.stack([first, second], axis=1), np.stack([who, who], axis=1)])
+    same = units[:, 0] == units[:, 1]
+    return Scored(scores=(rng.standard_normal(same.size) + 2 * same).astype(np.float32), same=same, units=units)
+
+
+def fitted(drawn: Scored, **options: object) -> Calibration:
+    return Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=0, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("fpr", "identities"), [(0.1, 58), (0.05, 118), (0.01, 598)])
+def test_identities_a_rate_takes(fpr: float, identities: int) -> None:
+    point = operating_point(*short(all_pairs(identities)), fpr, units=all_pairs(identities).units, **FINITE)
+    drawn = all_pairs(identities)
+    # At the floor nothing but the largest score of a different pair will do.
+    assert np.float32(point.threshold) == drawn.scores[~drawn.same].max()
+    assert point.observed_fpr == 0
+    assert point.fpr_upper_bound <= fpr
+    with pytest.raises(InsufficientCalibrationData) as refused:
+        fewer = all_pairs(identities - 1)
+        operating_point(*short(fewer), fpr, units=fewer.units, **FINITE)
+    assert refused.value.required_units["finite-sample"] == identities
+    assert refused.value.smallest_fpr["finite-sample"] == pytest.approx(1 - 0.05 ** (1 / ((identities - 1) // 2)))
+
+
+FINITE = {"method": "finite-sample", "random_state": 0}
+
+
+def short(drawn: Scored) -> tuple[np.ndarray, np.ndarray]:
+    return drawn.scores, drawn.same
+
+
+def test_one_in_a_thousand_takes_5990_identities() -> None:
+    assert fitted(all_pairs(20)).required_units(0.001)["finite-sample"] == 5_990
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.8])
+@pytest.mark.parametrize("world", [People(m=80), Classes(m=120), Classes(m=300, n_pairs=3_000)])
+def test_the_smallest_rate_is_answered_and_anything_below_refused(
+    world: People | Classes, confidence: float
+) -> None:
+    calibration = fitted(world.draw(np.random.default_rng(0)))
+    for method, smallest in calibration.smallest_fpr(confidence).items():
+        if smallest is None:
+            continue
+        assert calibration.operating_point(smallest, confidence, method).method == method
+        with pytest.raises(InsufficientCalibrationData) as refused:
+            calibration.operating_point(smallest * 0.999, confidence, method)
+        assert refused.value.smallest_fpr[method] == smallest
+        assert refused.value.required_units[method] is not None
+
+
+def test_an_independent_block_is_what_the_graph_says() -> None:
+    """A list of P pairs with at most D at one identity counts floor(P / (D + 1)); disjoint pairs count each."""
+    rng = np.random.default_rng(0)
+    pairs = held_out_pairs(np.arange(50), protocol="open-set", n_pairs=150, random_state=0)
+    partial = Calibration.fit(rng.random(150), np.zeros(150), pairs.units, random_state=0)
+    assert partial.operating_point(0.5).n_independent == 150 // 7
+    disjoint = Calibration.fit(rng.random(40), np.zeros(40), np.arange(80).reshape(40, 2), random_state=0)
+    assert disjoint.operating_point(0.5).n_independent == 40
+    star = np.stack([np.zeros(9, dtype=int), np.arange(1, 10)], axis=1)
+    starred = Calibration.fit(rng.random(9), np.zeros(9), star, random_state=0)
+    assert starred.smallest_fpr() == {"finite-sample": None, "bootstrap": None}
+    with pytest.raises(InsufficientCalibrationData, match="finite-sample answers no rate"):
+        starred.operating_point(0.9)
+
+
+def test_people_with_many_samples_do_not_decide_the_rate() -> None:
+    """Rows of one pair of identities are averaged: 100 rows of one pair count as one."""
+    rng = np.random.default_rng(0)
+    drawn = all_pairs(70)
+    plain = fitted(drawn).operating_point(0.3, method="finite-sample")
+    repeated = np.concatenate([np.arange(drawn.scores.size), np.zeros(100, dtype=int)])
+    shuffled = rng.permutation(repeated)
+    again = Calibration.fit(drawn.scores[shuffled], drawn.same[shuffled], drawn.units[shuffled], random_state=0)
+    point = again.operating_point(0.3, method="finite-sample")
+    assert point.threshold == plain.threshold
+    assert point.observed_fpr == pytest.approx(plain.observed_fpr)
+    assert point.n_negative_pairs == plain.n_negative_pairs + 100
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**31),
+    levels=st.sampled_from([3, 20, 10**6]),
+    method=st.sampled_from(["finite-sample", "bootstrap"]),
+    closed=st.booleans(),
+)
+def test_order_of_rows_and_scale_of_scores_do_not_matter(seed: int, levels: int, method: str, closed: bool) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = Classes(m=90).draw(rng) if closed else all_pairs(90, seed)
+    ranks = np.argsort(np.argsort(drawn.scores)) * levels // drawn.scores.size
+    scores = ranks.astype(np.float32)
+    order = rng.permutation(scores.size)
+    swapped = np.where(rng.random(scores.size) < 0.5, 1, 0)
+    units = np.take_along_axis(drawn.units, np.stack([swapped, 1 - swapped], axis=1), axis=1)
+
+    def point(values: np.ndarray, rows: np.ndarray, ends: np.ndarray) -> OperatingPoint | None:
+        calibration = Calibration.fit(values[rows], drawn.same[rows], ends[rows], random_state=3, n_replicates=1_000)
+        try:
+            return calibration.operating_point(0.2, method=method)
+        except InsufficientCalibrationData:
+            return None
+
+    # Exact in float32: 2 r + 1 for r below a million.
+    base, moved = point(scores, np.arange(scores.size), drawn.units), point(2 * scores + 1, order, units)
+    assert (base is None) == (moved is None)
+    if base is not None and moved is not None:
+        assert moved.threshold == 2 * base.threshold + 1
+        assert moved.fpr_upper_bound == pytest.approx(base.fpr_upper_bound, rel=1e-9)
+        assert moved.tpr == pytest.approx(base.tpr)
+
+
+@pytest.mark.parametrize("method", ["finite-sample", "bootstrap"])
+def test_threshold_falls_and_bound_holds_as_the_rate_rises(method: str) -> None:
+    drawn = People(m=250, effect=0.3, n_pairs=40_000).draw(np.random.default_rng(0))
+    calibration = fitted(drawn)
+    smallest = calibration.smallest_fpr()[method]
+    assert smallest is not None
+    last = np.inf
+    for fpr in np.linspace(smallest, 0.4, 30):
+        point = calibration.operating_point(float(fpr), 0.95, method)
+        assert point.threshold <= last
+        assert point.observed_fpr <= point.fpr_upper_bound <= fpr
+        # What matches is what is counted, strictly above and in float32.
+        above = drawn.scores > np.float32(point.threshold)
+        assert point.observed_fpr == pytest.approx(
+            edge_mean(above[~drawn.same], drawn.units[~drawn.same]), rel=1e-9, abs=1e-12
+        )
+        assert point.tpr == pytest.approx(edge_mean(above[drawn.same], drawn.units[drawn.same]))
+        last = point.threshold
+
+
+def edge_mean(values: np.ndarray, units: np.ndarray) -> float:
+    """Average within each pair of units, then over pairs of units, by hand."""
+    groups: dict[tuple[int, int], list[float]] = {}
+    for value, (a, b) in zip(values, np.sort(units, axis=1), strict=True):
+        groups.setdefault((int(a), int(b)), []).append(float(value))
+    return float(np.mean([np.mean(group) for group in groups.values()]))
+
+
+def test_auto_takes_the_finite_sample_method_from_four_times_its_floor_on() -> None:
+    calibration = fitted(People(m=600, effect=0.3, n_pairs=60_000).draw(np.random.default_rng(0)))
+    n = calibration.operating_point(0.2).n_independent
+    ample = 1 - 0.05 ** (AUTO_MULTIPLE / n)
+    assert calibration.operating_point(ample * 1.02).method == "finite-sample"
+    assert calibration.operating_point(ample * 0.97).method == "bootstrap"
+    floor = calibration.smallest_fpr(0.97)["finite-sample"]
+    assert floor is not None
+    # No bootstrap table at this confidence: the finite-sample method answers down to its floor.
+    assert calibration.operating_point(floor, 0.97).method == "finite-sample"
+
+
+def test_true_positives_of_few_people_are_not_taken_for_many() -> None:
+    drawn = People(m=60, per=20, n_pairs=8_000).draw(np.random.default_rng(0))
+    point = fitted(drawn).operating_point(0.2)
+    assert drawn.same.sum() > 1_000
+    assert point.tpr is not None
+    assert point.tpr_interval is not None
+    low, high = point.tpr_interval
+    # Sixty people, not a thousand pairs: Wilson's interval at 60.
+    assert low < point.tpr < high
+    assert high - low > 1.5 * 1.96 * np.sqrt(point.tpr * (1 - point.tpr) / 240)
+
+
+def test_without_same_pairs_there_is_no_true_positive_rate() -> None:
+    drawn = all_pairs(80)
+    different = ~drawn.same
+    point = operating_point(drawn.scores[different], drawn.same[different], 0.2, units=drawn.units[different])
+    assert point.tpr is None
+    assert point.tpr_interval is None
+    json.dumps(point.as_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("world", [People(m=90), Classes(m=150)])
+def test_saved_and_loaded_it_answers_alike_to_the_last_bit(world: People | Classes, tmp_path: Path) -> None:
+    calibration = fitted(world.draw(np.random.default_rng(0)))
+    arrays, meta = calibration.to_state()
+    write_artefact(tmp_path / "c", kind="calibration", params={}, meta=meta, arrays=arrays)
+    stored = read_artefact(tmp_path / "c")
+    loaded = Calibration.from_state(stored.arrays, stored.meta)
+    for fpr in (0.4, 0.2, 0.1, 0.05, 0.01):
+        for confidence in (0.9, 0.95, 0.99):
+            for method in ("auto", "finite-sample", "bootstrap"):
+                assert answer(calibration, fpr, confidence, method) == answer(loaded, fpr, confidence, method)
+    assert loaded.summary() == calibration.summary()
+    assert loaded.curve() == calibration.curve()
+    again, again_meta = loaded.to_state()
+    assert again_meta == meta
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, again[name])
+    json.dumps([loaded.summary(), loaded.curve(), again_meta], allow_nan=False)
+
+
+def answer(calibration: Calibration, fpr: float, confidence: float, method: str) -> object:
+    try:
+        return calibration.operating_point(fpr, confidence, method)
+    except InsufficientCalibrationData as refused:
+        return str(refused), refused.smallest_fpr, refused.required_units
+
+
+def test_newer_or_broken_state_is_refused() -> None:
+    arrays, meta = fitted(all_pairs(30)).to_state()
+    with pytest.raises(ValueError, match="upgrade"):
+        Calibration.from_state(arrays, {**meta, "state_version": 99})
+    with pytest.raises(ValueError, match="lacks 'thresholds'"):
+        Calibration.from_state({k: v for k, v in arrays.items() if k != "thresholds"}, meta)
+
+
+def test_the_same_seed_gives_the_same_whatever_the_threads() -> None:
+    drawn = People(m=120).draw(np.random.default_rng(0))
+    states = [fitted(drawn, n_jobs=n_jobs).to_state()[0] for n_jobs in (1, 2)]
+    np.testing.assert_array_equal(states[0]["bootstrap_upper"], states[1]["bootstrap_upper"])
+    other = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=1).to_state()[0]
+    assert not np.array_equal(states[0]["bootstrap_upper"], other["bootstrap_upper"])
+
+
+def test_weights_are_design_weights() -> None:
+    """A row of weight 2 counts as two would, for the observed rate; the bound never gains from weights."""
+    rng = np.random.default_rng(0)
+    scores = rng.random(2_000).astype(np.float32)
+    weight = np.where(np.arange(2_000) < 1_000, 2.0, 1.0)
+    weighted = Calibration.fit(scores, np.zeros(2_000), sample_weight=weight, random_state=0)
+    for method in ("finite-sample", "bootstrap"):
+        point = weighted.operating_point(0.1, method=method)
+        above = scores > np.float32(point.threshold)
+        assert point.observed_fpr == pytest.approx((weight * above).sum() / weight.sum())
+        assert point.observed_fpr < point.fpr_upper_bound <= 0.1
+    plain = Calibration.fit(scores, np.zeros(2_000), random_state=0)
+    scaled = Calibration.fit(scores, np.zeros(2_000), sample_weight=np.full(2_000, 7.0), random_state=0)
+    assert scaled.operating_point(0.1) == plain.operating_point(0.1)
+    dropped = Calibration.fit(scores, np.zeros(2_000), sample_weight=np.arange(2_000) >= 1_000, random_state=0)
+    assert dropped.operating_point(0.1).n_negative_pairs == 1_000
+
+
+def test_the_curve_is_dense_at_low_rates_and_bounded() -> None:
+    calibration = fitted(People(m=300, n_pairs=60_000).draw(np.random.default_rng(0)))
+    curve = calibration.curve(max_points=100)
+    assert len(curve["thresholds"]) <= 100
+    assert curve["thresholds"] == sorted(curve["thresholds"], reverse=True)
+    assert curve["fpr"][0] == 0
+    assert sum(rate < 0.01 for rate in curve["fpr"]) > 15
+    for bounds in curve["fpr_upper_bound"].values():
+        known = [(rate, bound) for rate, bound in zip(curve["fpr"], bounds, strict=True) if bound is not None]
+        assert known
+        assert all(rate <= bound for rate, bound in known)
+    assert spaced(np.arange(5.0), 10).tolist() == [0, 1, 2, 3, 4]
+
+
+GOOD = all_pairs(20)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fpr": 0}, "fpr is 0; expected a number strictly between 0 and 1"),
+        ({"fpr": 1}, "fpr is 1;"),
+        ({"fpr": -1}, "fpr is -1;"),
+        ({"fpr": float("nan")}, "fpr is nan;"),
+        ({"fpr": "abc"}, "fpr is 'abc'"),
+        ({"confidence": 0}, "confidence is 0;"),
+        ({"confidence": 1}, "confidence is 1;"),
+        ({"confidence": 2}, "confidence is 2;"),
+        ({"method": "magic"}, "expected 'auto', 'finite-sample' or 'bootstrap'"),
+        ({"method": "bootstrap", "confidence": 0.93}, "0.90, 0.95 and 0.99"),
+        ({"scores": np.where(np.arange(210) == 7, np.nan, 1.0)}, r"scores\[7\] is nan; expected finite"),
+        ({"scores": np.where(np.arange(210) == 7, -np.inf, 1.0)}, r"scores\[7\] is -inf"),
+        ({"scores": np.where(np.arange(210) == 7, 1e39, 1.0)}, r"scores\[7\] is 1e\+39"),
+        ({"scores": np.ones(210)}, "all 210 scores are equal"),
+        ({"scores": np.array(["a"] * 210)}, "expected numbers"),
+        ({"scores": np.ones((210, 1))}, r"shape \(n_pairs,\)"),
+        ({"same": np.ones(210)}, "no pair marked different"),
+        ({"same": np.full(210, 2)}, "other than 0 and 1"),
+        ({"same": np.ones(3)}, r"expected \(210,\)"),
+        ({"units": np.zeros(210)}, r"expected \(210, 2\)"),
+        ({"units": np.zeros((210, 2), dtype=int)}, "single unit"),
+        ({"units": np.full((210, 2), np.nan)}, "none missing"),
+        ({"same": np.zeros(210)}, "pair 190 is marked different but carries the same unit twice"),
+    ],
+)
+def test_bad_input_is_named(changes: dict, said: str) -> None:
+    given = {"scores": GOOD.scores, "same": GOOD.same, "fpr": 0.5, "units": GOOD.units, **changes}
+    scores, same, fpr = given.pop("scores"), given.pop("same"), given.pop("fpr")
+    with pytest.raises(ValueError, match=said):
+        operating_point(scores, same, fpr, **given)
+
+
+def test_protocol_follows_from_units_and_contradictions_are_named() -> None:
+    assert fitted(GOOD).protocol == "open-set"
+    drawn = Classes(m=40).draw(np.random.default_rng(0))
+    assert fitted(drawn).protocol == "closed-set"
+    with pytest.raises(ValueError, match="in open-set use the unit is the identity"):
+        fitted(drawn, protocol="open-set")
+    with pytest.raises(ValueError, match="a sample with itself"):
+        fitted(GOOD, protocol="closed-set")
+    with pytest.raises(ValueError, match="expected 'open-set' or 'closed-set'"):
+        fitted(GOOD, protocol="auto")
+    twice = np.concatenate([drawn.units, drawn.units[:1]])
+    with pytest.raises(ValueError, match="marked both same and different"):
+        Calibration.fit(np.append(drawn.scores, 0.5), np.append(drawn.same, ~drawn.same[0]), twice)
+
+
+def test_units_may_be_names() -> None:
+    named = np.array([f"person {i:03}" for i in range(20)])[GOOD.units]
+    by_name = operating_point(GOOD.scores, GOOD.same, 0.5, units=named, random_state=0)
+    assert by_name == operating_point(GOOD.scores, GOOD.same, 0.5, units=GOOD.units, random_state=0)

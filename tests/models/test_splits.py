@@ -1,0 +1,211 @@
+"""Splits and score-blind designs of pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.pair_samples import independent_blocks
+from models.splits import held_out_pairs, split_data, split_pairs
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    m=st.integers(8, 60),
+    per=st.integers(2, 9),
+    protocol=st.sampled_from(["open-set", "closed-set"]),
+    seed=st.integers(0, 2**31),
+)
+def test_parts_are_disjoint_and_cover_every_row(m: int, per: int, protocol: str, seed: int) -> None:
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(m), per))
+    split = split_data(y, protocol=protocol, random_state=seed)
+    parts = [split.train, split.calibration, split.test]
+    assert sorted(np.concatenate(parts)) == list(range(y.size))
+    if protocol == "open-set":
+        identities = [set(y[part].tolist()) for part in parts]
+        assert not identities[0] & identities[1]
+        assert not identities[0] & identities[2]
+        assert not identities[1] & identities[2]
+
+
+def test_auto_holds_out_identities_from_thirty_on() -> None:
+    assert split_data(np.repeat(np.arange(30), 4), random_state=0).protocol == "open-set"
+    assert split_data(np.repeat(np.arange(29), 4), random_state=0).protocol == "closed-set"
+
+
+def test_fractions_are_shares_of_units() -> None:
+    y = np.repeat(np.arange(100), 5)
+    split = split_data(y, protocol="open-set", calibration_fraction=0.3, test_fraction=0.1, random_state=0)
+    assert [np.unique(y[part]).size for part in (split.train, split.calibration, split.test)] == [60, 30, 10]
+    assert split_data(y, protocol="closed-set", test_fraction=0, random_state=0).test.size == 0
+
+
+def test_calibration_rows_are_a_simple_random_sample() -> None:
+    """Class counts must spread as those of independent draws do: a stratified draw would have no spread at all."""
+    y = np.repeat([0, 1], 100)
+    counts = [
+        int((y[split_data(y, protocol="closed-set", random_state=seed).calibration] == 0).sum())
+        for seed in range(300)
+    ]
+    # Hypergeometric: 50 of 200, half of them class 0.
+    assert np.std(counts) == pytest.approx(np.sqrt(50 * 0.25 * 150 / 199), rel=0.15)
+
+
+def test_test_rows_hold_pairs_of_one_class_even_when_classes_are_small() -> None:
+    y = np.repeat(np.arange(29), 2)
+    for seed in range(50):
+        split = split_data(y, protocol="closed-set", random_state=seed)
+        assert np.bincount(y[split.test]).max() > 1
+        assert np.bincount(y[split.train]).max() > 1
+
+
+def test_test_identities_with_one_row_are_shared_out() -> None:
+    y = np.concatenate([np.arange(90), np.repeat(np.arange(90, 100), 5)])
+    for seed in range(20):
+        counts = np.bincount(y[split_data(y, protocol="open-set", random_state=seed).test])
+        assert 1 <= (counts > 1).sum() <= 4
+
+
+def test_same_seed_same_split() -> None:
+    y = np.repeat(np.arange(40), 3)
+    first, second = (split_data(y, random_state=7) for _ in range(2))
+    np.testing.assert_array_equal(first.calibration, second.calibration)
+    assert not np.array_equal(first.calibration, split_data(y, random_state=8).calibration)
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "said"),
+    [
+        (np.zeros(10), {}, "single identity"),
+        (np.arange(10), {}, "every identity has one row"),
+        (np.repeat([0, 1], 2), {}, "bring more data"),
+        (np.repeat([0, 1, 2, 3], 5), {"protocol": "open-set"}, "4 identities give"),
+        (np.repeat(np.arange(9), 5), {"protocol": "openset"}, "expected 'auto', 'open-set' or 'closed-set'"),
+        (np.repeat(np.arange(9), 5), {"calibration_fraction": 0}, "above 0"),
+        (np.repeat(np.arange(9), 5), {"calibration_fraction": 0.6, "test_fraction": 0.5}, "left to train on"),
+        (np.repeat(np.arange(9), 5), {"test_fraction": float("nan")}, "test_fraction is nan"),
+        (np.concatenate([np.zeros(99), [1.0]]), {}, "part holds 1 identities"),
+    ],
+)
+def test_what_is_short_is_named(y: np.ndarray, options: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        split_data(y, random_state=0, **options)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    counts=st.lists(st.integers(1, 7), min_size=2, max_size=25),
+    n_pairs=st.integers(1, 4_000),
+    protocol=st.sampled_from(["open-set", "closed-set"]),
+    seed=st.integers(0, 2**31),
+)
+def test_held_out_pairs_are_distinct_and_labelled(
+    counts: list[int], n_pairs: int, protocol: str, seed: int
+) -> None:
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    pairs = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=seed)
+    drawn = {frozenset(pair) for pair in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)}
+    assert len(drawn) == len(pairs)
+    assert (pairs.left != pairs.right).all()
+    np.testing.assert_array_equal(pairs.same, y[pairs.left] == y[pairs.right])
+    ends = np.stack([pairs.left, pairs.right], axis=1)
+    np.testing.assert_array_equal(pairs.units, y[ends] if protocol == "open-set" else ends)
+    # At least one pair a unit is kept even when the budget is smaller than that.
+    assert len(pairs) <= max(n_pairs, 2 * y.size + len(counts))
+
+
+def test_everything_is_scored_when_it_fits() -> None:
+    y = np.repeat(np.arange(6), 4)
+    for protocol in ("open-set", "closed-set"):
+        pairs = held_out_pairs(y, protocol=protocol, n_pairs=10_000, random_state=0)
+        assert pairs.complete
+        assert len(pairs) == 24 * 23 // 2
+
+
+def test_every_pair_of_identities_weighs_the_same_while_they_fit() -> None:
+    y = np.repeat(np.arange(20), [2, 9] * 10)
+    pairs = held_out_pairs(y, protocol="open-set", n_pairs=1_200, random_state=0)
+    different = np.sort(pairs.units[~pairs.same], axis=1)
+    edges, rows = np.unique(different, axis=0, return_counts=True)
+    assert edges.shape[0] == 190
+    assert rows.min() >= 4
+    assert rows.max() - rows.min() <= 1
+    assert pairs.same.sum() <= 300
+
+
+@pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
+@pytest.mark.parametrize("m", [101, 400])
+def test_a_circulant_design_loses_no_independent_blocks(protocol: str, m: int) -> None:
+    y = np.arange(m) if protocol == "open-set" else np.arange(m) % 10
+    pairs = held_out_pairs(y, protocol=protocol, n_pairs=5 * m, random_state=3)
+    assert not pairs.complete
+    edges = np.unique(np.sort(pairs.units, axis=1), axis=0)
+    degree = np.bincount(edges.ravel())
+    assert degree.min() == degree.max()
+    assert independent_blocks(edges) >= m // 2 * 0.88
+    assert independent_blocks(edges) == edges.shape[0] // (degree.max() + 1)
+
+
+def test_the_design_does_not_look_at_labels_in_closed_set_use() -> None:
+    y = np.random.default_rng(0).integers(0, 5, 300)
+    first = held_out_pairs(y, protocol="closed-set", n_pairs=2_000, random_state=1)
+    second = held_out_pairs(np.roll(y, 7), protocol="closed-set", n_pairs=2_000, random_state=1)
+    np.testing.assert_array_equal(first.left, second.left)
+    np.testing.assert_array_equal(first.right, second.right)
+
+
+def test_sample_pairs_are_drawn_evenly() -> None:
+    """Each of the 3 x 4 sample pairs of two identities must be equally likely, or rates would be biased."""
+    y = np.repeat([0, 1], [3, 4])
+    hits = np.zeros((7, 7))
+    for seed in range(1_200):
+        pairs = held_out_pairs(y, protocol="open-set", n_pairs=4, random_state=seed)
+        for i, j in zip(pairs.left[~pairs.same], pairs.right[~pairs.same], strict=True):
+            hits[min(i, j), max(i, j)] += 1
+    table = hits[:3, 3:]
+    assert table.sum() == hits[: 3 + 4].sum() - hits[3:, 3:].sum() - hits[:3, :3].sum()
+    assert table.min() > 0.75 * table.mean()
+    assert table.max() < 1.25 * table.mean()
+
+
+def test_explicit_pairs_are_split_by_what_same_pairs_join() -> None:
+    rng = np.random.default_rng(0)
+    identity = np.repeat(np.arange(60), 4)
+    left = rng.integers(0, 240, 6_000)
+    right = (left + rng.integers(1, 240, 6_000)) % 240
+    chain = np.arange(240)[identity == np.roll(identity, -1)]
+    left, right = np.concatenate([left, chain]), np.concatenate([right, chain + 1])
+    same = identity[left] == identity[right]
+    split = split_pairs(left, right, same, random_state=0)
+    assert split.protocol == "open-set"
+    assert split.train.size + split.calibration.size + split.test.size + split.n_dropped == left.size
+    whose = [
+        set(identity[np.concatenate([left[p], right[p]])])
+        for p in (split.train, split.calibration, split.test)
+    ]
+    assert not whose[0] & whose[1]
+    assert not whose[0] & whose[2]
+    assert not whose[1] & whose[2]
+    # Same pairs never cross.
+    crossing = np.setdiff1d(
+        np.arange(left.size), np.concatenate([split.train, split.calibration, split.test])
+    )
+    assert not same[crossing].any()
+    np.testing.assert_array_equal(split.units[:, 0] == split.units[:, 1], same)
+
+
+def test_explicit_pairs_that_contradict_each_other_are_refused() -> None:
+    left, right = np.array([0, 1, 0, 3]), np.array([1, 2, 2, 4])
+    with pytest.raises(ValueError, match=r"the first is \(0, 2\)"):
+        split_pairs(left, right, np.array([1, 1, 0, 0]), protocol="open-set", random_state=0)
+
+
+def test_explicit_pairs_too_few_to_split() -> None:
+    with pytest.raises(ValueError, match="bring more data"):
+        split_pairs([0, 1], [1, 2], [1, 0], protocol="closed-set", random_state=0)
+    with pytest.raises(ValueError, match="row numbers"):
+        split_pairs([0.5, 1], [1, 2], [1, 0])
+    with pytest.raises(ValueError, match="other than 0 and 1"):
+        split_pairs([0, 1], [1, 2], [1, 2])
