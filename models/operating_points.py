@@ -265,9 +265,7 @@ class Calibration:
             raise ValueError(
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
-        if method == "finite-sample" or (
-            method == "auto" and self._ample(fpr, confidence)
-        ):
+        if method == "finite-sample" or (method == "auto" and self._ample(fpr, confidence)):
             attempts = [self._finite_sample]
         elif method == "bootstrap":
             attempts = [self._asymptotic]

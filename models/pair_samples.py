@@ -279,10 +279,9 @@ def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | Non
             f"pair {row} is marked same but carries two units: in open-set use the unit is the identity; "
             "if units are samples, the protocol is 'closed-set'"
         )
-    if chosen == "closed-set":
-        if (is_same & alike).any():
-            row = int(np.flatnonzero(is_same & alike)[0])
-            raise ValueError(
-                f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
-            )
+    if chosen == "closed-set" and alike.any():
+        row = int(np.flatnonzero(alike)[0])
+        raise ValueError(
+            f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
+        )
     return chosen

@@ -28,7 +28,7 @@ def by_hand(sample: PairSample, units: np.ndarray, stop: int, count: np.ndarray)
     return rate, max(of_units - of_edges, of_units / 2)
 
 
-@pytest.mark.parametrize("world", [People(m=14, per=3, n_pairs=600), Classes(m=25)])
+@pytest.mark.parametrize("world", [People(m=10, per=3, n_pairs=250), Classes(m=18)])
 def test_one_sweep_equals_the_definition(world: People | Classes) -> None:
     rng = np.random.default_rng(0)
     drawn = world.draw(rng)
@@ -40,7 +40,7 @@ def test_one_sweep_equals_the_definition(world: People | Classes) -> None:
     for g, stop in enumerate(stops):
         for k in range(5):
             expected = by_hand(sample, dyads.units, int(stop), count[:, k])
-            np.testing.assert_allclose((rate[g, k], variance[g, k]), expected, rtol=1e-9, atol=1e-15)
+            np.testing.assert_allclose((rate[g, k], variance[g, k]), expected, rtol=1e-9, atol=1e-13)
 
 
 def test_variance_is_that_of_repeated_draws() -> None:
@@ -58,7 +58,8 @@ def test_variance_is_that_of_repeated_draws() -> None:
             rate, variance = dyads.run(stop, np.ones((dyads.m, 1)))
             rates.append(rate[0, 0])
             variances.append(variance[0, 0])
-        assert np.mean(variances) == pytest.approx(np.var(rates), rel=0.25)
+        # Its floor makes it a little too large where units do not matter at all.
+        assert 0.75 < np.mean(variances) / np.var(rates) < 1.5
 
 
 def test_one_person_behind_all_false_positives_is_not_enough() -> None:
@@ -71,7 +72,8 @@ def test_one_person_behind_all_false_positives_is_not_enough() -> None:
     lowest = scores[first == 0].min()
     assert not table.admitted[table.thresholds > lowest].any()
     even = bootstrap_table(
-        pair_sample(np.random.default_rng(0).random(first.size), np.zeros(first.size), units), n_replicates=1_000
+        pair_sample(np.random.default_rng(0).random(first.size), np.zeros(first.size), units),
+        n_replicates=1_000,
     )
     assert even.admitted.all()
     assert even.smallest(0.95) == pytest.approx(30 / first.size * 1.5, rel=0.3)

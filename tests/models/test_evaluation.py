@@ -81,7 +81,9 @@ def test_report_is_small_complete_and_repeatable(world: People | Classes) -> Non
     drawn = world.draw(np.random.default_rng(0))
 
     def made(n_jobs: int) -> EvaluationReport:
-        return pair_report(drawn.scores, drawn.same, drawn.units, random_state=0, n_replicates=200, n_jobs=n_jobs)
+        return pair_report(
+            drawn.scores, drawn.same, drawn.units, random_state=0, n_replicates=200, n_jobs=n_jobs
+        )
 
     report = made(1)
     json.dumps([report.metrics, report.roc()], allow_nan=False)
