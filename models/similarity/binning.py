@@ -15,6 +15,7 @@ N_CODES = 256
 _EXACT_TOLERANCE = 1e-6
 _TAIL = 0.005
 _REACH = 8.0
+_ROWS_LOOKED_AT = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +24,23 @@ class Grid:
 
     Attributes
     ----------
-    codes : (n, d) uint8.
-    n_codes : (d,) int64, codes in use; 1 for a constant feature.
-    low, step : (d,) float64.
+    n_features : d, all features.
+    used : (u,) int64, those that are not constant; the arrays below hold only them.
+    codes : (n, u) uint8.
+    columns : (u, n) float32, the values themselves.
+    n_codes : (u,) int64, codes in use.
+    low, step : (u,) float64.
+    exact : (u,) bool, whether every value lies on the grid.
     """
 
+    n_features: int
+    used: NDArray[np.int64]
     codes: NDArray[np.uint8]
+    columns: NDArray[np.float32]
     n_codes: NDArray[np.int64]
     low: NDArray[np.float64]
     step: NDArray[np.float64]
+    exact: NDArray[np.bool_]
 
 
 def quantise(X: NDArray[np.float32]) -> Grid:
@@ -40,39 +49,60 @@ def quantise(X: NDArray[np.float32]) -> Grid:
     A feature whose values lie on such a grid (counts, pixels, flags) is coded exactly. Any other is coded to the
     nearest step between its 0.5 % and 99.5 % quantiles, and no further than 8 interquartile ranges from its median,
     so that outliers and long tails do not cost the rest its resolution.
-    The steps must be even: only then is the code of |x - x'| the difference of codes.
+    The steps must be even: only then is the code of |x - x'| the difference of codes. Of many rows, some
+    settle the grid; whether it is exact is checked on all.
     """
     n, d = X.shape
-    codes = np.empty((n, d), dtype=np.uint8)
-    n_codes = np.ones(d, dtype=np.int64)
-    low, step = np.zeros(d), np.ones(d)
-    for feature in range(d):
-        column = X[:, feature].astype(np.float64)
-        low[feature], step[feature], n_codes[feature] = _grid_of(column)
-        code = np.rint((column - low[feature]) / step[feature])
-        codes[:, feature] = np.clip(code, 0, n_codes[feature] - 1)
-    return Grid(codes=codes, n_codes=n_codes, low=low, step=step)
+    used = np.flatnonzero(X.min(axis=0) < X.max(axis=0))
+    columns = np.ascontiguousarray(X.T[used])
+    # Drawn, not evenly spaced: rows in a repeating order would show only some of their values.
+    looked_at = (
+        np.random.default_rng(0).integers(0, n, _ROWS_LOOKED_AT) if n > _ROWS_LOOKED_AT else slice(None)
+    )
+    codes = np.empty((n, used.size), dtype=np.uint8)
+    n_codes = np.ones(used.size, dtype=np.int64)
+    low, step, exact = np.zeros(used.size), np.ones(used.size), np.ones(used.size, dtype=np.bool_)
+    for k in range(used.size):
+        column = columns[k].astype(np.float64)
+        sample = np.append(column[looked_at], (column.min(), column.max()))
+        grid = _exact_grid(sample)
+        if grid is not None:
+            place = (column - grid[0]) / grid[1]
+            exact[k] = np.abs(place - np.rint(place)).max() <= _EXACT_TOLERANCE * grid[2]
+        if grid is None or not exact[k]:
+            exact[k], grid = False, _even_grid(sample)
+            place = (column - grid[0]) / grid[1]
+        low[k], step[k], n_codes[k] = grid
+        codes[:, k] = np.clip(np.rint(place), 0, grid[2] - 1)
+    return Grid(
+        n_features=d,
+        used=used,
+        codes=codes,
+        columns=columns,
+        n_codes=n_codes,
+        low=low,
+        step=step,
+        exact=exact,
+    )
 
 
-def _grid_of(column: NDArray[np.float64]) -> tuple[float, float, int]:
-    values = np.unique(column)
-    if values.size == 1:
-        return float(values[0]), 1.0, 1
-    low, high = float(values[0]), float(values[-1])
-    if values.size <= N_CODES:
-        step = float(np.diff(values).min())
-        places = (values - low) / step
-        if (
-            places[-1] < N_CODES - 0.5
-            and np.abs(places - np.rint(places)).max() < _EXACT_TOLERANCE * places[-1]
-        ):
-            return low, step, int(np.rint(places[-1])) + 1
-    inner_low, q1, median, q3, inner_high = (
-        float(value) for value in np.quantile(column, (_TAIL, 0.25, 0.5, 0.75, 1.0 - _TAIL))
+def _exact_grid(sample: NDArray[np.float64]) -> tuple[float, float, int] | None:
+    """Low, step and number of codes of a grid that the values may lie on, if there is one."""
+    values = np.unique(sample)
+    if values.size > N_CODES:
+        return None
+    step = float(np.diff(values).min())
+    steps = (float(values[-1]) - float(values[0])) / step
+    return (float(values[0]), step, round(steps) + 1) if steps < N_CODES - 0.5 else None
+
+
+def _even_grid(sample: NDArray[np.float64]) -> tuple[float, float, int]:
+    """Low, step and number of codes over the bulk of the values, of which there are at least two."""
+    low, q1, median, q3, high = (
+        float(value) for value in np.quantile(sample, (_TAIL, 0.25, 0.5, 0.75, 1.0 - _TAIL))
     )
     if q3 > q1:
-        inner_low = max(inner_low, median - _REACH * (q3 - q1))
-        inner_high = min(inner_high, median + _REACH * (q3 - q1))
-    if inner_high > inner_low:
-        low, high = inner_low, inner_high
+        low, high = max(low, median - _REACH * (q3 - q1)), min(high, median + _REACH * (q3 - q1))
+    if not high > low:
+        low, high = float(sample.min()), float(sample.max())
     return low, (high - low) / (N_CODES - 1), N_CODES

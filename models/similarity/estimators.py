@@ -24,7 +24,7 @@ from models.similarity.trees import Aggregation, PackedTrees, Tree, WeightedPair
 from models.spec import check_params
 
 _WEIGHT_TOTAL = 2**30
-"""Weights become integers that sum to less than this, so that products of two sums fit an int64."""
+"""Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
 
 
 class RocKnots(NamedTuple):
@@ -165,7 +165,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
-        grid, columns = quantise(X), np.ascontiguousarray(X.T)
+        grid = quantise(X)
         n_tried = resolved_max_features(self.max_features, X.shape[1])
         stop = Event()
 
@@ -174,7 +174,6 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
                 return None
             return grow_tree(
                 grid,
-                columns,
                 source.draw(seed),
                 pair_map=self.pair_map,
                 max_depth=self.max_depth,
@@ -451,4 +450,7 @@ def _resampled(
     left, right, weight = arrays
     times = np.bincount(rng.integers(0, left.size, size=left.size), minlength=left.size)
     drawn = np.flatnonzero(times)
-    return left[drawn], right[drawn], (weight[drawn].astype(np.int64) * times[drawn]).astype(np.int32)
+    repeated = weight[drawn].astype(np.int64) * times[drawn]
+    while repeated.sum() > _WEIGHT_TOTAL:
+        repeated = (repeated + 1) // 2
+    return left[drawn], right[drawn], repeated.astype(np.int32)

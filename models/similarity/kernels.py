@@ -42,45 +42,59 @@ def _shuffle_first(features, n_first, state):
 
 @kernel
 def _count(
-    histogram, codes, left, right, weight, start, stop, features, n_features, first, second, shift, pair_map
+    histogram, codes, left, right, weight, start, stop, tried, n_tried, bases, shift, pair_map, places
 ):
-    """Add pairs ``start:stop`` to the histogram of both pair features of every feature given."""
-    # Unsigned indices throughout: a signed one costs a wrap-around test on each access.
+    """Add pairs ``start:stop`` to the histogram of both pair features of every feature tried.
+
+    The bins of a pair are first worked out for all features, which the compiler does for many at a time, then
+    counted. ``places`` is room for them. Unsigned indices: a signed one costs a wrap-around test on each access.
+    """
+    n_tried = np.uint64(n_tried)
+    first, second = places[0], places[1]
+    below, above = bases[0], bases[1]
+    whole = n_tried == np.uint64(codes.shape[1])
     for p in range(np.uint64(start), np.uint64(stop)):
-        i, j, w = np.uint64(left[p]), np.uint64(right[p]), np.int64(weight[p])
-        if pair_map == DIFF_SUM:
-            for k in range(np.uint64(n_features)):
-                f = features[k]
-                a, b = np.int64(codes[i, f]), np.int64(codes[j, f])
-                histogram[first[f] + (np.uint64(abs(a - b)) >> shift[f])] += w
-                histogram[second[f] + (np.uint64(a + b) >> shift[f])] += w
+        i, j, w = np.uint64(left[p]), np.uint64(right[p]), weight[p]
+        row, other = codes[i], codes[j]
+        if whole and pair_map == DIFF_SUM:
+            for k in range(n_tried):
+                a, b = np.int32(row[k]), np.int32(other[k])
+                first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
+                second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
+        elif pair_map == DIFF_SUM:
+            for k in range(n_tried):
+                f = tried[k]
+                a, b = np.int32(row[f]), np.int32(other[f])
+                first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
+                second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
         else:
-            for k in range(np.uint64(n_features)):
-                f = features[k]
-                a, b = np.int64(codes[i, f]), np.int64(codes[j, f])
-                histogram[first[f] + (np.uint64(max(a, b)) >> shift[f])] += w
-                histogram[second[f] + (np.uint64(min(a, b)) >> shift[f])] += w
+            for k in range(n_tried):
+                f = tried[k]
+                a, b = np.uint32(row[f]), np.uint32(other[f])
+                first[k] = np.uint32((max(a, b) >> shift[k]) + below[k])
+                second[k] = np.uint32((min(a, b) >> shift[k]) + above[k])
+        for k in range(n_tried):
+            histogram[np.uint64(first[k])] += w
+            histogram[np.uint64(second[k])] += w
 
 
 @kernel
-def _best_split(
-    same, different, features, n_features, offsets, n_bins, n_same, n_different, same_cost, different_cost
-):
+def _best_split(same, different, n_tried, bases, n_bins, n_same, n_different, same_cost, different_cost):
     """The split of least Gini impurity under the cell's costs.
 
     Returns
     -------
-    which pair feature's half (0 or 1; -1 when no split lowers the impurity), feature, last bin of the low side.
+    which pair feature's half (0 or 1; -1 when no split lowers the impurity), the feature's place among those tried,
+    last bin of the low side.
     """
     a_all, b_all = n_same * same_cost, n_different * different_cost
     least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
-    best_half, best_feature, best_bin = -1, -1, -1
-    for k in range(n_features):
-        f = np.int64(features[k])
+    best_half, best_place, best_bin = -1, -1, -1
+    for k in range(n_tried):
         for half in range(2):
-            offset = np.int64(offsets[half, f])
+            offset = np.int64(bases[half, k])
             low_same, low_different = np.int64(0), np.int64(0)
-            for b in range(n_bins[half, f] - 1):
+            for b in range(n_bins[half, k] - 1):
                 s, d = same[offset + b], different[offset + b]
                 if s == 0 and d == 0:
                     continue
@@ -96,8 +110,8 @@ def _best_split(
                 below = low * high
                 if above < least * below:
                     least = above / below
-                    best_half, best_feature, best_bin = half, f, b
-    return best_half, best_feature, best_bin
+                    best_half, best_place, best_bin = half, k, b
+    return best_half, best_place, best_bin
 
 
 @kernel
@@ -157,6 +171,72 @@ def _best_exact_split(
                     best_half, best_feature = half, f
                     best_threshold = (middle if at <= middle < after else at) + np.float32(0.0)
     return best_half, best_feature, best_threshold
+
+
+@kernel
+def _near(column, half, pair_map, left, right, weight, start, stop, low, high, values, weights, n):
+    """Append values in ``(low, high]`` and their weights; returns how many there are, and the weight at most low."""
+    below = np.int64(0)
+    for p in range(start, stop):
+        value = _value(column[left[p]], column[right[p]], half, pair_map)
+        if value <= low:
+            below += weight[p]
+        elif value <= high:
+            values[n], weights[n] = value, weight[p]
+            n += 1
+    return n, below
+
+
+@kernel
+def _refined(
+    threshold, reach, column, half, pair_map, same_left, same_right, same_weight, s0, s1,
+    other_left, other_right, other_weight, o0, o1, a_all, b_all, same_cost, different_cost,
+):  # fmt: skip
+    """The best border between the values themselves near a border between bins.
+
+    The codes of two values are each off by up to half a step, so bins are blurred; their best border is close to
+    the best one, not it.
+    """
+    values = np.empty(s1 - s0 + o1 - o0, dtype=np.float32)
+    weights = np.empty(values.shape[0], dtype=np.int64)
+    low, high = np.float64(threshold) - reach, np.float64(threshold) + reach
+    n_same, low_same = _near(
+        column, half, pair_map, same_left, same_right, same_weight, s0, s1, low, high, values, weights, 0
+    )
+    n, low_different = _near(
+        column,
+        half,
+        pair_map,
+        other_left,
+        other_right,
+        other_weight,
+        o0,
+        o1,
+        low,
+        high,
+        values,
+        weights,
+        n_same,
+    )
+    order = np.argsort(values[:n])
+    least, best = np.inf, threshold
+    for q in range(n - 1):
+        p = order[q]
+        if p < n_same:
+            low_same += weights[p]
+        else:
+            low_different += weights[p]
+        at, after = values[p], values[order[q + 1]]
+        if at == after:
+            continue
+        a, c = low_same * same_cost, low_different * different_cost
+        e, g = a_all - a, b_all - c
+        impurity = a * c / (a + c) + e * g / (e + g)
+        if impurity < least:
+            least = impurity
+            middle = np.float32(0.5 * (np.float64(at) + np.float64(after)))
+            best = (middle if at <= middle < after else at) + np.float32(0.0)
+    return best
 
 
 @kernel
@@ -232,24 +312,24 @@ def _coarseness(n_pairs):
 
 
 @kernel
-def _lay_out(n_codes, coarser, pair_map, features, n_features, shift, n_bins, offsets):
-    """Place the bins of the features of a cell one after the other; returns how many there are."""
+def _lay_out(n_codes, coarser, pair_map, tried, n_tried, shift, n_bins, bases):
+    """Place the bins of the features tried one after the other; returns how many there are."""
     size = 0
-    for k in range(n_features):
-        f = features[k]
-        shift[f] = 0 if n_codes[f] <= 64 else coarser
-        last = n_codes[f] - 1
-        n_bins[0, f] = (last >> shift[f]) + 1
-        n_bins[1, f] = ((2 * last if pair_map == DIFF_SUM else last) >> shift[f]) + 1
+    for k in range(n_tried):
+        last = n_codes[tried[k]] - 1
+        halvings = 0 if last < 64 else coarser
+        shift[k] = halvings
+        n_bins[0, k] = (last >> halvings) + 1
+        n_bins[1, k] = ((2 * last if pair_map == DIFF_SUM else last) >> halvings) + 1
         for half in range(2):
-            offsets[half, f] = size
-            size += n_bins[half, f]
+            bases[half, k] = size
+            size += n_bins[half, k]
     return size
 
 
 @kernel
 def grow(
-    codes, columns, low, step, n_codes, pair_map,
+    codes, columns, low, step, n_codes, exact_grid, used, d, pair_map,
     same_left, same_right, same_weight, other_left, other_right, other_weight,
     max_depth, leaf_depth, n_tried, seed,
 ):  # fmt: skip
@@ -257,8 +337,9 @@ def grow(
 
     Parameters
     ----------
-    codes : (n, d) uint8 and ``columns`` : (d, n) float32, the same rows coded and as they are.
-    low, step, n_codes : the grid, (d,) each.
+    codes : (n, u) uint8 and ``columns`` : (u, n) float32, the same rows coded and as they are.
+    low, step, n_codes, exact_grid : the grid, (u,) each.
+    used : (u,) numbers of those features among all ``d``.
     same_*, other_* : rows and integer weights of pairs of one identity and of two; reordered in place.
     n_tried : features drawn for each cell; each brings its two pair features.
     seed : uint64, of the draws of features.
@@ -269,23 +350,16 @@ def grow(
     node_feature : (n_nodes,) int32, ``half * d + feature``; node_threshold : float32; node_low, node_high : int32
         child for a pair feature at most, or above, the threshold.
     """
-    d = codes.shape[1]
-    usable = np.empty(d, dtype=np.uint64)
-    n_usable, size = 0, 0
-    for f in range(d):
-        if n_codes[f] > 1:
-            usable[n_usable] = f
-            n_usable += 1
-    features = usable[:n_usable]
-    n_tried = min(n_tried, n_usable)
+    n_used = codes.shape[1]
+    tried = np.arange(n_used).astype(np.uint64)
+    n_tried = min(n_tried, n_used)
     state = np.array([seed], dtype=np.uint64)
-    shift = np.zeros(d, dtype=np.uint64)
-    n_bins = np.zeros((2, d), dtype=np.int64)
-    offsets = np.zeros((2, d), dtype=np.uint64)
-    # The most that any draw of features can take.
-    widest = 0
-    for k in range(n_usable):
-        widest = max(widest, 3 * n_codes[usable[k]])
+    shift = np.zeros(n_tried, dtype=np.uint32)
+    n_bins = np.zeros((2, n_tried), dtype=np.int64)
+    bases = np.zeros((2, n_tried), dtype=np.uint32)
+    places = np.empty((2, n_tried), dtype=np.uint32)
+    # The most bins that any draw of features can take.
+    widest = 3 * n_codes.max() if n_used > 0 else 0
 
     # LeafRank's nodes, as a heap with its root at 1.
     n_heap = 2 << leaf_depth
@@ -297,7 +371,7 @@ def grow(
     numbered = np.zeros(n_heap, dtype=np.int32)
     heap_stack = np.empty((n_heap, 2), dtype=np.int64)
     # A smaller child is counted into a buffer of its own, the larger one is its parent's less that.
-    histograms = np.empty((leaf_depth + 1, 2, n_tried * widest), dtype=np.int64)
+    histograms = np.empty((leaf_depth + 1, 2, n_tried * widest), dtype=np.int32)
     free = np.empty(leaf_depth + 1, dtype=np.int64)
 
     spare = np.empty((3, max(same_left.shape[0], other_left.shape[0])), dtype=np.int32)
@@ -320,10 +394,10 @@ def grow(
         if cells[cell, CELL_DEPTH] >= max_depth or n_same == 0 or n_other == 0 or n_tried == 0:
             continue
         same_cost, other_cost = 1.0 / n_same, 1.0 / n_other
-        if n_tried < n_usable:
-            _shuffle_first(features, n_tried, state)
+        if n_tried < n_used:
+            _shuffle_first(tried, n_tried, state)
             # In order of number, so that gathers of codes run forward.
-            features[:n_tried].sort()
+            tried[:n_tried].sort()
 
         # LeafRank: greedy, depth first.
         side[:] = 0
@@ -335,15 +409,15 @@ def grow(
         n_free, buffer = 0, -1
         if not exact:
             coarser = _coarseness(n_pairs)
-            size = _lay_out(n_codes, coarser, pair_map, features, n_tried, shift, n_bins, offsets)
+            size = _lay_out(n_codes, coarser, pair_map, tried, n_tried, shift, n_bins, bases)
             for b in range(leaf_depth):
                 free[b] = b
             n_free, buffer = leaf_depth, leaf_depth
             histograms[buffer, :, :size] = 0
             _count(histograms[buffer, 0], codes, same_left, same_right, same_weight, segments[1, 0], segments[1, 1],
-                   features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
+                   tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
             _count(histograms[buffer, 1], codes, other_left, other_right, other_weight, segments[1, 2], segments[1, 3],
-                   features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
+                   tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
         heap_stack[0, 0], heap_stack[0, 1] = 1, buffer
         top = 1
         while top > 0:
@@ -352,20 +426,29 @@ def grow(
             inner = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
             if inner and exact:
                 half, f, threshold = _best_exact_split(
-                    columns, features, n_tried, pair_map,
+                    columns, tried, n_tried, pair_map,
                     same_left, same_right, same_weight, segments[h, 0], segments[h, 1],
                     other_left, other_right, other_weight, segments[h, 2], segments[h, 3],
                     sums[h, 0], sums[h, 1], same_cost, other_cost,
                 )  # fmt: skip
                 inner = half >= 0
             elif inner:
-                half, f, b = _best_split(
-                    histograms[buffer, 0], histograms[buffer, 1], features, n_tried, offsets, n_bins,
+                half, place, b = _best_split(
+                    histograms[buffer, 0], histograms[buffer, 1], n_tried, bases, n_bins,
                     sums[h, 0], sums[h, 1], same_cost, other_cost,
                 )  # fmt: skip
                 inner = half >= 0
                 if inner:
-                    threshold = _threshold(half, b, np.int64(shift[f]), pair_map, low[f], step[f])
+                    f = np.int64(tried[place])
+                    halvings = np.int64(shift[place])
+                    threshold = _threshold(half, b, halvings, pair_map, low[f], step[f])
+                    if halvings > 0 or not exact_grid[f]:
+                        threshold = _refined(
+                            threshold, 2.0 * step[f] * (1 << halvings), columns[f], half, pair_map,
+                            same_left, same_right, same_weight, segments[h, 0], segments[h, 1],
+                            other_left, other_right, other_weight, segments[h, 2], segments[h, 3],
+                            sums[h, 0] * same_cost, sums[h, 1] * other_cost, same_cost, other_cost,
+                        )  # fmt: skip
             if inner:
                 border_same = _part(columns[f], threshold, half, pair_map, same_left, same_right, same_weight,
                                     segments[h, 0], segments[h, 1], spare)  # fmt: skip
@@ -383,7 +466,7 @@ def grow(
                     n_free += 1
                 continue
             side[h] = _INNER
-            split_feature[h], split_threshold[h] = half * d + f, threshold
+            split_feature[h], split_threshold[h] = half * d + used[f], threshold
             c = 2 * h
             segments[c, 0], segments[c, 1] = segments[h, 0], border_same
             segments[c, 2], segments[c, 3] = segments[h, 2], border_other
@@ -406,9 +489,9 @@ def grow(
             other = free[n_free]
             histograms[other, :, :size] = 0
             _count(histograms[other, 0], codes, same_left, same_right, same_weight, segments[smaller, 0],
-                   segments[smaller, 1], features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
+                   segments[smaller, 1], tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
             _count(histograms[other, 1], codes, other_left, other_right, other_weight, segments[smaller, 2],
-                   segments[smaller, 3], features, n_tried, offsets[0], offsets[1], shift, pair_map)  # fmt: skip
+                   segments[smaller, 3], tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
             histograms[buffer, :, :size] -= histograms[other, :, :size]
             heap_stack[top, 0], heap_stack[top, 1] = 4 * h + 1 - smaller, buffer
             heap_stack[top + 1, 0], heap_stack[top + 1, 1] = smaller, other

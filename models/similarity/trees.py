@@ -100,7 +100,6 @@ class Tree:
 
 def grow_tree(
     grid: Grid,
-    columns: Float32,
     pairs: WeightedPairs,
     *,
     pair_map: PairMap,
@@ -109,9 +108,10 @@ def grow_tree(
     n_tried: int,
     seed: int,
 ) -> Tree:
-    """Grow a tree; ``pairs`` are reordered, ``columns`` is the (d, n) float32 matrix behind ``grid``."""
+    """Grow a tree; ``pairs`` are reordered."""
     cells, feature, threshold, low, high = kernels.grow(
-        grid.codes, columns, grid.low, grid.step, grid.n_codes, PAIR_MAPS[pair_map],
+        grid.codes, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
+        PAIR_MAPS[pair_map],
         pairs.same_left, pairs.same_right, pairs.same_weight,
         pairs.other_left, pairs.other_right, pairs.other_weight,
         max_depth, leaf_depth, n_tried, np.uint64(seed),
