@@ -41,7 +41,8 @@ class Database:
             options["connect_args"] = {"timeout": 30}
         else:
             options.update(pool_pre_ping=True, pool_size=8, max_overflow=16, pool_timeout=10)
-            options["connect_args"] = {"connect_timeout": 5}
+            # A server set up without a locale would otherwise answer in bytes.
+            options["connect_args"] = {"connect_timeout": 5, "client_encoding": "utf8"}
         self.engine: Engine = create_engine(parsed, **options)
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)

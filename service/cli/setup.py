@@ -13,6 +13,10 @@ from service.cli import output
 from service.cli.connect import settings
 
 
+GENERATE = "generate"
+"""A given password that means none: not every Compose knows empty defaults."""
+
+
 def setup(
     secrets: Annotated[
         Path | None,
@@ -29,7 +33,8 @@ def setup(
 
     chosen = settings()
     if secrets is not None:
-        _write_password(secrets, os.environ.get("PAIRMARK_POSTGRES_PASSWORD") or None)
+        given = os.environ.get("PAIRMARK_POSTGRES_PASSWORD", "")
+        _write_password(secrets, given if given not in ("", GENERATE) else None)
     database = open_database(chosen)
     try:
         database.wait(wait)

@@ -14,7 +14,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, select
+from sqlalchemy import inspect, make_url, select, text
 
 import migrations
 from service.db import Database, bump_revision
@@ -180,3 +180,24 @@ def test_deleted_rows_are_overwritten(new_database) -> None:
         session.delete(session.get_one(DatasetName, secret))
     database.dispose()
     assert secret.encode() not in Path(url.removeprefix("sqlite:///")).read_bytes()
+
+
+def test_a_server_without_a_locale_still_answers_in_text(postgres_url: str) -> None:
+    admin = Database(postgres_url)
+    name = "pairmark_ascii"
+    with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"DROP DATABASE IF EXISTS {name}"))
+        connection.execute(
+            text(
+                f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            )
+        )
+    opened = Database(make_url(postgres_url).set(database=name).render_as_string(hide_password=False))
+    try:
+        opened.upgrade()
+        opened.ping()
+    finally:
+        opened.dispose()
+        with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(f"DROP DATABASE {name}"))
+        admin.dispose()

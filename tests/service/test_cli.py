@@ -1,0 +1,263 @@
+"""Commands on the embedded house, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from service.cli import main
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Pairmark = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the module's tests share: uploads and trainings cost time."""
+    return tmp_path_factory.mktemp("house")
+
+
+@pytest.fixture
+def pairmark(house: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Pairmark:
+    """Run a command in the shared house (or in another one, ``home=``)."""
+
+    def run(*words: str, home: Path = house) -> Said:
+        monkeypatch.setenv("PAIRMARK_HOME", str(home))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        said = capfd.readouterr()
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def flowers(house: Path) -> Path:
+    X, y = load_iris(return_X_y=True)
+    path = house / "iris.csv"
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    lines = [",".join([*(f"{value:.6g}" for value in row), name]) for row, name in zip(X, names, strict=True)]
+    path.write_text("a,b,c,d,species\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def small(*more: str) -> list[str]:
+    """A training that takes a moment."""
+    return [
+        "train",
+        "--learner",
+        "similarity-forest",
+        "--param",
+        "n_estimators=3",
+        "--param",
+        "n_pairs=2000",
+        *more,
+    ]
+
+
+@pytest.fixture
+def trained(pairmark: Pairmark, house: Path, flowers: Path) -> str:
+    """The model ``flowers`` with version 1 in production."""
+    if "flowers" not in pairmark("models", "list").out:
+        assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
+        said = pairmark(*small("--dataset", "iris", "--model", "flowers"))
+        assert said.code == 0, said.err
+    return "flowers"
+
+
+def test_empty_lists_name_the_next_command(pairmark: Pairmark, tmp_path: Path) -> None:
+    assert "pairmark datasets add" in pairmark("datasets", "list", home=tmp_path).out
+    assert "pairmark train" in pairmark("models", "list", home=tmp_path).out
+    assert "pairmark keys create" in pairmark("keys", "list", home=tmp_path).out
+
+
+def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path) -> None:
+    added = pairmark("datasets", "add", "tmp", flowers, "--label", "species", "--exclude", "a", "--json")
+    assert added.code == 0
+    assert (added.json["rows"], added.json["features"]) == (150, 3)
+    assert added.json["label_counts"] == {"setosa": 50, "versicolor": 50, "virginica": 50}
+    assert "versicolor: 50" in pairmark("datasets", "show", "tmp").out
+    assert [entry["name"] for entry in pairmark("datasets", "list", "--json").json["items"]].count("tmp") == 1
+    assert pairmark("datasets", "delete", "tmp", "--yes").code == 0
+    gone = pairmark("datasets", "show", "tmp")
+    assert gone.code == 1
+    assert gone.err.startswith("error: ")
+
+
+def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -> None:
+    assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
+    said = pairmark(*small("--dataset", "iris", "--model", "staged", "--protocol", "closed-set"))
+    assert said.code == 0, said.err
+    assert "fitting" in said.err
+    assert "calibrating" in said.err
+    assert "promoted: production" in said.out
+    assert "auc" in said.out
+
+
+def test_a_spec_file_says_the_same_as_options(pairmark: Pairmark, trained: str, tmp_path: Path) -> None:
+    spec = tmp_path / "job.toml"
+    spec.write_text(
+        'learner = "similarity-forest"\ndataset = "iris"\nmodel = "from-spec"\npromote = "staging"\n'
+        "[params]\nn_estimators = 3\nn_pairs = 2000\n"
+    )
+    said = pairmark("train", "--spec", spec, "--param", "n_estimators=2", "--json")
+    assert said.code == 0, said.err
+    assert said.json["version"]["params"]["n_estimators"] == 2
+    assert said.json["version"]["params"]["n_pairs"] == 2000
+    assert said.json["version"]["aliases"] == ["staging"]
+
+
+def test_models_are_shown_promoted_moved_and_deleted(
+    pairmark: Pairmark, trained: str, tmp_path: Path
+) -> None:
+    assert "production = 1" in pairmark("models", "list").out
+    shown = pairmark("models", "show", f"{trained}@production", "--json").json
+    assert shown["kind"] == "similarity-forest"
+    assert "lineage" in pairmark("models", "show", trained).out
+    assert pairmark("models", "promote", f"{trained}:1", "--alias", "staging").code == 0
+    file = tmp_path / "flowers.zip"
+    assert pairmark("models", "export", f"{trained}@staging", file).code == 0
+    imported = pairmark("models", "import", file, "--name", "moved", "--json")
+    assert imported.code == 0, imported.err
+    assert imported.json["lineage"]["artefact_sha256"] == shown["lineage"]["artefact_sha256"]
+    held = pairmark("models", "delete", f"{trained}:1", "--yes")
+    assert held.code == 1
+    assert pairmark("models", "delete", "moved:1", "--yes").code == 0
+    assert pairmark("models", "show", "moved:1").code == 1
+    assert pairmark("models", "delete", trained).code == 2
+
+
+def test_a_changed_export_is_refused(pairmark: Pairmark, trained: str, tmp_path: Path) -> None:
+    file = tmp_path / "flowers.zip"
+    assert pairmark("models", "export", trained, file).code == 0
+    body = bytearray(file.read_bytes())
+    body[len(body) // 2] ^= 0xFF
+    file.write_bytes(body)
+    assert pairmark("models", "import", file, "--name", "changed").code == 1
+
+
+def test_evaluate_measures_on_another_dataset(pairmark: Pairmark, trained: str) -> None:
+    said = pairmark("evaluate", "--model", trained, "--dataset", "iris", "--json")
+    assert said.code == 0, said.err
+    assert said.json["metrics"]["auc"]["value"] > 0.8
+    assert said.json["overlap"]["rows"] > 0
+    assert "warning:" in pairmark("evaluate", "--model", trained, "--dataset", "iris").out
+
+
+def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
+    said = pairmark("plan", "--fpr", "0.001", "--json")
+    needs = {need["method"]: need for need in said.json["needs"]}
+    # log(0.05) / log(0.999) = 2994.2 independent blocks, each of two people.
+    assert needs["finite-sample"]["calibration_people"] == 5990
+    assert needs["finite-sample"]["dataset_people"] == 4 * 5990
+    assert needs["finite-sample"]["independent_pairs"] == 2995
+    assert 30 <= needs["bootstrap"]["calibration_people"] < 1000
+    assert "5990" in pairmark("plan", "--fpr", "0.001").out
+    assert (
+        pairmark("plan", "--fpr", "0.001", "--confidence", "0.8", "--json").json["needs"][1][
+            "calibration_people"
+        ]
+        is None
+    )
+    assert pairmark("plan", "--fpr", "0").code == 2
+
+
+def test_keys_are_shown_once_and_revoked(pairmark: Pairmark, tmp_path: Path) -> None:
+    made = pairmark(
+        "keys", "create", "--scope", "score", "--scope", "train", "--name", "ci", "--json", home=tmp_path
+    )
+    assert made.json["scopes"] == ["score", "train"]
+    assert made.json["key"].startswith(f"pm_{made.json['id']}_")
+    listed = pairmark("keys", "list", home=tmp_path).out
+    assert made.json["id"] in listed
+    assert made.json["key"] not in listed
+    assert pairmark("keys", "revoke", made.json["id"], home=tmp_path).code == 0
+    assert pairmark("keys", "list", "--json", home=tmp_path).json["items"][0]["revoked_at"] is not None
+    assert pairmark("keys", "revoke", "nobody", home=tmp_path).code == 1
+    assert pairmark("keys", "create", "--scope", "everything", home=tmp_path).code == 1
+    # Whoever can read the database needs no key to it.
+    assert pairmark("datasets", "list", home=tmp_path).code == 0
+
+
+def test_what_is_not_understood_ends_with_2(pairmark: Pairmark, flowers: Path, tmp_path: Path) -> None:
+    for words in (
+        ["nonsense"],
+        ["train", "--learner", "similarity-tree"],
+        ["train", "--learner", "a", "--dataset", "b", "--model", "c", "--param", "novalue"],
+        ["datasets", "add", "name", tmp_path / "absent.csv"],
+        ["models", "promote", "name:first"],
+        ["serve", "--port", "99999"],
+    ):
+        said = pairmark(*words)
+        assert said.code == 2, (words, said)
+        assert "Traceback" not in said.err
+
+
+def test_what_fails_ends_with_1_and_says_why(pairmark: Pairmark, trained: str, flowers: Path) -> None:
+    said = pairmark("train", "--learner", "nobody", "--dataset", "iris", "--model", "m")
+    assert said.code == 1
+    assert "similarity-forest" in said.err
+    said = pairmark("datasets", "add", "x", flowers, "--label", "absent", "--json")
+    assert said.code == 1
+    assert json.loads(said.err.splitlines()[-1])["error"]["type"].endswith("/invalid-input")
+    assert pairmark("models", "show", "nobody").code == 1
+    said = pairmark("datasets", "list", "--url", "http://127.0.0.1:9")
+    assert said.code == 1
+    assert "does not answer" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_wrong_setting_is_named(pairmark: Pairmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAIRMARK_LEASE_S", "soon")
+    said = pairmark("datasets", "list")
+    assert said.code == 2
+    assert "PAIRMARK_LEASE_S" in said.err
+
+
+def test_setup_makes_password_tables_and_first_key_once(
+    pairmark: Pairmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "generate")
+    first = pairmark("setup", "--secrets", tmp_path, "--json", home=tmp_path / "home")
+    assert first.code == 0, first.err
+    assert first.json["key"].startswith("pm_")
+    password = (tmp_path / "password").read_text()
+    assert len(password) > 30
+    assert (tmp_path / "pgpass").read_text() == f"*:*:*:*:{password}\n"
+    assert (tmp_path / "pgpass").stat().st_mode & 0o077 == 0
+    again = pairmark("setup", "--secrets", tmp_path, "--json", home=tmp_path / "home")
+    assert again.json == {"key": None}
+    assert (tmp_path / "password").read_text() == password
+
+
+def test_setup_takes_a_given_password_but_not_another_one(
+    pairmark: Pairmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "a:b\\c")
+    assert pairmark("setup", "--secrets", tmp_path, home=tmp_path / "home").code == 0
+    assert (tmp_path / "password").read_text() == "a:b\\c"
+    assert (tmp_path / "pgpass").read_text() == "*:*:*:*:a\\:b\\\\c\n"
+    monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "other")
+    assert pairmark("setup", "--secrets", tmp_path, home=tmp_path / "home").code == 1
+    assert (tmp_path / "password").read_text() == "a:b\\c"

@@ -1,0 +1,243 @@
+"""The Python client against a served house, and how it takes trouble."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from serving import RunningServer, Serve
+
+from service import client as module
+from service.client import (
+    Busy,
+    Client,
+    ClientError,
+    Conflict,
+    Denied,
+    InsufficientCalibration,
+    InvalidInput,
+    JobFailed,
+    NotFound,
+    Problem,
+    Unreachable,
+)
+
+
+@pytest.fixture(scope="module")
+def client(digits_house: RunningServer):
+    with Client(digits_house.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def digits(digits_house: RunningServer) -> np.ndarray:
+    return digits_house.facts["X"]
+
+
+def test_scores_are_equal_however_they_travel(client: Client, digits: np.ndarray) -> None:
+    left, right = digits[:40], digits[40:80]
+    raw = client.similarity(left, right, model="digits")
+    assert raw.dtype == np.float32
+    assert raw.shape == (40,)
+    assert left.size + right.size >= module.RAW_FROM
+    as_json = client.similarity(left.tolist(), right.tolist(), model="digits")
+    as_sparse = client.similarity(csr_array(left), csr_array(right), model="digits")
+    np.testing.assert_array_equal(raw, as_json)
+    np.testing.assert_array_equal(raw, as_sparse)
+    np.testing.assert_array_equal(raw, client.similarity(right, left, model="digits"))
+
+
+@pytest.mark.parametrize("many", [3, 100])
+def test_one_meets_many(client: Client, digits: np.ndarray, many: int) -> None:
+    one, others = digits[0], digits[1 : 1 + many]
+    expected = client.similarity(np.repeat(one[None, :], many, axis=0), others, model="digits")
+    np.testing.assert_array_equal(client.similarity(one, others, model="digits"), expected)
+    np.testing.assert_array_equal(client.similarity(others, one, model="digits"), expected)
+
+
+@pytest.mark.parametrize("many", [3, 100])
+def test_matches_are_scores_above_the_threshold(client: Client, digits: np.ndarray, many: int) -> None:
+    found = client.match(digits[:many], digits[many : 2 * many], fpr=0.1, model="digits")
+    assert found.operating_point["fpr"] == 0.1
+    assert found.operating_point["protocol"] == "closed-set"
+    threshold = np.float32(found.operating_point["threshold"])
+    np.testing.assert_array_equal(found.matches, found.scores > threshold)
+    np.testing.assert_array_equal(
+        found.scores, client.similarity(digits[:many], digits[many : 2 * many], model="digits")
+    )
+    by_score = client.match(scores=found.scores, fpr=0.1, calibration=found.operating_point["calibration_id"])
+    np.testing.assert_array_equal(by_score.matches, found.matches)
+
+
+def test_what_the_data_cannot_support_is_an_exception(client: Client, digits: np.ndarray) -> None:
+    with pytest.raises(InsufficientCalibration) as refused:
+        client.match(digits[0], digits[1], fpr=1e-9, model="digits")
+    assert refused.value.slug == "insufficient-calibration-data"
+    assert set(refused.value.facts["smallest_fpr"]) == {"finite-sample", "bootstrap"}
+    assert "required_units" in refused.value.facts
+
+
+def test_errors_are_a_tree(client: Client, digits: np.ndarray) -> None:
+    with pytest.raises(NotFound) as unknown:
+        client.similarity(digits[0], digits[1], model="nobody")
+    assert (unknown.value.status, unknown.value.slug) == (404, "unknown-model")
+    with pytest.raises(InvalidInput, match="expects 64"):
+        client.similarity([1.0, 2.0], [1.0, 2.0], model="digits")
+    with pytest.raises(InvalidInput, match="left"):
+        client.similarity([float("nan")] * 64, [0.0] * 64, model="digits")
+    with pytest.raises(Conflict):
+        client.delete_version("digits", 1)
+    assert issubclass(InsufficientCalibration, InvalidInput)
+    assert issubclass(InvalidInput, Problem)
+    assert issubclass(Problem, ClientError)
+
+
+def test_a_dataset_and_a_training_from_arrays(client: Client, digits_house: RunningServer) -> None:
+    X, y = digits_house.facts["X"], digits_house.facts["y"]
+    sent: list[float] = []
+    added = client.add_dataset(
+        "from-arrays", X=X[:600], y=y[:600], progress=lambda share, _: sent.append(share)
+    )
+    assert (added["rows"], added["features"], added["n_labels"]) == (600, 64, 10)
+    assert sent[-1] == 1.0
+    stages: list[str] = []
+    shares: list[float] = []
+
+    def follow(share: float, stage: str) -> None:
+        shares.append(share)
+        stages.append(stage)
+
+    params = {"n_estimators": 2, "n_pairs": 1000, "random_state": 0}
+    job = client.train(
+        "similarity-forest", "from-arrays", "mine", params=params, promote=False, progress=follow
+    )
+    assert job["state"] == "succeeded"
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert "fitting" in stages
+    assert client.version("mine", job["version"])["aliases"] == []
+    assert client.promote("mine", job["version"], "mine-only")["version"] == job["version"]
+    assert {"digits", "mine"} <= {model["name"] for model in client.models()}
+    assert "similarity-forest" in {learner["kind"] for learner in client.learners()}
+
+
+def test_a_job_that_fails_is_an_exception(client: Client) -> None:
+    client.add_dataset("three", X=np.eye(4, dtype=np.float32), y=np.array([0, 0, 1, 1]))
+    with pytest.raises((JobFailed, InvalidInput)) as failed:
+        client.train("similarity-forest", "three", "never")
+    assert str(failed.value)
+
+
+def test_lists_are_followed_page_by_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        client.add_dataset(f"page-{number}", X=np.eye(3, dtype=np.float32) + number)
+    whole = [dataset["id"] for dataset in client.datasets()]
+    asked: list[dict] = []
+    get = client.get
+
+    def two_at_a_time(path: str, **params):
+        asked.append(params)
+        return get(path, **{**params, "limit": 2})
+
+    monkeypatch.setattr(client, "get", two_at_a_time)
+    assert [dataset["id"] for dataset in client.pages("/datasets")] == whole
+    assert len(asked) >= 2
+    monkeypatch.undo()
+    assert [dataset["id"] for dataset in client.datasets(limit=2)] == whole[:2]
+
+
+def test_an_export_comes_back_under_another_name(client: Client, digits: np.ndarray, tmp_path: Path) -> None:
+    file = tmp_path / "digits.zip"
+    client.export_version("digits", 1, file)
+    assert list(tmp_path.glob(".*.part")) == []
+    moved = client.import_version(file, name="moved")
+    np.testing.assert_array_equal(
+        client.similarity(digits[:40], digits[40:80], model=f"moved:{moved['version']}"),
+        client.similarity(digits[:40], digits[40:80], model="digits"),
+    )
+    client.delete_version("moved", moved["version"])
+
+
+def test_keys_are_sent_and_missed(serve: Serve) -> None:
+    house = serve()
+    made = json.loads(house.cli("keys", "create", "--scope", "score", "--json").stdout)
+    with Client(house.url, api_key=made["key"]) as client:
+        assert client.models() == []
+        with pytest.raises(Denied) as refused:
+            client.add_dataset("x", X=np.eye(3))
+        assert refused.value.status == 403
+    with Client(house.url, api_key="") as client, pytest.raises(Denied) as refused:
+        client.models()
+    assert refused.value.status == 401
+
+
+def test_nobody_there() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(Unreachable, match="does not answer"):
+        client.models()
+    with pytest.raises(ValueError, match="http"):
+        Client("localhost:8000")
+
+
+class Grumpy(BaseHTTPRequestHandler):
+    """Busy a few times, then well: stands for an overloaded service or a proxy before one."""
+
+    busy_times = 2
+    seen: list[str]
+
+    def do_GET(self) -> None:
+        type(self).seen.append(self.path)
+        busy = len(self.seen) <= self.busy_times
+        body = b"not json" if busy else b'{"items": [], "next_cursor": null}'
+        self.send_response(429 if busy else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Retry-After", "0")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def grumpy():
+    handler = type("Handler", (Grumpy,), {"seen": []})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield handler, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_busy_is_tried_again_a_bounded_number_of_times(grumpy) -> None:
+    handler, url = grumpy
+    with Client(url) as client:
+        assert client.models() == []
+    assert len(handler.seen) == 3
+    handler.seen.clear()
+    with Client(url, retries=1) as client, pytest.raises(Busy, match="not json"):
+        client.models()
+    assert len(handler.seen) == 2
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [("7", 7.0), ("86400", 30.0), ("soon", 0.5), ("-1", 0.0)])
+def test_waits_are_as_asked_but_bounded(asked: str, seconds: float) -> None:
+    assert module._retry_wait(httpx.Response(429, headers={"Retry-After": asked}), 0) == seconds
+
+
+def test_what_cannot_be_sent_is_named() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(TypeError, match="object cannot be sent"):
+        client.similarity([object()], [1.0])
+
+
+def test_all_names_are_public() -> None:
+    assert module.__all__ == sorted(module.__all__)
+    for name in module.__all__:
+        assert hasattr(module, name)
