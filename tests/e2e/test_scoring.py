@@ -33,7 +33,8 @@ def test_scores_are_symmetric_float32_and_name_their_version(
     assert forward["scores"] == backward["scores"]
     assert forward["scores"] == np.array(forward["scores"], np.float32).astype(float).tolist()
     same = similarity(digits_house, left=left[0], right=left).json()["scores"]
-    assert same[0] == max(same)
+    # A learned score need not put a vector itself first of all, but it must see the likeness.
+    assert same[0] > np.quantile(same, 0.8)
     assert same == similarity(digits_house, left=left, right=left[0]).json()["scores"]
     assert similarity(digits_house, left=left[0], right=left[3]).json()["scores"] == same[3:4]
 
