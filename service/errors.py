@@ -143,6 +143,24 @@ class CorruptArtefact(PairmarkError):
     slug, title = "corrupt-artefact", "An artefact's bytes were changed"
 
 
+class TrainingFailed(PairmarkError):
+    """Training failed."""
+
+    slug, title = "training-failed", "Training failed"
+
+
+class OutOfMemory(PairmarkError):
+    """The training process ran out of memory: train on fewer pairs or rows, or give the worker more memory."""
+
+    slug, title = "out-of-memory", "Training ran out of memory"
+
+
+class TrainingKilled(PairmarkError):
+    """The training process was killed."""
+
+    slug, title = "training-killed", "The training process was killed"
+
+
 class Fenced(PairmarkError):
     """This attempt at the job was superseded or cancelled; its writes are refused."""
 

@@ -182,6 +182,23 @@ PAGES: dict[str, Page] = {
             "the artefact from a backup, promote another version, or train again.",
             retry_after=30,
         ),
+        Page(
+            error=errors.TrainingFailed,
+            status=500,
+            mend="A job ends so when its attempts were lost or something unexpected happened. `GET /jobs/{id}` has its "
+            "history, and the worker's log the details under the job's id. Submit it again once that is mended.",
+        ),
+        Page(
+            error=errors.OutOfMemory,
+            status=500,
+            mend="Give workers more memory, or train on fewer pairs (`n_pairs`), rows or trees, then submit again.",
+        ),
+        Page(
+            error=errors.TrainingKilled,
+            status=500,
+            mend="Something outside ended the training process, most often the system for want of memory: give "
+            "workers more, or train on fewer pairs, then submit again.",
+        ),
         Page(error=errors.Fenced, status=409, mend="Another attempt holds the job now; nothing needs doing."),
         Page(error=NotFound, status=404, mend="The addresses of this service are listed at /docs."),
         Page(

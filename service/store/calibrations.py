@@ -82,6 +82,7 @@ class Calibrations:
         self._check_scores_pairs(row, name)
         found = self._datasets.get(dataset)
         data = self._datasets.load(found.id)
+        self.check_width(row, name, data)
         chosen = self.protocol_of(row, protocol)
         self._refuse_overlap(row, name, data, chosen)
         scores, same, units, resolved = self.scored(
@@ -171,13 +172,6 @@ class Calibrations:
         told: Told | None,
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int64], str]:
         """Scores, same, units and protocol of pairs of a dataset that is held out as a whole."""
-        expected = int(row.facts["n_features"])
-        if data.n_features != expected:
-            raise InvalidInput(
-                f"dataset {data.name}:{data.version} has {data.n_features} features; {name}:{row.version} takes "
-                f"{expected}",
-                field="dataset",
-            )
         estimator = self._shelf.load(row, name)
         asked = min(n_pairs or DEFAULT_PAIRS, self._shelf.settings.max_calibration_pairs)
         pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
@@ -189,6 +183,16 @@ class Calibrations:
             pairs.units,
             pairs.protocol,
         )
+
+    def check_width(self, row: ModelVersion, name: str, data: LabelledData) -> None:
+        """Refuse a dataset whose vectors the version does not take."""
+        expected = int(row.facts["n_features"])
+        if data.n_features != expected:
+            raise InvalidInput(
+                f"dataset {data.name}:{data.version} has {data.n_features} features; {name}:{row.version} takes "
+                f"{expected}",
+                field="dataset",
+            )
 
     def protocol_of(self, row: ModelVersion, protocol: str) -> str:
         """``auto`` means the protocol that the version was trained under."""

@@ -53,6 +53,7 @@ class Evaluations:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
         found = self._datasets.get(dataset)
         data = self._datasets.load(found.id)
+        self._calibrations.check_width(row, name, data)
         scores, same, units, resolved = self._calibrations.scored(
             row,
             name,

@@ -13,10 +13,9 @@ import sys
 
 from service.blobs import open_blobs
 from service.db import open_database
-from service.errors import Fenced, PairmarkError
+from service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
 from service.logs import configure_logging
 from service.settings import Settings
-from service.training.errors import OutOfMemory, TrainingFailed
 from service.training.family import die_with_parent
 from service.training.queue import JobQueue
 from service.training.schemas import Claim
@@ -39,7 +38,9 @@ def main(arguments: list[str]) -> int:
     try:
         claim = queue.held(job_id, attempt)
         error = attempt_error(claim, Trainer(db, open_blobs(settings), settings))
-        if error is not None:
+        if isinstance(error, NotReady):
+            queue.lost(claim, error.detail)
+        elif error is not None:
             queue.fail(claim, error)
     except Fenced:
         return FENCED

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from service.db import Database
-from service.errors import Fenced, PairmarkError
+from service.errors import Fenced, NotReady, PairmarkError
 from service.settings import Settings
 from service.tables import JobRow
 from service.training import repository
@@ -118,7 +117,6 @@ class Leases:
         now = self._db.now(session)
         values = {
             **_over("succeeded", now),
-            "stage": "done",
             "version": version,
             "progress": 1.0,
             "message": message[:2000],
@@ -160,26 +158,42 @@ class Leases:
 
         persist(self._db, give_back)
 
+    def lost(self, claim: Claim, detail: str) -> None:
+        """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times.
+
+        Raises `Fenced` when superseded.
+        """
+        persist(
+            self._db,
+            lambda session: self._lost(session, claim.job_id, claim.attempt, detail, self._db.now(session)),
+        )
+
     def _requeue_lost(self, session: Session, now: float) -> None:
         for row in repository.expired(session, now):
             detail = f"no heartbeat from {row.worker} for {self._settings.lease_s:g} s"
             if row.cancel_requested:
                 self._cancelled(session, row.id, row.attempt, "its worker fell silent")
-                continue
-            repository.close_attempt(session, row.id, row.attempt, outcome="lost", detail=detail, now=now)
-            lost = repository.count_lost(session, row.id)
-            told = f"attempt {row.attempt} was lost: {detail}"
-            if lost >= self._settings.max_attempts:
-                error = {
-                    "type": "/problems/training-failed",
-                    "title": "Training did not come to an end",
-                    "detail": f"{lost} attempts were lost: their workers stopped without a word, most often for want "
-                    "of memory. Give workers more memory or train on fewer pairs, then submit the job again",
-                }
-                self._fail(session, row.id, row.attempt, error, outcome="lost", attempt_detail=detail)
-                continue
-            repository.write_fenced(session, row.id, row.attempt, {**_WAITING, "message": told})
-            repository.add_event(session, row.id, "log", {"message": told}, now)
+            else:
+                self._lost(session, row.id, row.attempt, detail, now)
+
+    def _lost(self, session: Session, job_id: str, attempt: int, detail: str, now: float) -> None:
+        """Queue a lost attempt's job again, or fail it when that happened too often."""
+        told = f"attempt {attempt} was lost: {detail}"
+        if not repository.write_fenced(session, job_id, attempt, {"message": told}):
+            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+        repository.close_attempt(session, job_id, attempt, outcome="lost", detail=detail, now=now)
+        lost = repository.count_lost(session, job_id)
+        if lost >= self._settings.max_attempts:
+            error = {
+                "type": "/problems/training-failed",
+                "title": "Training did not come to an end",
+                "detail": f"{lost} attempts were lost, the last one: {detail}. Workers most often fall silent for "
+                "want of memory: give them more or train on fewer pairs, then submit the job again",
+            }
+            self._fail(session, job_id, attempt, error, outcome="lost", attempt_detail=detail)
+            return
+        repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": told})
+        repository.add_event(session, job_id, "log", {"message": told}, now)
 
     def _fail(
         self,
@@ -230,7 +244,7 @@ def persist(db: Database, work: Callable[[Session], None], *, patience_s: float 
             with db.write() as session:
                 work(session)
             return
-        except OperationalError:
+        except NotReady:
             if time.monotonic() + pause > deadline:
                 raise
             time.sleep(pause)

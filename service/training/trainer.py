@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from models.evaluation import EvaluationReport, pair_report
@@ -24,7 +23,7 @@ from service.blobs import Blobs, delete_unused
 from service.datasets.data import LabelledData
 from service.datasets.ingest import Datasets
 from service.db import Database
-from service.errors import Fenced, InvalidInput
+from service.errors import InvalidInput, NotReady
 from service.settings import Settings
 from service.store.calibrations import store_calibration
 from service.store.measured import ScoredPairs, listed_pairs, pairs_among, split_codes
@@ -199,6 +198,9 @@ class Trainer:
         made: list[int] = []
 
         def register(session: Session) -> None:
+            if made and self._store.version_of_job(claim.job_id) in made:
+                # The commit before went through and only its answer was lost.
+                return
             version = self._store.register(session, new, promote=claim.promote, by=f"job:{claim.job_id}")
             told = f"registered {new.model}:{version}"
             if claim.promote is not None:
@@ -206,14 +208,7 @@ class Trainer:
             self._queue.finish(claim, session, version=version, message=told)
             made.append(version)
 
-        try:
-            persist(self._db, register)
-        except Fenced:
-            # A commit whose answer was lost looks like this on the second try.
-            version = self._store.version_of_job(claim.job_id)
-            if version is None or version not in made:
-                raise
-            return version
+        persist(self._db, register)
         return made[-1]
 
 
@@ -252,7 +247,7 @@ class Progress:
             self._queue.progress(
                 self._claim, fraction=fraction, stage=self._stage, message=message, event=event
             )
-        except OperationalError:
+        except NotReady:
             # Progress is for people; the work goes on while the database is away.
             logger.warning(
                 "progress was not written: the database does not answer", extra={"job": self._claim.job_id}

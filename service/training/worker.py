@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import SecretStr
-from sqlalchemy.exc import OperationalError
 
 import service
 from service.blobs import collect, open_blobs
 from service.db import open_database
-from service.errors import Fenced, PairmarkError
+from service.errors import Fenced, PairmarkError, TrainingFailed, TrainingKilled
 from service.settings import Settings
-from service.training.errors import TrainingFailed, WorkKilled
 from service.training.queue import JobQueue
 from service.training.schemas import Claim, Lease
 
@@ -84,8 +82,8 @@ class Worker:
     def _claim(self, only: str | None) -> Claim | None:
         try:
             return self._queue.claim(self.name, only)
-        except OperationalError:
-            logger.warning("the database does not answer; trying again", extra={"worker": self.name})
+        except PairmarkError as error:
+            logger.warning("no job could be claimed", extra={"worker": self.name, "reason": error.detail})
             return None
 
     def _tidy(self) -> None:
@@ -95,7 +93,7 @@ class Worker:
         self._collected = time.monotonic()
         try:
             gone = collect(self._db, self._blobs)
-        except (PairmarkError, OperationalError) as error:
+        except PairmarkError as error:
             logger.warning("storage was not tidied", extra={"reason": str(error)[:500]})
         else:
             if gone:
@@ -127,9 +125,9 @@ class Worker:
             self._end(claim, child, lease, told)
         except Fenced:
             logger.info("attempt superseded", extra=told)
-        except OperationalError:
+        except PairmarkError as error:
             # If the child had not ended the job, its lease runs out and another attempt is made.
-            logger.warning("the database does not answer; the attempt is left to its lease", extra=told)
+            logger.warning("the attempt is left to its lease", extra={**told, "reason": error.detail})
 
     def _watch(self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event) -> Lease | None:
         """Keep the lease while the child works. Returns the lease that ended it, or none when it ended itself."""
@@ -148,9 +146,9 @@ class Worker:
                     next_beat = time.monotonic() + beat_every
                 else:
                     lease = self._queue.look(claim)
-            except OperationalError:
+            except PairmarkError as error:
                 # While the database is away nobody can take the job over either, and writes stay fenced.
-                logger.warning("heartbeat failed: the database does not answer", extra={"job": claim.job_id})
+                logger.warning("heartbeat failed", extra={"job": claim.job_id, "reason": error.detail})
                 continue
             if not lease.held:
                 # Superseded, or the child has just ended the job and is on its way out.
@@ -228,7 +226,7 @@ def _death(status: int, claim: Claim) -> PairmarkError:
             if name == "SIGKILL"
             else " The worker's log may say more"
         )
-        return WorkKilled(f"the training process was ended by {name}.{hint}")
+        return TrainingKilled(f"the training process was ended by {name}.{hint}")
     return TrainingFailed(
         f"the training process ended with status {status}; the worker's log has the details under job {claim.job_id}"
     )

@@ -1,0 +1,97 @@
+"""A house to work in: database, storage and the rooms' front doors, with small data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.blobs import Blobs
+from service.datasets.ingest import Datasets
+from service.datasets.schemas import DatasetOut, DatasetRequest
+from service.db import Database
+from service.settings import Settings
+from service.store.store import ModelStore
+from service.training.queue import JobQueue
+from service.training.schemas import JobRequest
+from service.training.trainer import Trainer
+
+SMALL_FOREST: dict[str, Any] = {
+    "n_estimators": 3,
+    "max_depth": 4,
+    "leaf_depth": 2,
+    "n_pairs": 2_000,
+    "random_state": 0,
+}
+
+
+def people(
+    n: int, rows: int, *, seed: int = 0, first: int = 0, width: int = 6
+) -> tuple[np.ndarray, np.ndarray]:
+    """``rows`` samples of each of ``n`` people around a point of their own."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(n, width)) * 2
+    X = np.repeat(centres, rows, axis=0) + rng.normal(size=(n * rows, width)) * 0.5
+    return X.astype(np.float32), np.repeat(np.arange(first, first + n), rows)
+
+
+@dataclass(frozen=True)
+class House:
+    """Everything a test of training or of the store needs."""
+
+    settings: Settings
+    db: Database
+    blobs: Blobs
+    folder: Path
+
+    @property
+    def datasets(self) -> Datasets:
+        return Datasets(self.db, self.blobs, self.settings)
+
+    @property
+    def queue(self) -> JobQueue:
+        return JobQueue(self.db, self.settings)
+
+    @property
+    def store(self) -> ModelStore:
+        return ModelStore(self.db, self.blobs, self.settings)
+
+    def upload(
+        self, name: str, X: np.ndarray, y: np.ndarray | None = None, *, pairs: str | None = None
+    ) -> DatasetOut:
+        file = self.folder / f"{name}.npz"
+        np.savez(file, **({"X": X} if y is None else {"X": X, "y": y}))
+        listed = None
+        if pairs is not None:
+            listed = self.folder / f"{name}-pairs.csv"
+            listed.write_text(pairs)
+        return self.datasets.add(file, DatasetRequest(name=name), pairs=listed)
+
+    def request(self, **changes: Any) -> JobRequest:
+        given = {
+            "learner": "similarity-forest",
+            "dataset": "people",
+            "model": "faces",
+            "params": SMALL_FOREST,
+            "evaluation": {"n_pairs": 3_000},
+            **changes,
+        }
+        return JobRequest.model_validate(given)
+
+    def train(self, **changes: Any) -> int:
+        """Submit and run one job in this process; returns the version."""
+        job = self.queue.submit(self.request(**changes))
+        claim = self.queue.claim("test", only=job.id)
+        assert claim is not None
+        return Trainer(self.db, self.blobs, self.settings).run(claim)
+
+
+@pytest.fixture
+def house(settings: Settings, database: Database, blobs: Blobs, tmp_path: Path) -> House:
+    """A house with the dataset ``people``: 40 people, 5 samples each."""
+    made = House(settings, database, blobs, tmp_path)
+    made.upload("people", *people(40, 5))
+    return made

@@ -1,0 +1,276 @@
+"""Jobs: submitted once, claimed once, kept by heartbeats, fenced by attempt."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from sqlalchemy import update
+
+from service.errors import (
+    Conflict,
+    Fenced,
+    InvalidInput,
+    RateLimited,
+    TrainingFailed,
+    UnknownDataset,
+    UnknownJob,
+    UnknownLearner,
+)
+from service.tables import JobRow
+from service.training.queue import JobQueue
+
+
+def expire(house, job_id):
+    """Let the lease of a running job run out, without waiting."""
+    with house.db.write() as session:
+        session.execute(update(JobRow).where(JobRow.id == job_id).values(lease_until=1.0))
+
+
+def small(house, **changes):
+    return JobQueue(house.db, house.settings.model_copy(update=changes))
+
+
+def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(house):
+    job = house.queue.submit(house.request(params={"n_estimators": 3}))
+    assert job.state == "queued"
+    assert job.dataset == "people:1"
+    assert job.promote == "production"
+    assert job.params["n_estimators"] == 3
+    assert job.params["random_state"] == 0
+    assert job.attempts == []
+    assert job.created_at.endswith("Z")
+    assert house.queue.get(job.id) == job
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"learner": "nearest-star"}, UnknownLearner, "similarity-forest"),
+        ({"dataset": "nobody"}, UnknownDataset, "nobody"),
+        ({"dataset": "people:9"}, UnknownDataset, "people:9"),
+        ({"model": "no/slash"}, InvalidInput, "model"),
+        ({"params": {"n_estimators": 0}}, InvalidInput, r"params\.n_estimators"),
+        ({"params": {"n_trees": 5}}, InvalidInput, r"params\.n_trees.*n_estimators"),
+        ({"unlabelled": "people"}, InvalidInput, "unlabelled"),
+        ({"promote": "7"}, InvalidInput, "promote"),
+        ({"evaluation": {"calibration_fraction": 0.6, "test_fraction": 0.5}}, InvalidInput, "below 1"),
+        ({"evaluation": {"n_pairs": 10**9}}, InvalidInput, "n_pairs"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_when_submitted(house, changes, error, said):
+    with pytest.raises(error, match=said):
+        house.queue.submit(house.request(**changes))
+    assert house.queue.page().items == []
+
+
+def test_a_dataset_without_identities_is_refused_when_submitted(house):
+    house.upload("bare", np.arange(12, dtype=np.float32).reshape(4, 3))
+    with pytest.raises(InvalidInput, match="has none: upload it with `label`"):
+        house.queue.submit(house.request(dataset="bare"))
+
+
+def test_an_idempotency_key_makes_one_job(house):
+    first = house.queue.submit(house.request(), "key-1")
+    assert house.queue.submit(house.request(), "key-1").id == first.id
+    with pytest.raises(Conflict, match="another request"):
+        house.queue.submit(house.request(model="other"), "key-1")
+    with pytest.raises(InvalidInput, match="Idempotency-Key"):
+        house.queue.submit(house.request(), "")
+    with ThreadPoolExecutor(8) as threads:
+        ids = set(threads.map(lambda _: house.queue.submit(house.request(), "key-2").id, range(8)))
+    assert len(ids) == 1
+    assert len(house.queue.page().items) == 2
+
+
+def test_the_queue_is_bounded_under_many_submitters(house):
+    queue = small(house, max_queued_jobs=3)
+
+    def submit(_):
+        try:
+            return queue.submit(house.request()).id
+        except RateLimited:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        made = [job for job in threads.map(submit, range(12)) if job]
+    assert len(made) == 3
+    with pytest.raises(RateLimited, match="3 jobs wait"):
+        queue.submit(house.request())
+
+
+def test_pages_go_through_all_jobs_newest_first(house):
+    ids = [house.queue.submit(house.request()).id for _ in range(5)]
+    seen, cursor = [], None
+    while True:
+        page = house.queue.page(limit=2, cursor=cursor)
+        seen += [job.id for job in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert seen == ids[::-1]
+    assert [job.id for job in house.queue.page(state="running").items] == []
+    with pytest.raises(InvalidInput, match="limit"):
+        house.queue.page(limit=0)
+    with pytest.raises(InvalidInput, match="cursor"):
+        house.queue.page(cursor="bm9uc2Vuc2U")
+
+
+@pytest.mark.parametrize("job_id", ["nope", "0" * 32, "\x00" * 32, "é" * 32])
+def test_an_unknown_job_is_said_to_be_unknown(house, job_id):
+    for call in (house.queue.get, house.queue.cancel, house.queue.events):
+        with pytest.raises(UnknownJob):
+            call(job_id)
+
+
+def test_each_job_is_claimed_by_one_of_eight_workers(house):
+    ids = [house.queue.submit(house.request()).id for _ in range(24)]
+    start = threading.Barrier(8)
+
+    def work(number):
+        start.wait()
+        claimed = []
+        while (claim := house.queue.claim(f"worker-{number}")) is not None:
+            claimed.append(claim.job_id)
+        return claimed
+
+    with ThreadPoolExecutor(8) as threads:
+        claimed = [job_id for one in threads.map(work, range(8)) for job_id in one]
+    assert sorted(claimed) == sorted(ids)
+    assert house.queue.depths() == {"running": 24}
+
+
+def test_jobs_are_claimed_oldest_first_or_by_id(house):
+    first, second, third = (house.queue.submit(house.request()).id for _ in range(3))
+    assert house.queue.claim("a", only=third).job_id == third
+    assert house.queue.claim("a", only=third) is None
+    assert house.queue.claim("a").job_id == first
+    assert house.queue.claim("a").job_id == second
+    assert house.queue.claim("a") is None
+
+
+def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(house):
+    job = house.queue.submit(house.request())
+    old = house.queue.claim("silent")
+    assert house.queue.claim("other") is None
+    expire(house, job.id)
+    new = house.queue.claim("other")
+    assert (new.job_id, new.attempt) == (job.id, 2)
+    assert not house.queue.heartbeat(old).held
+    assert house.queue.heartbeat(new).held
+    for write in (
+        lambda: house.queue.progress(old, fraction=0.5, stage="fitting"),
+        lambda: house.queue.log(old, "still here"),
+        lambda: house.queue.fail(old, TrainingFailed()),
+        lambda: house.queue.release(old, "stopped"),
+        lambda: house.queue.cancelled(old),
+        lambda: house.queue.held(old.job_id, old.attempt),
+    ):
+        with pytest.raises(Fenced):
+            write()
+    with pytest.raises(Fenced), house.db.write() as session:
+        house.queue.finish(old, session, version=1)
+    with house.db.write() as session:
+        house.queue.finish(new, session, version=1)
+    done = house.queue.get(job.id)
+    assert done.state == "succeeded"
+    assert [(one.worker, one.outcome) for one in done.attempts] == [
+        ("silent", "lost"),
+        ("other", "succeeded"),
+    ]
+    assert "no heartbeat" in done.attempts[0].detail
+    assert any("lost" in event.data.get("message", "") for event in house.queue.events(job.id))
+
+
+def test_a_heartbeat_keeps_the_job(house):
+    job = house.queue.submit(house.request())
+    claim = house.queue.claim("a")
+    expire(house, job.id)
+    assert house.queue.heartbeat(claim).held
+    assert house.queue.claim("b") is None
+
+
+def test_a_job_that_is_lost_too_often_fails_with_advice(house):
+    queue = small(house, max_attempts=2)
+    job = queue.submit(house.request())
+    for _ in range(2):
+        assert queue.claim("crashes") is not None
+        expire(house, job.id)
+    assert queue.claim("crashes") is None
+    failed = queue.get(job.id)
+    assert failed.state == "failed"
+    assert failed.error.type == "/problems/training-failed"
+    assert "memory" in failed.error.detail
+    assert [one.outcome for one in failed.attempts] == ["lost", "lost"]
+    assert queue.events(job.id)[-1].event == "done"
+
+
+def test_giving_a_job_back_does_not_use_up_its_attempts(house):
+    queue = small(house, max_attempts=1)
+    job = queue.submit(house.request())
+    for _ in range(4):
+        queue.release(queue.claim("restarts"), "its worker was stopped")
+        assert queue.get(job.id).state == "queued"
+    assert [one.outcome for one in queue.get(job.id).attempts] == ["released"] * 4
+
+
+def test_cancelling(house):
+    waiting = house.queue.submit(house.request())
+    assert house.queue.cancel(waiting.id).state == "cancelled"
+    assert house.queue.claim("a") is None
+    assert house.queue.events(waiting.id)[-1].data == {"state": "cancelled"}
+
+    running = house.queue.submit(house.request())
+    claim = house.queue.claim("a")
+    asked = house.queue.cancel(running.id)
+    assert (asked.state, asked.cancel_requested) == ("running", True)
+    assert house.queue.look(claim).cancel_requested
+    # A cancel that was answered holds: nothing is registered any more, even if the work is done.
+    with pytest.raises(Fenced), house.db.write() as session:
+        house.queue.finish(claim, session, version=1)
+    house.queue.cancelled(claim)
+    ended = house.queue.get(running.id)
+    assert (ended.state, ended.attempts[0].outcome) == ("cancelled", "cancelled")
+    assert house.queue.cancel(running.id).state == "cancelled"
+
+
+def test_a_cancelled_job_whose_worker_fell_silent_is_not_tried_again(house):
+    job = house.queue.submit(house.request())
+    house.queue.claim("silent")
+    house.queue.cancel(job.id)
+    expire(house, job.id)
+    assert house.queue.claim("other") is None
+    assert house.queue.get(job.id).state == "cancelled"
+
+
+def test_a_failure_is_told_as_a_problem(house):
+    job = house.queue.submit(house.request())
+    house.queue.fail(house.queue.claim("a"), InvalidInput("too few people: bring more"))
+    failed = house.queue.get(job.id)
+    assert failed.state == "failed"
+    assert failed.error.type == "/problems/invalid-input"
+    assert failed.error.detail == "too few people: bring more"
+    done = house.queue.events(job.id)[-1]
+    assert (done.event, done.data["state"]) == ("done", "failed")
+
+
+def test_events_are_replayed_from_any_point(house):
+    job = house.queue.submit(house.request())
+    claim = house.queue.claim("a")
+    for step in range(3):
+        house.queue.progress(claim, fraction=step / 10, stage="fitting", message=f"tree {step}")
+    events = house.queue.events(job.id)
+    assert [event.event for event in events] == ["log", "progress", "progress", "progress"]
+    assert house.queue.events(job.id, after=events[1].id) == events[2:]
+    assert house.queue.get(job.id).progress == pytest.approx(0.2)
+    assert house.queue.events(job.id, after=events[-1].id) == []
+
+
+def test_a_dataset_cannot_be_deleted_under_a_waiting_job(house):
+    job = house.queue.submit(house.request())
+    with pytest.raises(Conflict, match=job.id):
+        house.datasets.delete("people:1")
+    house.queue.cancel(job.id)
+    house.datasets.delete("people:1")

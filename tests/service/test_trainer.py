@@ -1,0 +1,228 @@
+"""From a dataset to a registered version: nothing leaks, nothing is half-made, seeds decide everything."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from models.artefact import read_artefact
+from models.splits import split_data
+from service.datasets.schemas import DatasetRequest
+from service.errors import Fenced, InvalidInput, NotReady, UnknownModel
+from service.tables import ModelVersion
+from service.training.child import attempt_error
+from service.training.trainer import Trainer
+from tests.service.conftest import SMALL_FOREST, people
+
+
+def claimed(house, **changes):
+    job = house.queue.submit(house.request(**changes))
+    return house.queue.claim("test", only=job.id)
+
+
+def trainer(house):
+    return Trainer(house.db, house.blobs, house.settings)
+
+
+def row(house, version, name="faces"):
+    return house.store._shelf.row(name, version)
+
+
+def test_a_job_gives_a_served_calibrated_version_with_its_lineage(house):
+    claim = claimed(house)
+    assert trainer(house).run(claim) == 1
+    job = house.queue.get(claim.job_id)
+    assert (job.state, job.version, job.progress, job.stage) == ("succeeded", 1, 1.0, "succeeded")
+    version = house.store.version("faces", 1)
+    dataset = house.datasets.get("people")
+    assert version.aliases == ["production"]
+    assert version.lineage.dataset_sha256 == dataset.sha256
+    assert version.lineage.job == job.id
+    assert version.lineage.code_version
+    assert version.lineage.artefact_sha256 == read_artefact(house.blobs.folder(row(house, 1).artefact)).sha256
+    assert version.facts["protocol"] == "open-set"
+    assert version.metrics["auc"]["value"] > 0.9
+    low, high = version.metrics["auc"]["interval"]
+    assert low <= version.metrics["auc"]["value"] <= high
+    calibration, told = house.store.calibration(version.calibration_id)
+    assert told.protocol == calibration.protocol == "open-set"
+    assert told.dataset_sha256 == dataset.sha256
+    point = calibration.operating_point(0.5)
+    assert point.n_units == version.facts["parts"]["calibration_identities"]
+    roc = house.store.roc("faces", 1)
+    assert roc.fpr[0] == roc.tpr[0] == 0.0
+    assert roc.fpr[-1] == roc.tpr[-1] == 1.0
+    assert len(roc.bands.fpr_low) == len(roc.fpr) == len(roc.thresholds)
+    stages = [event.data["stage"] for event in house.queue.events(job.id) if event.event == "progress"]
+    ordered = list(dict.fromkeys(stages))
+    assert ordered == ["loading", "splitting", "fitting", "scoring", "calibrating", "evaluating", "storing"]
+    shown = [event.data["progress"] for event in house.queue.events(job.id) if event.event == "progress"]
+    assert shown == sorted(shown)
+
+
+def test_the_held_out_people_are_in_no_other_part(house):
+    house.train()
+    data = house.datasets.load(house.datasets.get("people").id)
+    split = split_data(np.asarray(data.y), protocol="open-set", random_state=0)
+    parts = house.store.version("faces", 1).facts["parts"]
+    assert parts["train_rows"] == split.train.size
+    report = read_artefact(house.blobs.folder(row(house, 1).report))
+    trained = report.arrays["trained_rows"]
+    assert np.isin(data.row_hashes[split.train], trained).all()
+    held_out = np.concatenate([split.calibration, split.test])
+    assert not np.isin(data.row_hashes[held_out], trained).any()
+    assert report.arrays["trained_identities"].size == parts["train_identities"]
+
+
+def test_the_same_seed_gives_the_same_artefact_and_operating_points(house):
+    first, second = house.train(), house.train(params={**SMALL_FOREST, "n_jobs": 2})
+    other = house.train(params={**SMALL_FOREST, "random_state": 7})
+    arrays = [
+        read_artefact(house.blobs.folder(row(house, version).artefact)).arrays for version in (first, second)
+    ]
+    assert arrays[0].keys() == arrays[1].keys()
+    for name in arrays[0]:
+        np.testing.assert_array_equal(arrays[0][name], arrays[1][name])
+    points = [
+        house.store.calibration(house.store.version("faces", version).calibration_id)[0].operating_point(0.5)
+        for version in (first, second, other)
+    ]
+    assert points[0] == points[1]
+    assert points[0] != points[2]
+    versions = [house.store.version("faces", version) for version in (first, second)]
+    assert versions[0].metrics == versions[1].metrics
+
+
+def test_closed_set_splits_rows_and_says_so(house):
+    house.upload("classes", *people(4, 40))
+    house.train(dataset="classes", model="classes")
+    version = house.store.version("classes", 1)
+    assert version.facts["protocol"] == version.metrics["protocol"] == "closed-set"
+    parts = version.facts["parts"]
+    assert parts["train_identities"] == parts["calibration_identities"] == 4
+    assert parts["train_rows"] + parts["calibration_rows"] + parts["test_rows"] == 160
+
+
+def test_explicit_pairs_train_without_identities(house):
+    X, y = people(60, 4)
+    rng = np.random.default_rng(1)
+    lines = ["left,right,same"]
+    for person in range(60):
+        lines += [f"{4 * person + i},{4 * person + j},1" for i in range(4) for j in range(i)]
+    while len(lines) < 4_000:
+        i, j = rng.integers(0, 240, 2)
+        if y[i] != y[j]:
+            lines.append(f"{i},{j},0")
+    house.upload("listed", X, pairs="\n".join(dict.fromkeys(lines)) + "\n")
+    house.train(dataset="listed", model="listed")
+    version = house.store.version("listed", 1)
+    assert version.facts["protocol"] == "open-set"
+    assert version.metrics["auc"]["value"] > 0.9
+    assert version.facts["parts"]["dropped_pairs"] > 0
+
+
+def test_groups_are_not_torn_apart(house):
+    X, y = people(6, 40)
+    groups = np.arange(y.size) // 4
+    file = house.folder / "grouped.csv"
+    header = "who,session," + ",".join(f"f{i}" for i in range(X.shape[1]))
+    body = [
+        f"p{who},s{group}," + ",".join(map(str, line)) for who, group, line in zip(y, groups, X, strict=True)
+    ]
+    file.write_text("\n".join([header, *body]) + "\n")
+    house.datasets.add(file, DatasetRequest(name="grouped", label="who", group="session"))
+    house.train(dataset="grouped", model="grouped", evaluation={"protocol": "closed-set", "n_pairs": 2000})
+    data = house.datasets.load(house.datasets.get("grouped").id)
+    trained = read_artefact(house.blobs.folder(row(house, 1, "grouped").report)).arrays["trained_rows"]
+    in_training = np.isin(data.row_hashes, trained)
+    for group in range(60):
+        assert len(set(in_training[np.asarray(data.groups) == group])) == 1
+    # One sample of a session stands for it, so no more units than held-out sessions.
+    version = house.store.version("grouped", 1)
+    assert version.calibrations[0].summary["n_units"] == 15
+
+
+def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(house):
+    house.upload("tiny", *people(3, 2))
+    before = set(house.blobs.stored())
+    claim = claimed(house, dataset="tiny", model="tiny", evaluation={"protocol": "open-set"})
+    error = attempt_error(claim, trainer(house))
+    assert isinstance(error, InvalidInput)
+    assert "tiny:1 cannot be split" in error.detail
+    assert "bring more data" in error.detail
+    with pytest.raises(UnknownModel):
+        house.store.model("tiny")
+    assert {key for key, _ in house.blobs.stored()} == {key for key, _ in before}
+
+
+def test_sparse_data_is_made_dense_within_a_bound(house):
+    X, y = people(40, 5)
+    X = np.where(X > 0, X, 0)
+    indptr = np.concatenate([[0], np.cumsum((X != 0).sum(axis=1))])
+    file = house.folder / "sparse.npz"
+    np.savez(file, data=X[X != 0], indices=np.nonzero(X)[1], indptr=indptr, shape=X.shape, y=y)
+    assert house.datasets.add(file, DatasetRequest(name="sparse")).sparse
+    house.train(dataset="sparse", model="sparse")
+    house.upload("dense", X, y)
+    house.train(dataset="dense", model="dense")
+    assert house.store.version("sparse", 1).metrics == house.store.version("dense", 1).metrics
+
+    claim = claimed(house, dataset="sparse", model="sparse")
+    tight = house.settings.model_copy(update={"max_dense_bytes": 1000})
+    error = attempt_error(claim, Trainer(house.db, house.blobs, tight))
+    assert isinstance(error, InvalidInput)
+    assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
+
+
+def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(house):
+    claim = claimed(house)
+    house.queue.cancel(claim.job_id)
+    before = {key for key, _ in house.blobs.stored()}
+    with pytest.raises(Fenced):
+        trainer(house).run(claim)
+    assert {key for key, _ in house.blobs.stored()} == before
+    with house.db.read() as session:
+        assert session.query(ModelVersion).count() == 0
+
+
+def test_a_commit_whose_answer_was_lost_is_recognised(house, monkeypatch):
+    claim, run = claimed(house), trainer(house)
+    real, lost = type(house.db).write, []
+
+    @contextmanager
+    def write(self):
+        with real(self) as session:
+            yield session
+            finishing = session.query(ModelVersion).count() == 1
+        if finishing and not lost:
+            lost.append(True)
+            raise NotReady("the server closed the connection after COMMIT")
+
+    monkeypatch.setattr(type(house.db), "write", write)
+    assert run.run(claim) == 1
+    assert lost
+    assert house.queue.get(claim.job_id).state == "succeeded"
+    assert len(house.store.model("faces").versions) == 1
+
+
+def test_an_unexpected_error_is_not_shown_to_clients(house, monkeypatch):
+    claim = claimed(house)
+    secret = "s3cret-row-contents"
+    monkeypatch.setattr(Trainer, "_fitted", lambda *_: (_ for _ in ()).throw(RuntimeError(secret)))
+    error = attempt_error(claim, trainer(house))
+    assert error.slug == "training-failed"
+    assert secret not in error.detail
+    assert claim.job_id in error.detail
+    monkeypatch.setattr(Trainer, "_fitted", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    assert attempt_error(claim, trainer(house)).slug == "out-of-memory"
+
+
+def test_promotion_is_as_asked(house):
+    house.train()
+    house.train(promote=False)
+    house.train(promote="staging")
+    assert house.store.resolve("faces") == ("faces", 1)
+    assert house.store.resolve("faces@staging") == ("faces", 3)
+    assert house.store.resolve("faces:2") == ("faces", 2)

@@ -1,0 +1,164 @@
+"""A version moved between houses: identical answers, and nothing in the file is trusted."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from service.blobs import LocalBlobs
+from service.errors import InvalidInput, TooLarge, UnknownModel
+from service.store.store import ModelStore
+from service.store.transfer import MANIFEST
+from tests.service.conftest import people
+
+
+@pytest.fixture
+def exported(house):
+    house.train()
+    return house.store.export("faces", 1, house.folder / "out").read_bytes()
+
+
+@pytest.fixture
+def elsewhere(house, tmp_path):
+    """The same database with storage of its own: what was not in the file is missing there."""
+    return ModelStore(house.db, LocalBlobs(tmp_path / "elsewhere"), house.settings)
+
+
+def rewritten(body, change):
+    """The zip with its entries changed by ``change(entries)``, a dict of name -> bytes."""
+    with zipfile.ZipFile(io.BytesIO(body)) as bundle:
+        entries = {name: bundle.read(name) for name in bundle.namelist()}
+    change(entries)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as bundle:
+        for name, content in entries.items():
+            bundle.writestr(name, content)
+    return out.getvalue()
+
+
+def with_manifest(body, change):
+    def edit(entries):
+        manifest = json.loads(entries[MANIFEST])
+        change(manifest, entries)
+        entries[MANIFEST] = json.dumps(manifest).encode()
+
+    return rewritten(body, edit)
+
+
+def test_an_imported_version_answers_the_same(house, elsewhere, exported):
+    assert elsewhere.import_file(io.BytesIO(exported), name="copy", promote="production", by="test") == (
+        "copy",
+        1,
+    )
+    X, _ = people(20, 2, seed=3)
+    np.testing.assert_array_equal(
+        elsewhere.load("copy", 1).pair_score(X[:20], X[20:]),
+        house.store.load("faces", 1).pair_score(X[:20], X[20:]),
+    )
+    ours, theirs = house.store.version("faces", 1), elsewhere.version("copy", 1)
+    assert theirs.lineage.artefact_sha256 == ours.lineage.artefact_sha256
+    assert theirs.lineage.model_extra["imported_from"] == "faces:1"
+    assert theirs.metrics == ours.metrics
+    points = [
+        store.calibration(version.calibration_id)[0].operating_point(0.5)
+        for store, version in ((house.store, ours), (elsewhere, theirs))
+    ]
+    assert points[0] == points[1]
+    assert elsewhere.roc("copy", 1) == house.store.roc("faces", 1)
+    assert elsewhere.resolve("copy") == ("copy", 1)
+
+
+def test_an_export_is_the_same_every_time_and_goes_on_under_its_name(house, exported):
+    assert house.store.export("faces", 1, house.folder / "again").read_bytes() == exported
+    assert house.store.import_file(io.BytesIO(exported), by="test") == ("faces", 2)
+    with pytest.raises(UnknownModel):
+        house.store.export("faces", 9, house.folder)
+
+
+def test_what_was_trained_on_is_remembered_after_an_import(house, elsewhere, exported):
+    from service.errors import CalibrationOverlap
+
+    house.store.import_file(io.BytesIO(exported), name="copy", by="test")
+    with pytest.raises(CalibrationOverlap):
+        house.store.calibrate("copy", 1, "people")
+
+
+def _flip(entries):
+    name = max((one for one in entries if one.startswith("artefact/")), key=lambda one: len(entries[one]))
+    entries[name] = entries[name][:-1] + bytes([entries[name][-1] ^ 1])
+
+
+def _lose(entries):
+    del entries[next(one for one in entries if one.startswith("artefact/") and one.endswith(".npy"))]
+
+
+def _consistent_lie(manifest, entries):
+    """A changed artefact whose listed hashes were mended: the artefact's own sha256 gives it away."""
+    import hashlib
+
+    body = json.loads(entries["artefact/manifest.json"])
+    body["params"]["max_depth"] = 5
+    entries["artefact/manifest.json"] = json.dumps(body).encode()
+    manifest["files"]["artefact/manifest.json"] = hashlib.sha256(
+        entries["artefact/manifest.json"]
+    ).hexdigest()
+
+
+def _escape(manifest, entries):
+    entries["../evil.npy"] = b"x"
+    manifest["files"]["../evil.npy"] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda body: body[: len(body) // 2], "not a whole zip"),
+        (lambda body: b"hello", "not a whole zip"),
+        (lambda body: b"", "not a whole zip"),
+        (lambda body: rewritten(body, _flip), "was changed after the export"),
+        (lambda body: rewritten(body, _lose), "not those its manifest lists"),
+        (lambda body: rewritten(body, lambda entries: entries.update({"artefact/x.npy": b"x"})), "not those"),
+        (
+            lambda body: rewritten(body, lambda entries: entries.pop(MANIFEST)),
+            "holds no pairmark-export.json",
+        ),
+        (
+            lambda body: rewritten(body, lambda entries: entries.update({MANIFEST: b"{}"})),
+            "not in the expected form",
+        ),
+        (lambda body: with_manifest(body, _escape), "not those its manifest lists"),
+        (lambda body: with_manifest(body, _consistent_lie), "cannot be loaded"),
+        (lambda body: with_manifest(body, lambda m, _: m.update(format_version=99)), "upgrade pairmark"),
+        (
+            lambda body: with_manifest(body, lambda m, _: m["version"].update(kind="similarity-tree")),
+            "cannot be loaded",
+        ),
+    ],
+)
+def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(house, elsewhere, exported, spoil, said):
+    with pytest.raises(InvalidInput, match=said):
+        elsewhere.import_file(io.BytesIO(spoil(exported)), name="copy", by="test")
+    with pytest.raises(UnknownModel):
+        house.store.model("copy")
+    assert not (house.folder / "evil.npy").exists()
+    root = house.folder / "elsewhere"
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+def test_a_packed_again_or_oversized_file_is_refused(house, elsewhere, exported):
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(exported)) as source,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    with pytest.raises(InvalidInput, match="packed again"):
+        elsewhere.import_file(io.BytesIO(out.getvalue()), by="test")
+    tight = ModelStore(house.db, house.blobs, house.settings.model_copy(update={"max_upload_bytes": 1000}))
+    with pytest.raises(TooLarge):
+        tight.import_file(io.BytesIO(exported), by="test")

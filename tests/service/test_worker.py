@@ -1,0 +1,199 @@
+"""Workers as real processes: killed, stopped, cancelled, and the jobs they leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from service.settings import Settings
+from service.training.worker import Worker, child_environment
+
+ROOT = Path(__file__).parents[2]
+WORKER = """
+from service.settings import Settings
+from service.training.worker import run_until_signalled
+
+run_until_signalled(Settings())
+"""
+PATIENCE_S = 120.0
+LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
+SECONDS_LONG = {"n_estimators": 3_000, "max_depth": 3, "leaf_depth": 2, "n_pairs": 2_000}
+
+
+@pytest.fixture
+def quick(house):
+    """The house with short leases, so that takeovers are seen within seconds."""
+    settings = house.settings.model_copy(update={"lease_s": 2.0, "poll_s": 0.1})
+    X, y = load_digits(return_X_y=True)
+    made = type(house)(settings, house.db, house.blobs, house.folder)
+    made.upload("digits", X.astype(np.float32), y)
+    return made
+
+
+@pytest.fixture
+def start(quick):
+    """Start worker processes; whatever is left of them is killed in the end."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin() -> subprocess.Popen[bytes]:
+        environment = child_environment(quick.settings)
+        process = subprocess.Popen([sys.executable, "-c", WORKER], cwd=ROOT, env=environment)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def submit(house, **changes):
+    return house.queue.submit(house.request(dataset="digits", model="digits", **changes)).id
+
+
+def until(condition, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def fitting(house, job_id, attempt=1):
+    """The job once its fit is under way in that attempt."""
+
+    def look():
+        job = house.queue.get(job_id)
+        return (
+            job if job.stage == "fitting" and len(job.attempts) == attempt and job.progress > 0.05 else None
+        )
+
+    return until(look, f"attempt {attempt} is fitting")
+
+
+def children_of(pid):
+    """Process ids of the children of a process that still run."""
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return [int(child) for child, parent, state in rows if int(parent) == pid and not state.startswith("Z")]
+
+
+def gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_worker_trains_digits_from_queue_to_production(quick):
+    job_id = submit(quick)
+    assert Worker(quick.settings, name="one").run(drain=True) == 1
+    job = quick.queue.get(job_id)
+    assert (job.state, job.version) == ("succeeded", 1)
+    assert [(one.worker, one.outcome) for one in job.attempts] == [("one", "succeeded")]
+    assert quick.store.resolve("digits") == ("digits", 1)
+    assert quick.store.version("digits", 1).facts["protocol"] == "closed-set"
+    assert quick.store.version("digits", 1).metrics["auc"]["value"] > 0.8
+    assert Worker(quick.settings).run(only_job=job_id) == 0
+
+
+def test_the_job_of_a_killed_worker_is_finished_once_by_another(quick, start):
+    job_id = submit(quick, params=SECONDS_LONG)
+    first = start()
+    fitting(quick, job_id)
+    (child,) = children_of(first.pid)
+    first.kill()
+    first.wait()
+    until(lambda: gone(child), "the child of the killed worker is gone")
+    start()
+    until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
+    job = quick.queue.get(job_id)
+    assert [one.outcome for one in job.attempts] == ["lost", "succeeded"]
+    assert len({one.worker for one in job.attempts}) == 2
+    assert [one.version for one in quick.store.model("digits").versions] == [1]
+    assert [event.event for event in quick.queue.events(job_id)].count("done") == 1
+
+
+def test_a_running_job_is_cancelled_within_two_seconds(quick, start):
+    job_id = submit(quick, params=LONG)
+    worker = start()
+    fitting(quick, job_id)
+    (child,) = children_of(worker.pid)
+    asked = time.monotonic()
+    quick.queue.cancel(job_id)
+    until(lambda: quick.queue.get(job_id).state == "cancelled", "the job is cancelled")
+    assert time.monotonic() - asked < 2.0
+    assert gone(child)
+    assert quick.store.page().items == []
+    # The worker goes on with what comes next.
+    following = submit(quick)
+    until(lambda: quick.queue.get(following).state == "succeeded", "the next job succeeds")
+
+
+def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
+    job_id = submit(quick, params=LONG)
+    worker = start()
+    fitting(quick, job_id)
+    (child,) = children_of(worker.pid)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(timeout=10) == 0
+    assert gone(child)
+    job = quick.queue.get(job_id)
+    assert (job.state, job.attempts[0].outcome) == ("queued", "released")
+    claim = quick.queue.claim("another")
+    assert (claim.job_id, claim.attempt) == (job_id, 2)
+
+
+def test_a_killed_child_fails_the_job_with_a_reason(quick, start):
+    job_id = submit(quick, params=LONG)
+    worker = start()
+    fitting(quick, job_id)
+    (child,) = children_of(worker.pid)
+    os.kill(child, signal.SIGKILL)
+    until(lambda: quick.queue.get(job_id).state == "failed", "the job fails")
+    error = quick.queue.get(job_id).error
+    assert error.type == "/problems/training-killed"
+    assert "SIGKILL" in error.detail
+    assert "memory" in error.detail
+    # What the child was storing is gone too.
+    assert not [path for path in (quick.blobs.root / "tmp").iterdir() if path.is_dir()]
+
+
+def test_a_worker_in_a_thread_can_be_stopped(quick):
+    stop = threading.Event()
+    runs: list[int] = []
+    thread = threading.Thread(target=lambda: runs.append(Worker(quick.settings).run(stop)))
+    thread.start()
+    job_id = submit(quick)
+    until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
+    stop.set()
+    thread.join(timeout=10)
+    assert runs == [1]
+
+
+def test_children_get_the_workers_settings_and_no_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAIRMARK_HOME", "/elsewhere")
+    settings = Settings(home=tmp_path, api_key="pm_secret", lease_s=7.0, database_url="sqlite:////x.db")
+    given = child_environment(settings)
+    assert given["PAIRMARK_HOME"] == str(tmp_path)
+    assert given["PAIRMARK_LEASE_S"] == "7.0"
+    assert "pm_secret" not in " ".join(given.values())
+    for name in list(os.environ):
+        if name.startswith("PAIRMARK_"):
+            monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == settings.model_copy(update={"api_key": None})
