@@ -13,7 +13,7 @@ brings (Conti & Clemencon 2024). Studentising is there because the plain percent
 directions: the resampled products c_i c_j vary three times as much as the pairs' own noise, and counts of rare
 events are skewed; both cancel in the ratio, whose error is of second order (Hall 1992, chapter 3). The last term
 counts the most matched unit once more: resampling cannot show units that are rarer than those seen, and without
-it the bound failed up to 17 % of the time at 95 % where few units make most of the false positives.
+it the bound failed up to 22 % of the time at 95 % where few units make most of the false positives.
 
 The bound is asymptotic, and admitted at t only with enough to resample: see `ENOUGH_PAIRS`, `ENOUGH_UNITS`.
 """
