@@ -12,7 +12,6 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.datasets import load_svmlight_file
 
 from service.datasets.writer import Block, Limits
 from service.errors import InvalidInput, TooLarge
@@ -132,6 +131,9 @@ def svmlight_blocks(path: Path, limits: Limits, parts: Path) -> tuple[int, bool,
     The file is parsed once, in chunks, into files under ``parts``: only at its end is it known whether indices
     count from 0 or from 1 (from 1 when no index is 0).
     """
+    # Costs a server a quarter of a second to import, and few uploads need it.
+    from sklearn.datasets import load_svmlight_file
+
     size = path.stat().st_size
     chunks: list[Path] = []
     lowest, highest, grouped, rows = 2**62, -1, False, 0

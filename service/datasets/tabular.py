@@ -1,10 +1,10 @@
-"""CSV and Parquet through DuckDB: parsed once into a typed table on disk, then read in blocks of rows."""
+"""CSV and Parquet through DuckDB, streamed in blocks of rows: memory stays flat however long the file is."""
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,16 +17,20 @@ from service.datasets.rankings import RankingColumn
 from service.datasets.schemas import DatasetRequest
 from service.datasets.text import first_record, plain_text
 from service.datasets.writer import Block, Limits, listed
-from service.errors import InvalidInput, StorageFailed, TooLarge
+from service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
 
 MAX_COLUMNS = 32_768
-_CELLS = 2_000_000
-_MAX_LINE = 64 * 1024 * 1024
+_CELLS = 1_000_000
+_MAX_LINE = 8 * 1024 * 1024
+_BUFFER = 2 * _MAX_LINE
+_MEMORY = 512 * 1024 * 1024
+# DuckDB works on 2,048 rows at a time, each cell first as text, then as a number.
+_MEMORY_A_COLUMN = 2_048 * 32
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
 
 class Table:
-    """An upload as a table of columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR.
+    """An upload as columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR.
 
     Parameters
     ----------
@@ -36,32 +40,32 @@ class Table:
 
     def __init__(self, path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits) -> None:
         self._limits = limits
+        self._kind = kind
+        self._widths: dict[int, int] = {}
         self._con = duckdb.connect(
-            str(scratch / "table.duckdb"),
             config={
-                "threads": "2",
-                "memory_limit": "1GB",
+                # One thread keeps the file's order and takes least memory; parsing is not what takes the time.
+                "threads": "1",
+                "memory_limit": f"{_MEMORY}B",
                 "temp_directory": str(scratch / "spill"),
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
-            },
+            }
         )
         try:
             if kind == "csv":
-                self._load_csv(path, scratch, request)
+                self._open_csv(path, scratch, request)
             else:
-                self._load_parquet(path, request)
-            found = self._con.execute("SELECT count(*) FROM t").fetchone()
-            self.rows = int(found[0]) if found else 0
+                self._open_parquet(path, request)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close the table's file."""
+        """Let go of the file."""
         self._con.close()
 
-    def _load_csv(self, path: Path, scratch: Path, request: DatasetRequest) -> None:
+    def _open_csv(self, path: Path, scratch: Path, request: DatasetRequest) -> None:
         plain = plain_text(path, scratch, 4 * self._limits.stored_bytes)
         delimiter, header = first_record(plain)
         if len(header) > MAX_COLUMNS:
@@ -71,7 +75,6 @@ class Table:
             )
         columns = Columns(header if request.header else [f"c{number}" for number in range(len(header))])
         self.roles = columns.roles(request)
-        self._widths: dict[int, int] = {}
         if request.header and sum(map(_is_number, header)) > len(header) / 2:
             self.roles.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
@@ -80,25 +83,37 @@ class Table:
             set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
         )
         types = {f"c{n}": "DOUBLE" if n in features else "VARCHAR" for n in range(len(header))}
-        source = (
+        self._source = (
             "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
-            "max_line_size=?, columns=?)"
+            "max_line_size=?, buffer_size=?, columns=?)"
         )
-        given: list[Any] = [glob.escape(str(plain)), request.header, delimiter, _MAX_LINE, types]
-        try:
-            self._con.execute(f"CREATE TABLE t AS SELECT * FROM {source}", given)
-        except Exception as error:
-            self._diagnose_csv(error, source, given)
+        self._given = [glob.escape(str(plain)), request.header, delimiter, _MAX_LINE, _BUFFER, types]
+        self._cells = {number: f"c{number}" for number in range(len(header))}
+        self._allow(len(header))
 
-    def _diagnose_csv(self, error: Exception, source: str, given: list[Any]) -> NoReturn:
+    def _allow(self, columns: int) -> None:
+        self._con.execute(f"SET memory_limit = '{max(_MEMORY, columns * _MEMORY_A_COLUMN)}B'")
+
+    def _query(self, sql: str) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._con.execute(sql, self._given)
+        except Exception as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        _raise_if_full(error)
+        if self._kind == "csv":
+            self._diagnose_csv(error, self._given)
+        raise InvalidInput("the Parquet file is damaged; write and send it again", field="file") from error
+
+    def _diagnose_csv(self, error: Exception, given: list[Any]) -> NoReturn:
         """Raise what a person can act on; DuckDB's own words speak of its options and of our paths."""
         said = str(error)
-        _raise_if_full(error)
         found = re.search(r"CSV Error on Line: (\d+)", said)
         line = int(found[1]) if found else None
         where = f"line {line}" if line else "the file"
         if found := re.search(r'converting column "c(\d+)"', said):
-            self._name_text_column(int(found[1]), source, given)
+            self._name_text_column(int(found[1]), given)
         if found := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", said):
             raise InvalidInput(
                 f"{where} has {found[2]} cells, the header {found[1]}; expected the same number in every line",
@@ -116,25 +131,25 @@ class Table:
             f"{where} cannot be read as CSV; expected lines of cells, one delimiter, '\"' for quotes"
         )
 
-    def _name_text_column(self, column: int, source: str, given: list[Any]) -> NoReturn:
+    def _name_text_column(self, column: int, given: list[Any]) -> NoReturn:
         as_text = [*given[:-1], dict.fromkeys(given[-1], "VARCHAR")]
         numeric = [int(name[1:]) for name, kind in given[-1].items() if kind == "DOUBLE"]
         bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
         try:
             flags = self._con.execute(
-                "SELECT " + ", ".join(f"bool_or({bad.format(n)})" for n in numeric) + f" FROM {source}",
+                "SELECT " + ", ".join(f"bool_or({bad.format(n)})" for n in numeric) + f" FROM {self._source}",
                 as_text,
             ).fetchone()
             texts = [n for n, flag in zip(numeric, flags or (), strict=True) if flag] or [column]
             column = texts[0]
             first = self._con.execute(
-                f"SELECT n, c{column} FROM (SELECT row_number() OVER () AS n, c{column} FROM {source}) "
+                f"SELECT n, c{column} FROM (SELECT row_number() OVER () AS n, c{column} FROM {self._source}) "
                 f"WHERE {bad.format(column)} ORDER BY n LIMIT 1",
                 as_text,
             ).fetchone()
         except duckdb.Error as error:
             # Something else is wrong further up: lines of the wrong length, say.
-            self._diagnose_csv(error, source, as_text)
+            self._diagnose_csv(error, as_text)
         row, cell = first or (None, "")
         names = [self.roles.names[number] for number in texts]
         also = f" Text is also in {listed(names[1:])}." if len(names) > 1 else ""
@@ -145,12 +160,12 @@ class Table:
             column=names[0],
         )
 
-    def _load_parquet(self, path: Path, request: DatasetRequest) -> None:
-        source = "read_parquet(?)"
-        given = [glob.escape(str(path))]
+    def _open_parquet(self, path: Path, request: DatasetRequest) -> None:
+        self._source = "read_parquet(?)"
+        self._given = [glob.escape(str(path))]
         try:
-            described = self._con.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
-            counted = self._con.execute(f"SELECT count(*) FROM {source}", given).fetchone()
+            described = self._con.execute(f"DESCRIBE SELECT * FROM {self._source}", self._given).fetchall()
+            counted = self._con.execute(f"SELECT count(*) FROM {self._source}", self._given).fetchone()
         except Exception as error:
             raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
         if len(described) > MAX_COLUMNS:
@@ -160,17 +175,17 @@ class Table:
         columns = Columns([row[0] for row in described])
         self.roles = columns.roles(request)
         ranking = set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
-        chosen, self._widths = [], {}
+        self._cells = {}
         rows = int(counted[0]) if counted else 0
         for number, (name, kind, *_) in enumerate(described):
             quoted = '"' + name.replace('"', '""') + '"'
             if number in self.roles.features or number in ranking:
                 vector = re.fullmatch(r"(.*)\[\d*\]", kind)
                 if number in self.roles.features and vector and _NUMBERS.fullmatch(vector[1]):
-                    self._widths[number] = self._width(quoted, source, given, name)
-                    chosen.append(f"CAST({quoted} AS DOUBLE[]) AS c{number}")
+                    self._widths[number] = self._width(quoted, name)
+                    self._cells[number] = f"CAST({quoted} AS DOUBLE[])"
                 elif _NUMBERS.fullmatch(kind):
-                    chosen.append(f"CAST({quoted} AS DOUBLE) AS c{number}")
+                    self._cells[number] = f"CAST({quoted} AS DOUBLE)"
                 else:
                     raise InvalidInput(
                         f"column {name!r} is {kind.lower()[:40]}; expected numbers (or lists of numbers): exclude it, "
@@ -180,30 +195,18 @@ class Table:
             elif number in (self.roles.label, self.roles.group, self.roles.id, *self.roles.ranking):
                 # Floating labels stay numbers, so that 3.0 and 3 are the same label in every format.
                 keep = kind in ("FLOAT", "DOUBLE")
-                chosen.append(f"{quoted} AS c{number}" if keep else f"CAST({quoted} AS VARCHAR) AS c{number}")
-        stored = rows * (len(chosen) + sum(self._widths.values())) * 4
+                self._cells[number] = quoted if keep else f"CAST({quoted} AS VARCHAR)"
+        stored = rows * (len(self._cells) + sum(self._widths.values())) * 4
         if rows > self._limits.rows or stored > self._limits.stored_bytes:
             raise TooLarge(
                 f"{rows} rows of {stored} bytes; at most {self._limits.rows} rows and {self._limits.stored_bytes} bytes"
             )
-        try:
-            self._con.execute(f"CREATE TABLE t AS SELECT {', '.join(chosen) or '1'} FROM {source}", given)
-        except Exception as error:
-            _raise_if_full(error)
-            raise InvalidInput(
-                "the Parquet file is damaged; write and send it again", field="file"
-            ) from error
+        self._allow(len(self._cells) + sum(self._widths.values()))
 
-    def _width(self, quoted: str, source: str, given: list[str], name: str) -> int:
-        try:
-            found = self._con.execute(
-                f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {source}",
-                given,
-            ).fetchone()
-        except Exception as error:
-            raise InvalidInput(
-                "the Parquet file is damaged; write and send it again", field="file"
-            ) from error
+    def _width(self, quoted: str, name: str) -> int:
+        found = self._query(
+            f"SELECT min(len({quoted})), max(len({quoted})), count({quoted}), count(*) FROM {self._source}"
+        ).fetchone()
         low, high, present, rows = found or (None, None, 0, 0)
         if present != rows:
             raise InvalidInput(
@@ -226,11 +229,9 @@ class Table:
         return names
 
     def ranking_texts(self) -> list[str]:
-        """The distinct rankings of the one ranking column, in order of first use."""
-        (number,) = self.roles.ranking
-        rows = self._con.execute(
-            f"SELECT c{number} FROM t WHERE c{number} IS NOT NULL GROUP BY 1 ORDER BY min(rowid)"
-        ).fetchall()
+        """The distinct rankings of the one ranking column."""
+        cell = self._cells[self.roles.ranking[0]]
+        rows = self._query(f"SELECT DISTINCT {cell} FROM {self._source} WHERE {cell} IS NOT NULL").fetchall()
         return [str(row[0]) for row in rows]
 
     def drop_features(self, names: set[str]) -> list[str]:
@@ -241,79 +242,64 @@ class Table:
         return [self.roles.names[number] for number in dropped]
 
     def blocks(self, ranking: RankingColumn | None = None) -> Iterator[Block]:
-        """The rows, a few million numbers at a time."""
+        """The rows in the file's order, a million numbers at a time."""
         roles = self.roles
         width = len(self.feature_names)
         step = min(max(1, _CELLS // max(1, width)), 65_536)
-        wanted = {*roles.features, *roles.ranking} | {
-            n for n in (roles.label, roles.group, roles.id) if n is not None
-        }
-        select = ", ".join(f"c{number}" for number in sorted(wanted)) or "1"
-        for start in range(0, self.rows, step):
+        wanted = [
+            *roles.features,
+            *roles.ranking,
+            *(n for n in (roles.label, roles.group, roles.id) if n is not None),
+        ]
+        wanted = list(dict.fromkeys(wanted))
+        result = self._query(f"SELECT {', '.join(self._cells[n] for n in wanted)} FROM {self._source}")
+        start = 0
+        while True:
             try:
-                found = self._con.execute(
-                    f"SELECT {select} FROM t WHERE rowid >= ? AND rowid < ? ORDER BY rowid",
-                    [start, start + step],
-                ).fetchnumpy()
-            except duckdb.Error as error:
-                _raise_if_full(error)
-                raise
-            count = min(step, self.rows - start)
-            X = np.empty((count, width), dtype=np.float64)
+                rows = result.fetchmany(step)
+            except Exception as error:
+                self._refuse(error)
+            if not rows:
+                return
+            found = dict(zip(wanted, zip(*rows, strict=True), strict=True))
+            X = np.empty((len(rows), width), dtype=np.float64)
             at = 0
             for number in roles.features:
-                at = self._fill(X, at, found[f"c{number}"], number, start)
+                at = self._fill(X, at, found[number], number, start)
             yield Block(
                 X=X,
-                labels=_texts(found, roles.label),
-                groups=_texts(found, roles.group),
-                ids=_texts(found, roles.id),
+                labels=found.get(roles.label),  # type: ignore[arg-type]
+                groups=found.get(roles.group),  # type: ignore[arg-type]
+                ids=found.get(roles.id),  # type: ignore[arg-type]
                 rankings=self._rankings(found, ranking, start),
             )
+            start += len(rows)
 
-    def _fill(self, X: NDArray[np.float64], at: int, values: Any, number: int, start: int) -> int:
-        name = self.roles.names[number]
-        if isinstance(values, np.ma.MaskedArray):
-            row = start + int(np.flatnonzero(np.ma.getmaskarray(values))[0]) + 1
+    def _fill(self, X: NDArray[np.float64], at: int, values: Sequence[Any], number: int, start: int) -> int:
+        size = self._widths.get(number)
+        if size is not None:
+            X[:, at : at + size] = np.array(values, dtype=np.float64)
+            return at + size
+        # An empty cell, None, becomes NaN, which is looked for faster.
+        X[:, at] = values
+        if np.isnan(X[:, at]).any() and None in values:
+            row, name = start + values.index(None) + 1, self.roles.names[number]
             raise InvalidInput(
-                f"row {row}, column {name!r} is empty; expected a number: fill it in, drop the row, or exclude the "
-                "column",
+                f"row {row}, column {name!r} is empty; expected a number: fill it in, drop the row or exclude it",
                 row=row,
                 column=name,
             )
-        size = self._widths.get(number)
-        if size is None:
-            X[:, at] = values
-            return at + 1
-        for offset, vector in enumerate(values):
-            if isinstance(vector, np.ma.MaskedArray):
-                vector = vector.filled(np.nan)
-            X[offset, at : at + size] = vector
-        return at + size
+        return at + 1
 
     def _rankings(
-        self, found: dict[str, Any], ranking: RankingColumn | None, start: int
+        self, found: Mapping[int, Sequence[Any]], ranking: RankingColumn | None, start: int
     ) -> NDArray[np.float64] | None:
         if not self.roles.ranking:
             return None
         if ranking is not None:
-            return ranking.positions(_texts(found, self.roles.ranking[0]) or [], start)
-        return np.stack(
-            [
-                np.ma.filled(np.ma.asarray(found[f"c{n}"], dtype=np.float64), np.nan)
-                for n in self.roles.ranking
-            ],
-            axis=1,
-        )
-
-
-def _texts(found: dict[str, Any], number: int | None) -> list[Any] | None:
-    if number is None:
-        return None
-    values = found[f"c{number}"]
-    # tolist turns masked entries into None.
-    listed_values: list[Any] = values.tolist()
-    return listed_values
+            return ranking.positions(found[self.roles.ranking[0]], start)
+        # An empty cell, None, becomes NaN: the label is absent.
+        return np.stack([np.array(found[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
 
 
 def _is_number(text: str) -> bool:
@@ -326,6 +312,8 @@ def _is_number(text: str) -> bool:
 
 def _raise_if_full(error: Exception) -> None:
     said = str(error)
+    if isinstance(error, PairmarkError):
+        raise error
     if "No space left" in said or "could not write" in said.lower() or "File too large" in said:
         raise StorageFailed("no room left while reading the upload: free some space and try again") from error
     if isinstance(error, duckdb.OutOfMemoryException):
