@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
@@ -94,6 +95,11 @@ class Trainer:
         InvalidInput, UnknownDataset, StorageFailed, CorruptArtefact
             What a person can act on.
         """
+        # A worker runs one job at a time, so a job that says nothing of threads gets every core.
+        with parallel_config(n_jobs=-1):
+            return self._run(claim)
+
+    def _run(self, claim: Claim) -> int:
         spec = spec_of(claim.learner)
         progress = Progress(self._queue, claim)
         progress.stage("loading")
