@@ -28,7 +28,7 @@ WORKDIR /var/lib/pairmark
 # Compiled for the CPU that builds; a container on another CPU compiles its own before it calls itself ready.
 RUN pairmark warmup
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-c", \
-  "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-m", "service.healthcheck"]
 ENTRYPOINT ["pairmark"]
 CMD ["serve"]

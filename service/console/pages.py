@@ -5,6 +5,7 @@ Nothing comes from elsewhere, nothing is inline, and every value is escaped by t
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -19,6 +20,8 @@ from service.console.view import overview
 router = APIRouter(include_in_schema=False)
 COOKIE = "pairmark_key"
 SESSION_S = 12 * 3600
+LONGEST_FORM = 4096
+KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -57,10 +60,9 @@ async def login_form(house: InHouse) -> Response:
 @router.post("/login", response_class=HTMLResponse)
 async def login(request: Request, house: InHouse) -> Response:
     """Keep the key in a cookie that scripts cannot read and other sites cannot send; it opens reading only."""
-    form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=4)
-    key = form.get("key", [""])[0].strip()
+    key = _key_in(await request.body())
     view = await house.runtime.catalogue.refreshed()
-    if not key.isascii() or view.key(key) is None:
+    if key is None or view.key(key) is None:
         return _page("login.html", status=403, wrong=True)
     answer = RedirectResponse("/", status_code=303, headers={"cache-control": "no-store"})
     answer.set_cookie(
@@ -75,6 +77,18 @@ async def logout() -> Response:
     answer = RedirectResponse("/login", status_code=303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
+
+
+def _key_in(body: bytes) -> str | None:
+    if len(body) > LONGEST_FORM:
+        return None
+    try:
+        form = parse_qs(body.decode("ascii"), max_num_fields=4, errors="strict")
+    except ValueError:
+        return None
+    key = form.get("key", [""])[0].strip()
+    # Anything else could not be sent back in a cookie.
+    return key if KEY.fullmatch(key) else None
 
 
 def _page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:

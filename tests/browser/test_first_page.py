@@ -1,0 +1,122 @@
+"""The first page in a real browser, while a job runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from serving import PATIENCE_S, Serve
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[WebDriver]:
+    """Headless Chromium."""
+    paths = [shutil.which("chromium"), shutil.which("chromedriver")]
+    assert all(paths), "this test needs chromium and chromedriver: apt-get install chromium chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = paths[0] or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,1000"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(paths[1]))
+    yield driver
+    driver.quit()
+
+
+def until(what: str, holds: Callable[[], object]) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"never saw {what}")
+
+
+def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, serve: Serve) -> None:
+    house = serve("--with-worker")
+    rng = np.random.default_rng(0)
+    X = (np.repeat(rng.normal(size=(12, 8)), 40, axis=0) + 0.5 * rng.normal(size=(480, 8))).astype(np.float32)
+    house.upload("blobs", X, np.repeat(np.arange(12), 40))
+    browser.get(house.url)
+    browser.execute_script("window.untouched = true")
+
+    def text() -> str:
+        return browser.find_element(By.TAG_NAME, "main").text
+
+    assert "No model yet" in text()
+    params = {"n_estimators": 60, "n_pairs": 40_000, "random_state": 0}
+    request = {"learner": "similarity-forest", "dataset": "blobs", "model": "seen", "params": params}
+    assert house.http.post("/jobs", json=request).status_code == 202
+    until("the job", lambda: browser.find_elements(By.CSS_SELECTOR, "tr[data-job]"))
+    seen: set[float] = set()
+
+    def moved() -> bool:
+        bars = browser.execute_script(
+            "return [...document.querySelectorAll('progress')].map((bar) => bar.value)"
+        )
+        seen.update(bars)
+        return not bars
+
+    until("the job's end", moved)
+    assert len({value for value in seen if value > 0}) >= 2, seen
+    until("the model's picture", lambda: browser.find_elements(By.CSS_SELECTOR, ".roc img"))
+    until(
+        "the picture drawn",
+        lambda: browser.execute_script("return document.querySelector('.roc img').naturalWidth") or 0,
+    )
+    assert "seen" in text()
+    assert "false positive rate of 1 %" in text()
+    assert "registered seen:1" in text()
+    assert browser.execute_script("return window.untouched") is True
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_it_fits_the_screen(browser: WebDriver, digits_house, width: int) -> None:
+    browser.set_window_size(width, 900)
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    try:
+        browser.get(digits_house.url)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_dark_follows_the_system(browser: WebDriver, digits_house) -> None:
+    shades = {}
+    for scheme in ("light", "dark"):
+        feature = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
+        browser.get(digits_house.url)
+        shades[scheme] = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert shades["light"] != shades["dark"]
+
+
+def test_signing_in(browser: WebDriver, serve: Serve) -> None:
+    house = serve()
+    key = json.loads(house.cli("keys", "create", "--scope", "score", "--json").stdout)["key"]
+    time.sleep(0.5)
+    browser.get(house.url)
+    assert browser.current_url.endswith("/login")
+    field = browser.find_element(By.NAME, "key")
+    field.send_keys("pm_wrong")
+    field.submit()
+    assert "not known" in browser.find_element(By.TAG_NAME, "main").text
+    field = browser.find_element(By.NAME, "key")
+    field.send_keys(key)
+    field.submit()
+    until("the first page", lambda: "Models" in browser.find_element(By.TAG_NAME, "main").text)
+    browser.find_element(By.CSS_SELECTOR, "nav button").click()
+    until("the sign-in page", lambda: browser.current_url.endswith("/login"))

@@ -1,0 +1,45 @@
+"""``make demo``: a newcomer's first five minutes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from serving import ROOT, free_port
+
+
+def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+    environment = {**kept, "PAIRMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "service.demo", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
+    port = free_port()
+    first = demo(tmp_path, "--once", "--port", str(port))
+    assert first.returncode == 0, first.stderr
+    assert len(re.findall(r"^curl -s ", first.stdout, re.MULTILINE)) == 3
+    assert re.search(r"^similarity: \S+ for 3 and 3", first.stdout, re.MULTILINE)
+    point = json.loads(
+        next(line for line in first.stdout.splitlines() if line.startswith("operating point")).partition(
+            ": "
+        )[2]
+    )
+    assert point["protocol"] == "closed-set"
+    assert point["fpr_upper_bound"] <= point["fpr"]
+    assert f"Console: http://127.0.0.1:{port}/" in first.stdout
+    second = demo(tmp_path, "--once", "--port", str(port))
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.count("there already") == 2
+    # The same questions get the same answers from the model that was kept.
+    assert second.stdout.partition("Ask it")[2] == first.stdout.partition("Ask it")[2]

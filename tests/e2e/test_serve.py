@@ -1,0 +1,189 @@
+"""``pairmark serve`` as a process: where it listens, how it ends, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import PATIENCE_S, ROOT, free_port
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Settings of an embedded house under the test's folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+    return {**kept, "PAIRMARK_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "service.cli", *words]
+
+
+@pytest.fixture
+def start(environment: dict[str, str], tmp_path: Path) -> Iterator:
+    """Start ``pairmark serve`` and wait until it says where it answers."""
+    running: list[subprocess.Popen[str]] = []
+
+    def run(*words: str) -> subprocess.Popen[str]:
+        with (tmp_path / "log").open("w") as log:
+            process = subprocess.Popen(
+                command("serve", *words),
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (and is not a zombie that nobody waited for)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid:
+            found += [int(folder.name), *children_of(int(folder.name))]
+    return found
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether all end within the patience of a test."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if not any(alive(pid) for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_it_refuses_to_listen_beyond_loopback_without_a_key(environment: dict[str, str]) -> None:
+    for host in ("0.0.0.0", "::"):
+        refused = subprocess.run(
+            command("serve", "--host", host, "--port", "0"), env=environment, capture_output=True, text=True
+        )
+        assert refused.returncode == 1
+        assert "pairmark keys create" in refused.stderr
+
+
+def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str], start) -> None:
+    made = subprocess.run(
+        command("keys", "create", "--scope", "admin", "--json"),
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    key = json.loads(made.stdout)["key"]
+    port = free_port()
+    process = start("--host", "0.0.0.0", "--port", str(port))
+    assert f":{port}" in process.stdout.readline()
+    url = f"http://127.0.0.1:{port}"
+    assert httpx.get(f"{url}/models").status_code == 401
+    assert httpx.get(f"{url}/models", headers={"X-API-Key": key}).status_code == 200
+    assert httpx.get(f"{url}/healthz").status_code == 200
+    healthy = [sys.executable, "-m", "service.healthcheck"]
+    until_ready = time.monotonic() + PATIENCE_S
+    while subprocess.run([*healthy, url], env=environment, capture_output=True).returncode:
+        assert time.monotonic() < until_ready
+        time.sleep(0.5)
+    assert subprocess.run([*healthy, "http://127.0.0.1:9"], env=environment, capture_output=True).returncode == 1
+
+
+def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words in (["-m", "service.cli", "serve", "--port", port], ["-m", "service.demo", "--port", port]):
+            refused = subprocess.run(
+                [sys.executable, *words], env=environment, capture_output=True, text=True
+            )
+            assert refused.returncode == 1
+            assert f"port {port}" in refused.stderr
+            assert "--port" in refused.stderr
+            assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_well_with_its_worker_when_told(start, number: signal.Signals) -> None:
+    process = start("--port", "0", "--with-worker")
+    assert "answers on" in process.stdout.readline()
+    beside = children_of(process.pid)
+    assert beside
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == 0
+    assert gone(beside)
+
+
+def test_a_killed_service_takes_its_worker_along(start) -> None:
+    process = start("--port", "0", "--with-worker")
+    process.stdout.readline()
+    beside = children_of(process.pid)
+    process.kill()
+    process.wait()
+    assert gone(beside)
+
+
+def test_tied_to_its_parent_it_ends_when_the_pipe_closes(start) -> None:
+    process = start("--port", "0", "--until-stdin-closes")
+    process.stdout.readline()
+    process.stdin.close()
+    process.stdin = None
+    assert process.wait(PATIENCE_S) == 0
+
+
+def test_several_processes_answer_one_port_and_add_up_their_metrics(start) -> None:
+    port = free_port()
+    process = start("--port", str(port), "--workers", "2")
+    process.stdout.readline()
+    for _ in range(20):
+        assert httpx.get(f"http://127.0.0.1:{port}/learners").status_code == 200
+    metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    counted = [
+        line
+        for line in metrics.splitlines()
+        if line.startswith("pairmark_requests") and '"/learners"' in line
+    ]
+    assert sum(float(line.rpartition(" ")[2]) for line in counted if "_total" in line) == 20
+    pids = children_of(process.pid)
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
+    assert gone(pids)
+
+
+def test_postgresql_without_tables_says_what_to_run(environment: dict[str, str], new_database) -> None:
+    environment["PAIRMARK_DATABASE_URL"] = new_database("postgresql", migrated=False)
+    refused = subprocess.run(command("serve", "--port", "0"), env=environment, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "pairmark db upgrade" in refused.stderr
+    upgraded = subprocess.run(command("db", "upgrade"), env=environment, capture_output=True, text=True)
+    assert upgraded.returncode == 0, upgraded.stderr
+    listed = subprocess.run(
+        command("datasets", "list", "--json"), env=environment, capture_output=True, text=True
+    )
+    assert listed.returncode == 0, listed.stderr

@@ -1,0 +1,94 @@
+"""The first page over HTTP: what it says, and what it never lets through."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from serving import RunningServer, Serve
+
+HTML = {"Accept": "text/html"}
+
+
+def test_it_shows_models_with_their_promise(digits_house: RunningServer) -> None:
+    page = digits_house.http.get("/", headers=HTML)
+    assert page.status_code == 200
+    text = re.sub(r"<[^>]+>|\s+", " ", page.text)
+    point = digits_house.http.post(
+        "/match?fpr=0.01", json={"model": "digits", "left": [0.0] * 64, "right": [0.0] * 64}
+    ).json()
+    if "operating_point" in point:
+        assert f"{100 * point['operating_point']['tpr']:.4g} %" in text
+    else:
+        assert "No promise at a false positive rate of 1 %" in text
+    assert 'src="/models/digits/versions/1/roc.svg"' in page.text
+    assert "digits:1" in text
+    assert "similarity-forest" in text
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_is_inline(digits_house: RunningServer) -> None:
+    page = digits_house.http.get("/", headers=HTML)
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"(src|href|action)=\"(https?:)?//", page.text)
+    assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page.text)
+    for path in set(re.findall(r'(?:src|href)="(/[^"]*)"', page.text)):
+        assert digits_house.http.get(path).status_code == 200, path
+
+
+def test_empty_states_name_the_next_command(serve: Serve) -> None:
+    page = serve().http.get("/", headers=HTML).text
+    assert "pairmark datasets add NAME FILE --label COLUMN" in page
+    assert "pairmark train --learner" in page
+
+
+def test_with_keys_it_asks_to_sign_in_and_the_cookie_only_reads(serve: Serve) -> None:
+    house = serve()
+    http = house.http
+    assert http.get("/login").headers["location"] == "/"
+    made = json.loads(house.cli("keys", "create", "--scope", "admin", "--json").stdout)
+    asked = http.get("/", headers=HTML)
+    assert (asked.status_code, asked.headers.get("location")) == (303, "/login")
+    assert http.get("/").status_code == 401
+    assert http.get("/login").status_code == 200
+    assert http.get("/static/console.css").status_code == 200
+    assert http.post("/login", data={"key": "pm_wrong"}).status_code == 403
+    assert http.post("/login", data={"key": "\u00e9"}).status_code == 403
+    for body in (
+        b"\xff\xfe=&&&&&",
+        b"&".join(b"a=%d" % n for n in range(1000)),
+        b"key=%ff%0d%0a",
+        b"key=" + b"x" * 99999,
+    ):
+        assert http.post("/login", content=body).status_code == 403
+    signed = http.post("/login", data={"key": made["key"]})
+    assert (signed.status_code, signed.headers["location"]) == (303, "/")
+    cookie = signed.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert http.get("/", headers=HTML).status_code == 200
+    assert http.get("/models").status_code == 200
+    # Another site's form could at most send the cookie along: it must not act.
+    assert http.post("/jobs", json={}).status_code == 401
+    assert http.delete("/datasets/x").status_code == 401
+    http.post("/logout")
+    assert http.get("/", headers=HTML).status_code == 303
+
+
+def test_names_cannot_smuggle_markup(serve: Serve) -> None:
+    house = serve()
+    text = "a,b,who\n" + "".join(f"{row},{row % 3},<script>alert({row % 2})</script>\n" for row in range(8))
+    answer = house.http.post(
+        "/datasets", data={"name": "plain", "label": "who"}, files={"file": ("x.csv", text.encode())}
+    )
+    assert answer.status_code == 201
+    body = {"learner": "similarity-forest", "dataset": "plain", "model": "<script>alert(1)</script>"}
+    assert house.http.post("/jobs", json=body).status_code == 422
+    assert "<script>alert" not in house.http.get("/", headers=HTML).text
+
+
+@pytest.mark.parametrize("path", ["/static/nothing.js", "/static/../pages.py", "/static/%2e%2e/pages.py"])
+def test_only_static_files_are_served(digits_house: RunningServer, path: str) -> None:
+    assert digits_house.http.get(path).status_code == 404
