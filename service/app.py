@@ -97,8 +97,11 @@ async def _invalid_request(_: Request, error: Exception) -> Any:
     return ProblemAnswer(problems.invalid_request(error))
 
 
-async def _refused(_: Request, error: Exception) -> Any:
+async def _refused(request: Request, error: Exception) -> Any:
     assert isinstance(error, HTTPException)
+    refusal = request.scope.get("pairmark.refusal")
+    if refusal is not None:
+        return ProblemAnswer(refusal)
     return ProblemAnswer(problems.status_problem(error), error.headers)
 
 

@@ -203,14 +203,17 @@ class Edge:
         async def bounded() -> Message:
             nonlocal taken
             # Long uploads have no limit on the whole, but each piece must come in time.
-            async with asyncio.timeout(settings.request_timeout_s if upload else None):
-                message = await receive()
+            try:
+                async with asyncio.timeout(settings.request_timeout_s if upload else None):
+                    message = await receive()
+            except TimeoutError:
+                seconds = settings.request_timeout_s
+                raise _refused(scope, SlowBody(f"no piece of the body arrived for {seconds:g} s")) from None
             if message["type"] == "http.request":
                 taken += len(message.get("body", b""))
                 if taken > limit:
-                    raise TooLarge(
-                        f"the body has more than {limit} bytes, which is the most taken here", limit=limit
-                    )
+                    said = f"the body has more than {limit} bytes, which is the most taken here"
+                    raise _refused(scope, TooLarge(said, limit=limit))
                 if not message.get("more_body", False):
                     scope["pairmark.body_read"] = True
             return message
@@ -250,3 +253,9 @@ class Edge:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+def _refused(scope: Scope, error: PairmarkError) -> PairmarkError:
+    """Keep the reason: the framework takes any error of a body for a malformed one."""
+    scope["pairmark.refusal"] = error
+    return error

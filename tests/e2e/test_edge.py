@@ -1,0 +1,262 @@
+"""What holds for every request: keys and scopes, bounds, request ids, logs, and an honest end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+from serving import KINDS, RunningServer, Serve, serving
+
+BOUNDS = {
+    "PAIRMARK_MAX_BODY_BYTES": "100000",
+    "PAIRMARK_MAX_UPLOAD_BYTES": "300000",
+    "PAIRMARK_MAX_BATCH_PAIRS": "50",
+    "PAIRMARK_REQUEST_TIMEOUT_S": "1.5",
+    "PAIRMARK_LOG_LEVEL": "DEBUG",
+}
+SECRET = 7.123456
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def bounded(
+    request: pytest.FixtureRequest, new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server without keys and with small bounds."""
+    home = tmp_path_factory.mktemp(f"bounded-{request.param}")
+    with serving(home, new_database(request.param), **BOUNDS) as server:
+        yield server
+
+
+def talk(server: RunningServer, *parts: bytes, wait: float = 10.0, end: bool = False) -> bytes:
+    """Say bytes to the server as they are, and read until it closes or falls silent."""
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=wait) as wire:
+        for part in parts:
+            wire.sendall(part)
+            time.sleep(0.05)
+        if end:
+            wire.shutdown(socket.SHUT_WR)
+        heard = b""
+        try:
+            while piece := wire.recv(65536):
+                heard += piece
+                if b"\r\n\r\n" in heard and not end:
+                    head, _, body = heard.partition(b"\r\n\r\n")
+                    lengths = [
+                        int(line.split(b":")[1])
+                        for line in head.lower().split(b"\r\n")
+                        if b"content-length" in line
+                    ]
+                    if lengths and len(body) >= lengths[0]:
+                        break
+        except TimeoutError:
+            pass
+        return heard
+
+
+def head(length: int | None, path: str = "/similarity", *, kind: str = "application/json") -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {kind}"]
+    lines += ["Transfer-Encoding: chunked"] if length is None else [f"Content-Length: {length}"]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def test_bodies_beyond_the_bound_are_refused(bounded: RunningServer) -> None:
+    answer = bounded.http.post(
+        "/similarity", content=b" " * 100_001, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "/problems/too-large"
+    assert answer.json()["limit"] == 100_000
+    # Declared, and never sent.
+    assert talk(bounded, head(10**12)).startswith(b"HTTP/1.1 413")
+    # Not declared, and sent until the bound.
+    chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
+    assert talk(bounded, head(None), *[chunk] * 4).startswith(b"HTTP/1.1 413")
+    assert talk(bounded, head(None, "/jobs"), *[chunk] * 4).startswith(b"HTTP/1.1 413")
+    upload = bounded.http.post("/datasets", data={"name": "x"}, files={"file": ("x.csv", b"1," * 200_000)})
+    assert upload.status_code == 413
+    assert bounded.http.get("/datasets").json()["items"] == []
+
+
+def test_more_pairs_than_the_bound_are_refused(bounded: RunningServer) -> None:
+    answer = bounded.http.post("/similarity", json={"left": [[1.0]] * 51, "right": [1.0]})
+    assert answer.status_code == 413
+    assert "51 pairs" in answer.json()["detail"]
+
+
+def test_a_body_that_never_comes_is_given_up(bounded: RunningServer) -> None:
+    form = b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x.csv"\r\n\r\na,b'
+    for path, kind, begun in (
+        ("/similarity", "application/json", b'{"left":'),
+        ("/jobs", "application/json", b'{"learner":'),
+        ("/datasets", "multipart/form-data; boundary=cut", form),
+    ):
+        started = time.monotonic()
+        heard = talk(bounded, head(5_000, path, kind=kind), begun)
+        assert heard.startswith(b"HTTP/1.1 408"), (path, heard)
+        assert b"/problems/request-timeout" in heard
+        assert 1.0 < time.monotonic() - started < 8.0
+
+
+def test_a_client_that_leaves_in_the_middle_harms_nobody(bounded: RunningServer) -> None:
+    for path in ("/similarity", "/datasets", "/jobs"):
+        talk(bounded, head(5_000, path), b'{"left":', end=True, wait=3)
+    # More bytes than declared are another request, and not a good one.
+    heard = talk(bounded, head(2), b"{}" + b"surplus surplus\r\n\r\n", end=True, wait=3)
+    assert heard.startswith((b"HTTP/1.1 422", b"HTTP/1.1 400"))
+    assert bounded.http.get("/healthz").status_code == 200
+
+
+def test_request_ids_are_kept_when_they_are_fit(bounded: RunningServer) -> None:
+    given = bounded.http.get("/healthz", headers={"x-request-id": "order-66.a_B"})
+    assert given.headers["x-request-id"] == "order-66.a_B"
+    for unfit in ("", "a" * 200, "two words", '"; drop'):
+        made = bounded.http.get("/nowhere", headers={"x-request-id": unfit})
+        assert made.headers["x-request-id"] != unfit
+        assert made.json()["request_id"] == made.headers["x-request-id"]
+
+
+def test_logs_hold_requests_and_no_vectors(bounded: RunningServer) -> None:
+    bounded.http.post(
+        "/similarity", json={"left": [SECRET], "right": [SECRET]}, headers={"x-request-id": "looked-for"}
+    )
+    bounded.http.post("/similarity", json={"left": [SECRET, "x"], "right": [SECRET]})
+    time.sleep(0.2)
+    text = bounded.log.read_text()
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    (line,) = [line for line in lines if line.get("request_id") == "looked-for"]
+    assert (line["method"], line["route"], line["status"]) == ("POST", "/similarity", 404)
+    assert line["problem"] == "unknown-model"
+    assert str(SECRET) not in text
+    assert not [line for line in lines if line["level"] == "error"]
+
+
+def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: RunningServer) -> None:
+    def get(**headers: str) -> httpx.Response:
+        return bounded.http.get("/models", headers=headers)
+
+    assert get().status_code == 200
+    own = urlsplit(bounded.url).netloc
+    assert get(origin=f"http://{own}").status_code == 200
+    for headers in ({"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}):
+        answer = get(**headers)
+        assert answer.status_code == 403, headers
+        assert answer.json()["type"] == "/problems/forbidden"
+    # A wrong key is wrong, even where none is needed.
+    assert get(**{"x-api-key": "pm_wrong"}).status_code == 401
+
+
+def test_keys_and_scopes(bounded: RunningServer) -> None:
+    """Last in this module: from here on the server wants keys."""
+    http = bounded.http
+
+    def make(scope: str) -> tuple[str, str]:
+        told = bounded.cli("--json", "keys", "create", "--name", scope, "--scope", scope)
+        assert told.returncode == 0, told.stderr
+        made = json.loads(told.stdout)
+        return made["id"], made["key"]
+
+    keys = {scope: make(scope) for scope in ("score", "train", "admin")}
+
+    def status(method: str, path: str, scope: str | None, **more: Any) -> int:
+        headers = {} if scope is None else {"authorization": f"Bearer {keys[scope][1]}"}
+        return http.request(method, path, headers={**headers, **more.pop("headers", {})}, **more).status_code
+
+    deadline = time.monotonic() + 5
+    while status("GET", "/models", None) == 200 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    refused = http.get("/models")
+    assert refused.status_code == 401
+    assert refused.json()["type"] == "/problems/unauthenticated"
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    for path in ("/healthz", "/readyz", "/problems", "/problems/forbidden", "/login", "/static/console.css"):
+        assert status("GET", path, None) == 200, path
+    for path in ("/metrics", "/docs", "/openapi.json", "/jobs", "/nowhere"):
+        assert status("GET", path, None) == 401, path
+    browser = http.get("/", headers={"accept": "text/html"})
+    assert (browser.status_code, browser.headers["location"]) == (303, "/login")
+    body = {"left": [1.0], "right": [1.0]}
+    assert status("POST", "/similarity", None, json=body) == 401
+    assert status("POST", "/similarity", "score", json=body) == 404
+    assert status("POST", "/similarity", "train", json=body) == 403
+    assert status("POST", "/similarity", "admin", json=body) == 404
+    assert http.post("/similarity", json=body, headers={"x-api-key": keys["score"][1]}).status_code == 404
+    assert status("POST", "/jobs", "score", json={}) == 403
+    assert status("POST", "/jobs", "train", json={}) == 422
+    assert status("DELETE", "/models/m/versions/1", "train") == 403
+    assert status("DELETE", "/models/m/versions/1", "admin") == 404
+    assert status("GET", "/metrics", "score") == 200
+    cookie = {"cookie": f"pairmark_key={keys['train'][1]}"}
+    assert status("GET", "/models", None, headers=cookie) == 200
+    assert status("POST", "/jobs", None, headers=cookie, json={}) == 401
+    told = bounded.cli("keys", "revoke", keys["score"][0])
+    assert told.returncode == 0, told.stderr
+    time.sleep(0.5)
+    assert status("GET", "/models", "score") == 401
+    text = bounded.log.read_text()
+    assert not any(key in text for _, key in keys.values())
+
+
+def test_long_batches_have_bounded_places(serve: Serve) -> None:
+    """More long requests at once than there are places: the rest is told to come back, and nothing is lost."""
+    server = serve("--with-worker", PAIRMARK_MAX_CONCURRENT_BATCHES="1")
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 20)
+    X = (random.normal(size=(6, 8))[y] + 0.2 * random.normal(size=(120, 8))).astype(np.float32)
+    server.upload("people", X, y)
+    params = {"n_estimators": 30, "n_pairs": 3_000, "max_depth": 6}
+    assert (
+        server.train(learner="similarity-forest", dataset="people", model="people", params=params)["version"]
+        == 1
+    )
+    body = random.normal(size=(2 * 200_000, 8)).astype(np.float32).tobytes()
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        headers = {"content-type": "application/octet-stream", "accept": "application/octet-stream"}
+        answers.append(httpx.post(f"{server.url}/similarity", content=body, headers=headers, timeout=60))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    statuses = sorted(answer.status_code for answer in answers)
+    assert set(statuses) == {200, 429}, statuses
+    for answer in answers:
+        if answer.status_code == 429:
+            assert answer.json()["type"] == "/problems/rate-limited"
+            assert int(answer.headers["retry-after"]) >= 1
+        else:
+            assert len(answer.content) == 4 * 200_000
+    assert (
+        server.http.post("/similarity", json={"left": X[0].tolist(), "right": X[1].tolist()}).status_code
+        == 200
+    )
+
+
+def test_it_stops_when_told_though_somebody_listens(serve: Serve) -> None:
+    """An open event stream of a job that never runs must not hold a stop."""
+    server = serve()
+    server.upload("d", np.eye(8, dtype=np.float32), np.arange(8) // 2)
+    request = {"learner": "similarity-forest", "dataset": "d", "model": "m"}
+    job = server.http.post("/jobs", json=request).json()["id"]
+    with server.http.stream("GET", f"/jobs/{job}/events") as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith("retry")
+        started = time.monotonic()
+        os.kill(server.process.pid, signal.SIGTERM)
+        for _ in lines:
+            pass
+    assert server.process.wait(15) == 0
+    assert time.monotonic() - started < 8

@@ -1,0 +1,121 @@
+"""The OpenAPI document is whole and true: requests made from it never break the service or surprise its reader."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from serving import RunningServer
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+STREAMS = {"/jobs/{job_id}/events"}
+"""An answer that need not end cannot be read whole; `test_resources` follows it."""
+
+
+@pytest.fixture(scope="module")
+def document(digits_house: RunningServer) -> dict[str, Any]:
+    return digits_house.http.get("/openapi.json").json()
+
+
+def test_every_operation_says_how_it_can_fail(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            assert operation["summary"], where
+            assert operation["tags"], where
+            declared = set(operation["responses"])
+            assert declared & {"200", "201", "202", "204"}, where
+            assert {"422", "500", "503"} <= declared, where
+            if "security" in operation:
+                assert {"401", "403"} <= declared, where
+            if "{" in path:
+                assert "404" in declared, where
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    assert set(answer["content"]) == {"application/problem+json"}, (where, status)
+
+
+def test_scoring_routes_are_documented_with_their_binary_bodies(document: dict[str, Any]) -> None:
+    for path in ("/similarity", "/match", "/explain"):
+        operation = document["paths"][path]["post"]
+        bodies = operation["requestBody"]["content"]
+        assert set(bodies) == {"application/json", "application/octet-stream", "application/x-npz"}
+        assert bodies["application/json"]["examples"]
+    assert set(document["paths"]["/match"]["post"]["responses"]["200"]["content"]) == {
+        "application/json",
+        "application/octet-stream",
+    }
+
+
+def test_nothing_made_from_the_document_breaks_the_service(
+    digits_house: RunningServer, document: dict[str, Any]
+) -> None:
+    # Without security, or most requests would carry a made-up key and be refused at the door.
+    opened = json.loads(json.dumps(document))
+    del opened["components"]["securitySchemes"]
+    for operations in opened["paths"].values():
+        for operation in operations.values():
+            operation.pop("security", None)
+    schema = schemathesis.openapi.from_dict(opened)
+    schema.config.update(base_url=digits_house.url)
+    there = {
+        "name": "digits",
+        "version": 1,
+        "ref": "digits",
+        "kind": "similarity-forest",
+        "alias": "production",
+        "job_id": digits_house.facts["job"]["id"],
+        "slug": "invalid-input",
+    }
+    seen: dict[str, set[int]] = {}
+
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.path in STREAMS:
+            continue
+        made = operation.as_strategy() | operation.as_strategy(
+            generation_mode=schemathesis.GenerationMode.NEGATIVE
+        )
+
+        @settings(
+            max_examples=12,
+            database=None,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=made, known=st.booleans())
+        def check(case: Any, known: bool) -> None:
+            if known and case.path_parameters and case.method != "DELETE":
+                # Words made up for a path are nobody's name; half of the time it is one that is there.
+                case.path_parameters = {
+                    name: there.get(name, value) for name, value in case.path_parameters.items()
+                }
+            answer = case.call(timeout=60)
+            seen.setdefault(f"{case.method} {case.operation.path}", set()).add(answer.status_code)
+            case.validate_response(answer, checks=CHECKS)
+
+        check()
+    assert all(status < 500 for statuses in seen.values() for status in statuses)
+    # The fuzz reached the rooms: a run of which every request is refused at the door proves little.
+    reached = [where for where, statuses in seen.items() if statuses & {200, 201, 202, 204}]
+    assert len(reached) > len(seen) / 2, seen
+    assert digits_house.http.get("/healthz").status_code == 200
