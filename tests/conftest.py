@@ -6,6 +6,7 @@ PostgreSQL comes from a wheel and runs per test process, so parallel runs never 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
@@ -76,6 +77,8 @@ def postgres_url() -> Iterator[str]:
         yield url
     finally:
         server.cleanup()
+        # Else it cleans up once more at exit, and makes the folder anew for its lock.
+        atexit.unregister(server._cleanup)
         shutil.rmtree(folder, ignore_errors=True)
 
 
