@@ -85,7 +85,9 @@ def write_artefact(
                 raise ArtefactError(f"array name {name!r}: use letters, digits, '.', '_' and '-'")
             array = np.ascontiguousarray(arrays[name]).reshape(np.shape(arrays[name]))
             if array.dtype.kind not in _KINDS_OF_DTYPE:
-                raise ArtefactError(f"array {name!r} has dtype {array.dtype}; only plain numbers and strings are stored")
+                raise ArtefactError(
+                    f"array {name!r} has dtype {array.dtype}; only plain numbers and strings are stored"
+                )
             file = work / f"{name}.npy"
             with file.open("wb") as stream:
                 np.save(stream, array, allow_pickle=False)
@@ -155,7 +157,9 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
         file = folder / Path(entry["file"]).name
         try:
             if verify and file_sha256(file) != entry["sha256"]:
-                raise ArtefactError(f"{file} was changed after it was saved (sha256 differs): restore it or retrain")
+                raise ArtefactError(
+                    f"{file} was changed after it was saved (sha256 differs): restore it or retrain"
+                )
             array = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
         except (OSError, ValueError) as error:
             if isinstance(error, ArtefactError):
@@ -164,4 +168,6 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
         if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
             raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
         arrays[name] = array
-    return Artefact(kind=kind, params=params, meta=meta, arrays=arrays, sha256=hashlib.sha256(body).hexdigest())
+    return Artefact(
+        kind=kind, params=params, meta=meta, arrays=arrays, sha256=hashlib.sha256(body).hexdigest()
+    )

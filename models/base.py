@@ -155,10 +155,14 @@ class LabelRankerMixin:
         raise NotImplementedError
 
 
-def checked_matrix(estimator: Any, X: Any, name: str, *, accept_sparse: bool = False, reset: bool = False) -> Matrix:
+def checked_matrix(
+    estimator: Any, X: Any, name: str, *, accept_sparse: bool = False, reset: bool = False
+) -> Matrix:
     """A finite float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it."""
     if isinstance(X, np.ndarray) and X.ndim == 1:
-        raise ValueError(f"{name} has one dimension; expected rows of features, shape (n, d): use {name}[None, :] for one row")
+        raise ValueError(
+            f"{name} has one dimension; expected rows of features, shape (n, d): use {name}[None, :] for one row"
+        )
     try:
         checked: Matrix = validate_data(
             estimator,
@@ -191,7 +195,9 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], NDArray
     if identities.size < 2:
         raise ValueError("y holds a single identity; expected at least two, to have pairs that differ")
     if np.bincount(codes).max() < 2:
-        raise ValueError("every identity has one row; expected at least one with two, to have pairs that are the same")
+        raise ValueError(
+            "every identity has one row; expected at least one with two, to have pairs that are the same"
+        )
     return identities, codes.astype(np.int64, copy=False)
 
 

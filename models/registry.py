@@ -43,7 +43,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
         "n_features_in": int(estimator.n_features_in_),
         "feature_names_in": None if names is None else [str(name) for name in names],
     }
-    return write_artefact(path, kind=spec.kind, params=jsonable_params(spec, estimator), meta=meta, arrays=arrays)
+    return write_artefact(
+        path, kind=spec.kind, params=jsonable_params(spec, estimator), meta=meta, arrays=arrays
+    )
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
@@ -76,5 +78,9 @@ def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:
     ValueError
         When a parameter holds an object that JSON cannot carry (say, an estimator of your own).
     """
-    given = {name: value for name, value in estimator.get_params(deep=False).items() if name in spec.params.model_fields}
+    given = {
+        name: value
+        for name, value in estimator.get_params(deep=False).items()
+        if name in spec.params.model_fields
+    }
     return spec.params.model_validate(given).model_dump(mode="json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 from typing import Any, NamedTuple, Self
 
@@ -128,12 +128,15 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         source.given = _weighted(used, used + np.int32(n), n_same, weight[used])
         return self._grow(np.concatenate([a, b]), source, random)
 
-    def explain(self, left: ArrayLike, right: ArrayLike) -> dict[str, Any]:
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
         """Why one pair scores as it does; see `models.similarity.explain`.
 
         Parameters
         ----------
         left, right : (d,) or (1, d), one pair.
+        feature_names : (d,) names to tell it in; those learned with when None.
 
         Returns
         -------
@@ -146,9 +149,10 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         )
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
-        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]))
+        names = explain.names_of(self, feature_names)
+        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), names)
 
-    def _explain(self, left: Float32, right: Float32, score: float) -> dict[str, Any]:
+    def _explain(self, left: Float32, right: Float32, score: float, names: Sequence[str]) -> dict[str, Any]:
         raise NotImplementedError
 
     def _begin(self) -> np.random.RandomState:
@@ -296,8 +300,8 @@ class SimilarityTree(_SimilarityBase):
         check_params(self, SimilarityTreeParams)
         return _random(self.random_state)
 
-    def _explain(self, left: Float32, right: Float32, score: float) -> dict[str, Any]:
-        path = explain.path(self.trees_[0], left, right, explain.names_of(self), pair_map=self.pair_map)
+    def _explain(self, left: Float32, right: Float32, score: float, names: Sequence[str]) -> dict[str, Any]:
+        path = explain.path(self.trees_[0], left, right, names, pair_map=self.pair_map)
         return {"score": score, **path}
 
 
@@ -381,10 +385,10 @@ class SimilarityForest(_SimilarityBase):
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_log_odds() if self.aggregation == "log-odds" else tree.leaf_scores(self.max_depth)
 
-    def _explain(self, left: Float32, right: Float32, score: float) -> dict[str, Any]:
+    def _explain(self, left: Float32, right: Float32, score: float, names: Sequence[str]) -> dict[str, Any]:
         return {
             "score": score,
-            **explain.forest(self.trees_, left, right, explain.names_of(self), pair_map=self.pair_map),
+            **explain.forest(self.trees_, left, right, names, pair_map=self.pair_map),
         }
 
 

@@ -12,7 +12,6 @@ import typer
 from service.cli import output
 from service.cli.connect import settings
 
-
 GENERATE = "generate"
 """A given password that means none: not every Compose knows empty defaults."""
 

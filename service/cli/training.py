@@ -237,15 +237,21 @@ def _show_trained(to: Console, version: dict[str, Any]) -> None:
 
 def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
     """Metrics with their intervals, as a table."""
-    rows = []
-    for name, value in metrics.items():
+    rows: list[tuple[str, Any, str | None]] = []
+
+    def add(name: str, value: Any) -> None:
         if isinstance(value, dict) and "value" in value:
             interval = value.get("interval")
-            rows.append(
-                (name, value["value"], f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None)
-            )
+            said = f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None
+            rows.append((name, value["value"], said))
+        elif isinstance(value, dict):
+            for at, nested in value.items():
+                add(f"{name} {at}".replace("_", " "), nested)
         elif isinstance(value, (int, float, str)):
             rows.append((name, value, None))
+
+    for name, value in metrics.items():
+        add(name, value)
     output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
 
 

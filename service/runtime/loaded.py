@@ -31,6 +31,7 @@ class LoadedVersion:
     estimator: Any
     n_features: int
     accepts_sparse: bool
+    feature_names: list[str] | None = None
 
 
 @dataclass(slots=True)

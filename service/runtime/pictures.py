@@ -60,7 +60,9 @@ def _draw(roc: RocOut, title: str, format: Format) -> bytes:
             x, roc.bands.tpr_low, roc.bands.tpr_high, color=_BAND, alpha=0.5, linewidth=0, step="post"
         )
     axes.step(x, roc.tpr, where="post", color=_LINE, linewidth=1.6)
-    axes.plot([smallest, 1.0], [smallest, 1.0], color=_GRID, linewidth=1, linestyle="--")
+    # What guessing does: TPR = FPR, which a logarithmic axis bends.
+    chance = [smallest ** (1 - step / 200) for step in range(201)]
+    axes.plot(chance, chance, color=_GRID, linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_xlim(smallest, 1.0)
     axes.set_ylim(0.0, 1.02)

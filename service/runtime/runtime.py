@@ -208,7 +208,11 @@ class Runtime:
                 estimator._pair_score(csr_array(zeros), csr_array(zeros))
             estimator._pair_score(zeros, zeros.copy())
         return LoadedVersion(
-            entry=entry, estimator=estimator, n_features=n_features, accepts_sparse=spec.accepts_sparse
+            entry=entry,
+            estimator=estimator,
+            n_features=n_features,
+            accepts_sparse=spec.accepts_sparse,
+            feature_names=self.store.feature_names(entry.name, entry.version),
         )
 
     def _load_calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:

@@ -31,6 +31,7 @@ class Served:
         self.estimator = loaded.estimator
         self.n_features = loaded.n_features
         self.accepts_sparse = loaded.accepts_sparse
+        self.feature_names = loaded.feature_names
         self.calibration_id = entry.calibration_id
         self.model = {"name": entry.name, "version": entry.version, "kind": entry.kind}
         self.model_json = to_json(self.model)
@@ -83,7 +84,7 @@ class Served:
             )
         left = to_rows(pairs.left, "left", self.n_features, accepts_sparse=False)
         right = to_rows(pairs.right, "right", self.n_features, accepts_sparse=False)
-        told: dict[str, Any] = explain(left, right)
+        told: dict[str, Any] = explain(left, right, feature_names=self.feature_names)
         return told
 
 

@@ -156,8 +156,7 @@ class ModelStore:
         row = self._shelf.row(name, version)
         if not hasattr(spec_of(row.kind).estimator, "tree_data"):
             raise ModelNotCapable(f"{name}:{version} is a {row.kind}, which has no tree to show")
-        names = row.facts.get("feature_names")
-        known = names if names is not None and len(names) == row.facts["n_features"] else None
+        known = _feature_names(row)
         estimator = self._shelf.load(row, name)
         n_trees = len(getattr(estimator, "trees_", [None]))
         if not 0 <= number < n_trees:
@@ -166,6 +165,10 @@ class ModelStore:
             estimator.tree_data(known, tree=number) if n_trees > 1 else estimator.tree_data(known)
         )
         return drawn
+
+    def feature_names(self, name: str, version: int) -> list[str] | None:
+        """The names of all features, in order; None when the data had none (or too many to keep)."""
+        return _feature_names(self._shelf.row(name, version))
 
     def load(self, name: str, version: int) -> Any:
         """The fitted learner, every byte checked against what was stored.
@@ -375,3 +378,8 @@ def _check_promotable(name: str, row: ModelVersion) -> None:
             f"{name}:{row.version} has no calibration, so it could not answer /match: calibrate it first "
             f"(POST /models/{name}/versions/{row.version}/calibrations)"
         )
+
+
+def _feature_names(row: ModelVersion) -> list[str] | None:
+    names: list[str] | None = row.facts.get("feature_names")
+    return names if names is not None and len(names) == row.facts["n_features"] else None

@@ -209,6 +209,33 @@ def test_an_explanation_tells_the_score_it_explains(digits_house: RunningServer,
     assert two.status_code == 422
 
 
+def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
+    digits_house: RunningServer,
+) -> None:
+    http = digits_house.http
+    random = np.random.default_rng(3)
+    people = np.repeat(np.arange(6), 20)
+    lines = [
+        f"{person},{person + 0.1 * x:.4f},{y:.4f}"
+        for person, x, y in zip(people, *random.normal(size=(2, 120)), strict=True)
+    ]
+    table = "who,hold time,pressure\n" + "\n".join(lines)
+    made = http.post("/datasets", data={"name": "named", "label": "who"}, files={"file": ("n.csv", table)})
+    assert made.status_code == 201, made.text
+    job = digits_house.train(
+        learner="similarity-tree",
+        dataset="named",
+        model="named",
+        params={"max_depth": 3, "n_pairs": 2000, "random_state": 0},
+        promote=False,
+    )
+    assert job["state"] == "succeeded", job
+    told = http.post("/explain", json={"model": "named:1", "left": [1, 0], "right": [2, 0]}).json()
+    steps = told["explanation"]["path"]
+    assert steps
+    assert {step["feature"] for step in steps} <= {"hold time", "pressure"}
+
+
 def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_house: RunningServer) -> None:
     http = digits_house.http
     random = np.random.default_rng(0)
