@@ -74,7 +74,8 @@ class PairScorerMixin:
                 b = _repeat_row(b, a.shape[0])
             else:
                 raise ValueError(
-                    f"left has {a.shape[0]} rows and right {b.shape[0]}: expected equal numbers, or a single row on one side"
+                    f"left has {a.shape[0]} rows and right {b.shape[0]}: expected equal numbers, or a single "
+                    "row on one side"
                 )
         return self._pair_score(a, b)
 

@@ -111,7 +111,9 @@ def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str]
     while subprocess.run([*healthy, url], env=environment, capture_output=True).returncode:
         assert time.monotonic() < until_ready
         time.sleep(0.5)
-    assert subprocess.run([*healthy, "http://127.0.0.1:9"], env=environment, capture_output=True).returncode == 1
+    assert (
+        subprocess.run([*healthy, "http://127.0.0.1:9"], env=environment, capture_output=True).returncode == 1
+    )
 
 
 def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:
