@@ -71,9 +71,11 @@ test: $(VENV)/.dev browser
 		echo "NOT RUN: tests/browser. Install chromium and chromedriver (Debian: apt-get install chromium chromium-driver)."; \
 	fi; \
 	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) $$ignored $(TEST_ARGS)
+ifeq ($(TEST_ARGS),)
 	@# Numba reads past an array's end without a word; this run would say so. It compiles for itself, in its own cache.
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck \
-		$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) -q -k kernels tests/models
+		$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) -q tests/models --ignore=tests/models/test_coverage.py
+endif
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
