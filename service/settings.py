@@ -33,6 +33,7 @@ class Settings(BaseSettings):
     max_dataset_bytes: int = Field(
         16_384 * MIB, description="most bytes of numbers that a dataset may unpack to"
     )
+    max_concurrent_uploads: int = Field(4, description="uploads read at a time by one process")
     max_batch_pairs: int = Field(1_000_000, description="most pairs in one request")
     max_dimension: int = Field(1_000_000, description="most features of a vector or dataset")
     max_dense_bytes: int = Field(

@@ -16,7 +16,7 @@ router = APIRouter(tags=["datasets"])
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 
 
-@router.post("/datasets", status_code=201, response_model=DatasetOut, responses=responses(409, 507))
+@router.post("/datasets", status_code=201, response_model=DatasetOut, responses=responses(409, 429, 507))
 def add_dataset(
     house: InHouse,
     response: Response,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +25,7 @@ from service.datasets.schemas import (
 )
 from service.datasets.writer import Limits, Stored
 from service.db import Database
-from service.errors import Conflict, InvalidInput, TooLarge
+from service.errors import Conflict, InvalidInput, RateLimited, TooLarge
 from service.names import checked_name
 from service.pagination import checked_limit, decode_cursor, encode_cursor
 from service.settings import Settings
@@ -42,6 +45,7 @@ class Datasets:
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db, self._blobs, self._settings = db, blobs, settings
+        self._places = threading.Semaphore(settings.max_concurrent_uploads)
 
     def add(
         self,
@@ -71,6 +75,8 @@ class Datasets:
             Beyond the settings' bounds.
         StorageFailed
             When storage is full; nothing is left behind.
+        RateLimited
+            When as many uploads as allowed are being read already: each takes hundreds of megabytes.
         """
         checked_name(request.name, "name")
         kind = format_of(request.format, filename or (file.name if isinstance(file, Path) else None))
@@ -79,7 +85,7 @@ class Datasets:
             features=self._settings.max_dimension,
             stored_bytes=self._settings.max_dataset_bytes,
         )
-        with self._blobs.workspace() as work, storage_errors("storing the upload"):
+        with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             spec: dict[str, Any] = {**request.model_dump(exclude={"name", "format"}), "format": kind}
             pairs_file = None
@@ -203,6 +209,17 @@ class Datasets:
         if row is None or row.sha256 != sha256 or row.summary["spec"] != spec:
             return None
         return dataset_out(row, existing=True) if self._blobs.exists(row.blob) else None
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._places.acquire(blocking=False):
+            raise RateLimited(
+                f"{self._settings.max_concurrent_uploads} uploads are being read already; try again shortly"
+            )
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def _take(self, file: Upload, target: Path) -> tuple[Path, str]:
         """The upload as a file of a name that we chose, and its sha256."""
