@@ -48,13 +48,11 @@ class _PairSource:
         if self.population is not None:
             pairs = self.population.sample(self.n_pairs, random_state=rng)
             n_same = int(np.count_nonzero(pairs.same))
-            return _weighted(pairs.left, pairs.right, n_same, np.ones(len(pairs), dtype=np.int32))
+            return _weighted(pairs.left, pairs.right, np.ones(len(pairs), dtype=np.int32), n_same)
         assert self.given is not None
-        same = self.given.same_left, self.given.same_right, self.given.same_weight
-        other = self.given.other_left, self.given.other_right, self.given.other_weight
-        if not self.bootstrap:
-            return WeightedPairs(**_named(*(array.copy() for array in (*same, *other))))
-        return WeightedPairs(**_named(*_resampled(same, rng), *_resampled(other, rng)))
+        if self.bootstrap:
+            return _resampled(self.given, rng)
+        return WeightedPairs(pairs=self.given.pairs.copy(), n_same=self.given.n_same)
 
 
 class _SimilarityBase(PairScorerMixin, BaseEstimator):
@@ -125,7 +123,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
             kind = "different" if n_same else "same"
             raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
         source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
-        source.given = _weighted(used, used + np.int32(n), n_same, weight[used])
+        source.given = _weighted(used, used + np.int32(n), weight[used], n_same)
         return self._grow(np.concatenate([a, b]), source, random)
 
     def explain(
@@ -433,28 +431,23 @@ def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int3
 
 
 def _weighted(
-    left: NDArray[np.int32], right: NDArray[np.int32], n_same: int, weight: NDArray[np.int32]
+    left: NDArray[np.int32], right: NDArray[np.int32], weight: NDArray[np.int32], n_same: int
 ) -> WeightedPairs:
-    """Pairs listed same ones first, taken apart."""
-    return WeightedPairs(
-        **_named(*(array[:n_same].copy() for array in (left, right, weight)),
-                 *(array[n_same:].copy() for array in (left, right, weight)))
-    )  # fmt: skip
+    return WeightedPairs(pairs=np.stack([left, right, weight]), n_same=n_same)
 
 
-def _named(*arrays: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
-    names = ("same_left", "same_right", "same_weight", "other_left", "other_right", "other_weight")
-    return dict(zip(names, arrays, strict=True))
-
-
-def _resampled(
-    arrays: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]], rng: np.random.Generator
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """As many pairs drawn with replacement, written as how often each was drawn."""
-    left, right, weight = arrays
-    times = np.bincount(rng.integers(0, left.size, size=left.size), minlength=left.size)
+def _resampled(given: WeightedPairs, rng: np.random.Generator) -> WeightedPairs:
+    """As many pairs of each kind drawn with replacement, written as how often each was drawn."""
+    times = np.concatenate(
+        [
+            np.bincount(rng.integers(0, size, size), minlength=size)
+            for size in (given.n_same, given.pairs.shape[1] - given.n_same)
+        ]
+    )
     drawn = np.flatnonzero(times)
-    repeated = weight[drawn].astype(np.int64) * times[drawn]
-    while repeated.sum() > _WEIGHT_TOTAL:
-        repeated = (repeated + 1) // 2
-    return left[drawn], right[drawn], repeated.astype(np.int32)
+    pairs = given.pairs[:, drawn]
+    weight = pairs[2].astype(np.int64) * times[drawn]
+    while weight.sum() > _WEIGHT_TOTAL:
+        weight = (weight + 1) // 2
+    pairs[2] = weight
+    return WeightedPairs(pairs=pairs, n_same=int(np.searchsorted(drawn, given.n_same)))

@@ -1,8 +1,9 @@
 """Growing one similarity tree: TreeRank with symmetric LeafRank, in compiled loops.
 
-Pairs are kept as row numbers, same and different pairs apart, and parted in place as cells are split. Histograms of
-pair features are counted from byte codes, never from a written-out pair matrix. All weights are integers, so every
-sum is exact and no order of adding matters.
+``pairs`` is (3, n) int32: left row, right row and weight of each pair, pairs of one identity first. Either kind is
+parted in place as cells are split, so a set of pairs is a segment ``start, stop, start, stop``: its same pairs, then
+its different ones. Histograms of pair features are counted from byte codes, never from a written-out pair matrix.
+Weights are integers, so every sum is exact and no order of adding matters.
 
 Layout of the results (see `grow`): ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A
 child of a node is another node (>= 0) or a cell, written as ``-1 - cell``.
@@ -32,19 +33,24 @@ def _next_random(state):
 
 
 @kernel
-def _shuffle_first(features, n_first, state):
-    """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places."""
+def _draw_first(features, n_first, state):
+    """Bring a uniformly drawn subset of ``features`` to its first ``n_first`` places, in order of number."""
     n = features.shape[0]
     for i in range(n_first):
         j = i + np.int64(_next_random(state) % np.uint64(n - i))
         features[i], features[j] = features[j], features[i]
+    # In order, so that gathers of codes run forward.
+    for i in range(1, n_first):
+        feature, q = features[i], i
+        while q > 0 and features[q - 1] > feature:
+            features[q] = features[q - 1]
+            q -= 1
+        features[q] = feature
 
 
 @kernel
-def _count(
-    histogram, codes, left, right, weight, start, stop, tried, n_tried, bases, shift, pair_map, places
-):
-    """Add pairs ``start:stop`` to the histogram of both pair features of every feature tried.
+def _count(histogram, codes, pairs, segment, tried, n_tried, bases, shift, pair_map, places):
+    """Count both pair features of every feature tried, of same pairs and of different ones.
 
     The bins of a pair are first worked out for all features, which the compiler does for many at a time, then
     counted. ``places`` is room for them. Unsigned indices: a signed one costs a wrap-around test on each access.
@@ -53,33 +59,35 @@ def _count(
     first, second = places[0], places[1]
     below, above = bases[0], bases[1]
     whole = n_tried == np.uint64(codes.shape[1])
-    for p in range(np.uint64(start), np.uint64(stop)):
-        i, j, w = np.uint64(left[p]), np.uint64(right[p]), weight[p]
-        row, other = codes[i], codes[j]
-        if whole and pair_map == DIFF_SUM:
+    for kind in range(2):
+        counts = histogram[kind]
+        for p in range(np.uint64(segment[2 * kind]), np.uint64(segment[2 * kind + 1])):
+            i, j, w = np.uint64(pairs[0, p]), np.uint64(pairs[1, p]), pairs[2, p]
+            row, other = codes[i], codes[j]
+            if whole and pair_map == DIFF_SUM:
+                for k in range(n_tried):
+                    a, b = np.int32(row[k]), np.int32(other[k])
+                    first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
+                    second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
+            elif pair_map == DIFF_SUM:
+                for k in range(n_tried):
+                    f = tried[k]
+                    a, b = np.int32(row[f]), np.int32(other[f])
+                    first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
+                    second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
+            else:
+                for k in range(n_tried):
+                    f = tried[k]
+                    a, b = np.uint32(row[f]), np.uint32(other[f])
+                    first[k] = np.uint32((max(a, b) >> shift[k]) + below[k])
+                    second[k] = np.uint32((min(a, b) >> shift[k]) + above[k])
             for k in range(n_tried):
-                a, b = np.int32(row[k]), np.int32(other[k])
-                first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
-                second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
-        elif pair_map == DIFF_SUM:
-            for k in range(n_tried):
-                f = tried[k]
-                a, b = np.int32(row[f]), np.int32(other[f])
-                first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
-                second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
-        else:
-            for k in range(n_tried):
-                f = tried[k]
-                a, b = np.uint32(row[f]), np.uint32(other[f])
-                first[k] = np.uint32((max(a, b) >> shift[k]) + below[k])
-                second[k] = np.uint32((min(a, b) >> shift[k]) + above[k])
-        for k in range(n_tried):
-            histogram[np.uint64(first[k])] += w
-            histogram[np.uint64(second[k])] += w
+                counts[np.uint64(first[k])] += w
+                counts[np.uint64(second[k])] += w
 
 
 @kernel
-def _best_split(same, different, n_tried, bases, n_bins, n_same, n_different, same_cost, different_cost):
+def _best_split(histogram, n_tried, bases, n_bins, n_same, n_different, same_cost, different_cost):
     """The split of least Gini impurity under the cell's costs.
 
     Returns
@@ -87,6 +95,7 @@ def _best_split(same, different, n_tried, bases, n_bins, n_same, n_different, sa
     which pair feature's half (0 or 1; -1 when no split lowers the impurity), the feature's place among those tried,
     last bin of the low side.
     """
+    same, different = histogram[0], histogram[1]
     a_all, b_all = n_same * same_cost, n_different * different_cost
     least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
     best_half, best_place, best_bin = -1, -1, -1
@@ -123,184 +132,116 @@ def _value(a, b, half, pair_map):
 
 
 @kernel
-def _best_exact_split(
-    columns, features, n_features, pair_map, same_left, same_right, same_weight, s0, s1,
-    other_left, other_right, other_weight, o0, o1, n_same, n_different, same_cost, different_cost,
-):  # fmt: skip
-    """As `_best_split`, over every border between the values of at most `EXACT_PAIRS` pairs; gives the threshold."""
-    n_s = s1 - s0
-    n = n_s + o1 - o0
-    values = np.empty(n, dtype=np.float32)
-    order = np.empty(n, dtype=np.int64)
-    a_all, b_all = n_same * same_cost, n_different * different_cost
-    least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
-    best_half, best_feature, best_threshold = -1, -1, np.float32(0.0)
-    for k in range(n_features):
-        f = np.int64(features[k])
-        column = columns[f]
-        for half in range(2):
-            for p in range(n_s):
-                values[p] = _value(column[same_left[s0 + p]], column[same_right[s0 + p]], half, pair_map)
-            for p in range(n - n_s):
-                values[n_s + p] = _value(
-                    column[other_left[o0 + p]], column[other_right[o0 + p]], half, pair_map
-                )
-            for p in range(n):
-                value, q = values[p], p
-                while q > 0 and values[order[q - 1]] > value:
-                    order[q] = order[q - 1]
-                    q -= 1
-                order[q] = p
-            low_same, low_different = np.int64(0), np.int64(0)
-            for q in range(n - 1):
-                p = order[q]
-                if p < n_s:
-                    low_same += same_weight[s0 + p]
-                else:
-                    low_different += other_weight[o0 + p - n_s]
-                at, after = values[p], values[order[q + 1]]
-                if at == after:
-                    continue
-                a, c = low_same * same_cost, low_different * different_cost
-                e, g = a_all - a, b_all - c
-                low, high = a + c, e + g
-                above, below = a * c * high + e * g * low, low * high
-                if above < least * below:
-                    least = above / below
-                    middle = np.float32(0.5 * (np.float64(at) + np.float64(after)))
-                    best_half, best_feature = half, f
-                    best_threshold = (middle if at <= middle < after else at) + np.float32(0.0)
-    return best_half, best_feature, best_threshold
+def _sort(values, owners, n):
+    """Shell sort of the first ``n`` values, their owners along; numba's own sort costs seconds to compile."""
+    gap = 1
+    while 3 * gap + 1 < n:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, n):
+            value, owner, q = values[i], owners[i], i
+            while q >= gap and values[q - gap] > value:
+                values[q], owners[q] = values[q - gap], owners[q - gap]
+                q -= gap
+            values[q], owners[q] = value, owner
+        gap //= 3
 
 
 @kernel
-def _near(column, half, pair_map, left, right, weight, start, stop, low, high, values, weights, n):
-    """Append values in ``(low, high]`` and their weights; returns how many there are, and the weight at most low."""
-    below = np.int64(0)
-    for p in range(start, stop):
-        value = _value(column[left[p]], column[right[p]], half, pair_map)
-        if value <= low:
-            below += weight[p]
-        elif value <= high:
-            values[n], weights[n] = value, weight[p]
-            n += 1
-    return n, below
-
-
-@kernel
-def _refined(
-    threshold, reach, column, half, pair_map, same_left, same_right, same_weight, s0, s1,
-    other_left, other_right, other_weight, o0, o1, a_all, b_all, same_cost, different_cost,
+def _best_border(
+    column, half, pair_map, pairs, n_same, segment, low, high, totals, costs, least, values, owners
 ):  # fmt: skip
-    """The best border between the values themselves near a border between bins.
+    """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
 
-    The codes of two values are each off by up to half a step, so bins are blurred; their best border is close to
-    the best one, not it.
+    Parameters
+    ----------
+    totals : weights of the segment's same and different pairs, times ``costs``.
+    least : only a border below this impurity counts.
+    values, owners : room for the segment.
+
+    Returns
+    -------
+    the least impurity, the border, whether there is one.
     """
-    values = np.empty(s1 - s0 + o1 - o0, dtype=np.float32)
-    weights = np.empty(values.shape[0], dtype=np.int64)
-    low, high = np.float64(threshold) - reach, np.float64(threshold) + reach
-    n_same, low_same = _near(
-        column, half, pair_map, same_left, same_right, same_weight, s0, s1, low, high, values, weights, 0
-    )
-    n, low_different = _near(
-        column,
-        half,
-        pair_map,
-        other_left,
-        other_right,
-        other_weight,
-        o0,
-        o1,
-        low,
-        high,
-        values,
-        weights,
-        n_same,
-    )
-    order = np.argsort(values[:n])
-    least, best = np.inf, threshold
+    below = np.zeros(2)
+    n = 0
+    for kind in range(2):
+        for p in range(segment[2 * kind], segment[2 * kind + 1]):
+            value = _value(column[pairs[0, p]], column[pairs[1, p]], half, pair_map)
+            if value <= low:
+                below[kind] += pairs[2, p]
+            elif value <= high:
+                values[n], owners[n] = value, p
+                n += 1
+    _sort(values, owners, n)
+    border, found = np.float32(0.0), False
     for q in range(n - 1):
-        p = order[q]
-        if p < n_same:
-            low_same += weights[p]
-        else:
-            low_different += weights[p]
-        at, after = values[p], values[order[q + 1]]
-        if at == after:
+        below[0 if owners[q] < n_same else 1] += pairs[2, owners[q]]
+        if values[q] == values[q + 1]:
             continue
-        a, c = low_same * same_cost, low_different * different_cost
-        e, g = a_all - a, b_all - c
-        impurity = a * c / (a + c) + e * g / (e + g)
-        if impurity < least:
-            least = impurity
-            middle = np.float32(0.5 * (np.float64(at) + np.float64(after)))
-            best = (middle if at <= middle < after else at) + np.float32(0.0)
-    return best
+        a, c = below[0] * costs[0], below[1] * costs[1]
+        e, g = totals[0] - a, totals[1] - c
+        above, under = a * c * (e + g) + e * g * (a + c), (a + c) * (e + g)
+        if above < least * under:
+            least, found = above / under, True
+            middle = np.float32(0.5 * (np.float64(values[q]) + np.float64(values[q + 1])))
+            # Where no float lies between, the lower value itself is the border.
+            border = middle if values[q] <= middle < values[q + 1] else values[q]
+    # Adding +0.0 rids it of a negative zero, which scoring's integer order would tell from zero.
+    return least, border + np.float32(0.0), found
 
 
 @kernel
-def _part(column, threshold, half, pair_map, left, right, weight, start, stop, spare):
+def _part(column, threshold, half, pair_map, pairs, start, stop, spare):
     """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border."""
     kept, moved = start, 0
     for p in range(start, stop):
-        i, j, w = left[p], right[p], weight[p]
+        i, j, w = pairs[0, p], pairs[1, p], pairs[2, p]
         if _value(column[i], column[j], half, pair_map) > threshold:
             spare[0, moved], spare[1, moved], spare[2, moved] = i, j, w
             moved += 1
         else:
-            left[kept], right[kept], weight[kept] = i, j, w
+            pairs[0, kept], pairs[1, kept], pairs[2, kept] = i, j, w
             kept += 1
     for q in range(moved):
-        left[kept + q], right[kept + q], weight[kept + q] = spare[0, q], spare[1, q], spare[2, q]
+        for row in range(3):
+            pairs[row, kept + q] = spare[row, q]
     return kept
 
 
 @kernel
-def _gather_leaves(segments, state, first, left, right, weight, spare):
-    """Bring the pairs of the kept leaves to the front of the cell; returns how many pairs they are.
-
-    ``segments[h, first]`` and ``segments[h, first + 1]`` bound the pairs of LeafRank node h.
-    """
-    stack = np.empty(64, dtype=np.int64)
-    written, kept = 0, 0
-    for side in (_LEFT, _RIGHT):
-        stack[0] = 1
-        top = 1
-        while top > 0:
-            top -= 1
-            h = stack[top]
-            if state[h] == _INNER:
-                stack[top], stack[top + 1] = 2 * h + 1, 2 * h
-                top += 2
-            elif state[h] == side:
-                for p in range(segments[h, first], segments[h, first + 1]):
-                    spare[0, written], spare[1, written], spare[2, written] = left[p], right[p], weight[p]
-                    written += 1
-        if side == _LEFT:
-            kept = written
-    start = segments[1, first]
-    for q in range(written):
-        left[start + q], right[start + q], weight[start + q] = spare[0, q], spare[1, q], spare[2, q]
-    return kept
+def _gather_leaves(segments, side, n_heap, pairs, spare, borders):
+    """Bring the pairs of a cell's kept leaves to the front, either kind; ``borders`` is where the others begin."""
+    for kind in range(2):
+        start = segments[1, 2 * kind]
+        written = 0
+        for wanted in (_LEFT, _RIGHT):
+            for h in range(1, n_heap):
+                if side[h] == wanted and (h == 1 or side[h >> 1] == _INNER):
+                    for p in range(segments[h, 2 * kind], segments[h, 2 * kind + 1]):
+                        for row in range(3):
+                            spare[row, written] = pairs[row, p]
+                        written += 1
+            if wanted == _LEFT:
+                borders[kind] = start + written
+        for q in range(written):
+            for row in range(3):
+                pairs[row, start + q] = spare[row, q]
 
 
 @kernel
-def _total(weight, start, stop):
+def _total(pairs, start, stop):
     total = np.int64(0)
     for p in range(start, stop):
-        total += weight[p]
+        total += pairs[2, p]
     return total
 
 
 @kernel
-def _threshold(half, bin_, shift, pair_map, low, step):
-    """The border between a bin of ``2^shift`` codes and the next, in the feature's units."""
-    base = 2.0 * low if half == 1 else 0.0
-    if pair_map == MAX_MIN:
-        base = low
-    # Adding +0.0 rids the result of a negative zero, which scoring's integer order would tell from zero.
-    return np.float32(base + (((bin_ + 1) << shift) - 0.5) * step) + np.float32(0.0)
+def _threshold(half, bin_, halvings, pair_map, low, step):
+    """The border between a bin of ``2^halvings`` codes and the next, in the feature's units."""
+    base = low if pair_map == MAX_MIN else (2.0 * low if half == 1 else 0.0)
+    return np.float32(base + (((bin_ + 1) << halvings) - 0.5) * step) + np.float32(0.0)
 
 
 @kernel
@@ -328,9 +269,147 @@ def _lay_out(n_codes, coarser, pair_map, tried, n_tried, shift, n_bins, bases):
 
 
 @kernel
+def _clear(histogram):
+    for kind in range(2):
+        for b in range(histogram.shape[1]):
+            histogram[kind, b] = 0
+
+
+@kernel
+def _subtract(histogram, less):
+    for kind in range(2):
+        for b in range(histogram.shape[1]):
+            histogram[kind, b] -= less[kind, b]
+
+
+@kernel
+def _longer(table):
+    """The table with room for twice as many rows."""
+    longer = np.empty((2 * table.shape[0], table.shape[1]), dtype=table.dtype)
+    for row in range(table.shape[0]):
+        for column in range(table.shape[1]):
+            longer[row, column] = table[row, column]
+    return longer
+
+
+@kernel
+def _grow_leaf_rank(
+    codes, columns, low, step, exact_grid, n_codes, pair_map, pairs, n_same, leaf_depth, tried, n_tried,
+    side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins, places,
+):  # fmt: skip
+    """LeafRank: split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
+
+    Fills ``side``, ``segments``, ``sums``, ``features`` (place of the feature, and half) and ``thresholds``.
+    """
+    for h in range(side.shape[0]):
+        side[h] = 0
+    costs, totals = np.empty(2), np.empty(2)
+    costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
+    borders = np.empty(2, dtype=np.int64)
+    free = np.arange(leaf_depth + 1)
+    stack = np.empty((2 * leaf_depth + 2, 2), dtype=np.int64)
+    cell = segments[1]
+    n_pairs = cell[1] - cell[0] + cell[3] - cell[2]
+    sort = n_pairs <= EXACT_PAIRS
+    n_free, n_bins_all = leaf_depth, 0
+    if not sort:
+        n_bins_all = _lay_out(n_codes, _coarseness(n_pairs), pair_map, tried, n_tried, shift, n_bins, bases)
+    # What is on the stack: a node, and the buffer of its histogram: -1 for none, -2 - b for one to be counted into b.
+    stack[0, 0], stack[0, 1] = 1, -1 if sort else -2 - free[n_free]
+    top = 1
+    while top > 0:
+        top -= 1
+        h, buffer = stack[top, 0], stack[top, 1]
+        if buffer < -1:
+            buffer = -2 - buffer
+            histogram = histograms[buffer, :, :n_bins_all]
+            _clear(histogram)
+            _count(histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, pair_map, places)
+            if h > 1:
+                # The larger child, next on the stack, has its parent's histogram less the smaller one's.
+                _subtract(histograms[stack[top - 1, 1], :, :n_bins_all], histogram)
+        half, f, threshold = -1, 0, np.float32(0.0)
+        if h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0:
+            totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
+            least = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
+            if sort:
+                for k in range(n_tried):
+                    for candidate in range(2):
+                        least, border, found = _best_border(
+                            columns[tried[k]], candidate, pair_map, pairs, n_same, segments[h], -np.inf, np.inf,
+                            totals, costs, least, values, owners,
+                        )  # fmt: skip
+                        if found:
+                            half, f, threshold = candidate, np.int64(tried[k]), border
+            else:
+                half, place, b = _best_split(
+                    histograms[buffer], n_tried, bases, n_bins, sums[h, 0], sums[h, 1], costs[0], costs[1]
+                )
+                if half >= 0:
+                    f, halvings = np.int64(tried[place]), np.int64(shift[place])
+                    threshold = _threshold(half, b, halvings, pair_map, low[f], step[f])
+                    if halvings > 0 or not exact_grid[f]:
+                        # Each code is off by up to half a step, which blurs bins: the best border between the values
+                        # themselves is close to the bins' best, but not the same.
+                        reach = 2.0 * step[f] * (1 << halvings)
+                        least, border, found = _best_border(
+                            columns[f], half, pair_map, pairs, n_same, segments[h], threshold - reach,
+                            threshold + reach, totals, costs, np.inf, values, owners,
+                        )  # fmt: skip
+                        if found:
+                            threshold = border
+        if half >= 0:
+            for kind in range(2):
+                borders[kind] = _part(
+                    columns[f],
+                    threshold,
+                    half,
+                    pair_map,
+                    pairs,
+                    segments[h, 2 * kind],
+                    segments[h, 2 * kind + 1],
+                    spare,
+                )
+            n_low = borders[0] - segments[h, 0] + borders[1] - segments[h, 2]
+            n_high = segments[h, 1] - borders[0] + segments[h, 3] - borders[1]
+            # Values that share a code by rounding can all fall on one side.
+            if n_low == 0 or n_high == 0:
+                half = -1
+        if half < 0:
+            # Kept when the gain alpha-range * F+ - beta-range * F- of the leaf is not negative.
+            side[h] = _LEFT if sums[h, 0] * sums[1, 1] >= sums[h, 1] * sums[1, 0] else _RIGHT
+        else:
+            side[h] = _INNER
+            features[h, 0], features[h, 1], thresholds[h] = f, half, threshold
+            c = 2 * h
+            for kind in range(2):
+                segments[c, 2 * kind], segments[c, 2 * kind + 1] = segments[h, 2 * kind], borders[kind]
+                segments[c + 1, 2 * kind], segments[c + 1, 2 * kind + 1] = (
+                    borders[kind],
+                    segments[h, 2 * kind + 1],
+                )
+                sums[c, kind] = _total(pairs, segments[c, 2 * kind], segments[c, 2 * kind + 1])
+                sums[c + 1, kind] = sums[h, kind] - sums[c, kind]
+            smaller = c if n_low <= n_high else c + 1
+            stack[top, 0], stack[top, 1] = 2 * c + 1 - smaller, -1
+            stack[top + 1, 0], stack[top + 1, 1] = smaller, -1
+            if not sort and c < (1 << leaf_depth):
+                n_free -= 1
+                stack[top, 1], stack[top + 1, 1] = buffer, -2 - free[n_free]
+                buffer = -1
+            top += 2
+        if buffer >= 0:
+            free[n_free] = buffer
+            n_free += 1
+    # Nodes whose children go the same way decide nothing.
+    for h in range((1 << leaf_depth) - 1, 0, -1):
+        if side[h] == _INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != _INNER:
+            side[h] = side[2 * h]
+
+
+@kernel
 def grow(
-    codes, columns, low, step, n_codes, exact_grid, used, d, pair_map,
-    same_left, same_right, same_weight, other_left, other_right, other_weight,
+    codes, columns, low, step, n_codes, exact_grid, used, d, pair_map, pairs, n_same,
     max_depth, leaf_depth, n_tried, seed,
 ):  # fmt: skip
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
@@ -340,15 +419,15 @@ def grow(
     codes : (n, u) uint8 and ``columns`` : (u, n) float32, the same rows coded and as they are.
     low, step, n_codes, exact_grid : the grid, (u,) each.
     used : (u,) numbers of those features among all ``d``.
-    same_*, other_* : rows and integer weights of pairs of one identity and of two; reordered in place.
+    pairs : (3, n_pairs) int32, ``n_same`` pairs of one identity first; reordered in place.
     n_tried : features drawn for each cell; each brings its two pair features.
     seed : uint64, of the draws of features.
 
     Returns
     -------
     cells : (n_cells, 7) int64, parents before children.
-    node_feature : (n_nodes,) int32, ``half * d + feature``; node_threshold : float32; node_low, node_high : int32
-        child for a pair feature at most, or above, the threshold.
+    nodes : (n_nodes, 4) float64: ``half * d + feature``, the threshold, and the child for a pair feature at most, or
+        above, it.
     """
     n_used = codes.shape[1]
     tried = np.arange(n_used).astype(np.uint64)
@@ -358,205 +437,91 @@ def grow(
     n_bins = np.zeros((2, n_tried), dtype=np.int64)
     bases = np.zeros((2, n_tried), dtype=np.uint32)
     places = np.empty((2, n_tried), dtype=np.uint32)
-    # The most bins that any draw of features can take.
-    widest = 3 * n_codes.max() if n_used > 0 else 0
 
     # LeafRank's nodes, as a heap with its root at 1.
     n_heap = 2 << leaf_depth
     side = np.zeros(n_heap, dtype=np.int64)
     segments = np.zeros((n_heap, 4), dtype=np.int64)
     sums = np.zeros((n_heap, 2), dtype=np.int64)
-    split_feature = np.zeros(n_heap, dtype=np.int32)
+    split_feature = np.zeros((n_heap, 2), dtype=np.int64)
     split_threshold = np.zeros(n_heap, dtype=np.float32)
     numbered = np.zeros(n_heap, dtype=np.int32)
-    heap_stack = np.empty((n_heap, 2), dtype=np.int64)
-    # A smaller child is counted into a buffer of its own, the larger one is its parent's less that.
+    borders = np.empty(2, dtype=np.int64)
+    # Wide enough for any draw of features.
+    widest = 3 * n_codes.max() if n_used > 0 else 0
     histograms = np.empty((leaf_depth + 1, 2, n_tried * widest), dtype=np.int32)
-    free = np.empty(leaf_depth + 1, dtype=np.int64)
+    n_pairs = pairs.shape[1]
+    spare = np.empty((3, max(n_same, n_pairs - n_same)), dtype=np.int32)
+    values, owners = np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)
 
-    spare = np.empty((3, max(same_left.shape[0], other_left.shape[0])), dtype=np.int32)
     cells = np.empty((64, CELL_FIELDS), dtype=np.int64)
-    node_feature = np.empty(64, dtype=np.int32)
-    node_threshold = np.empty(64, dtype=np.float32)
-    node_low, node_high = np.empty(64, dtype=np.int32), np.empty(64, dtype=np.int32)
-    n_nodes = 0
-
+    # Feature, threshold, low and high child: 32-bit numbers, all exact in float64.
+    nodes = np.empty((64, 4), dtype=np.float64)
+    cells[0, CELL_DEPTH], cells[0, CELL_POSITION], cells[0, CELL_NODE] = 0, 0, -1
+    cells[0, CELL_LEFT], cells[0, CELL_RIGHT] = -1, -1
+    cells[0, CELL_SAME], cells[0, CELL_DIFFERENT] = _total(pairs, 0, n_same), _total(pairs, n_same, n_pairs)
+    n_cells, n_nodes = 1, 0
     todo = np.empty((max_depth + 2, 5), dtype=np.int64)
-    todo[0] = np.array([0, 0, same_left.shape[0], 0, other_left.shape[0]])
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4] = 0, 0, n_same, n_same, n_pairs
     n_todo = 1
-    cells[0] = np.array([0, 0, -1, _total(same_weight, 0, same_left.shape[0]),
-                         _total(other_weight, 0, other_left.shape[0]), -1, -1])  # fmt: skip
-    n_cells = 1
     while n_todo > 0:
         n_todo -= 1
         cell = todo[n_todo, 0]
-        n_same, n_other = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
-        if cells[cell, CELL_DEPTH] >= max_depth or n_same == 0 or n_other == 0 or n_tried == 0:
+        segments[1] = todo[n_todo, 1:]
+        sums[1, 0], sums[1, 1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
+        if cells[cell, CELL_DEPTH] >= max_depth or sums[1, 0] == 0 or sums[1, 1] == 0 or n_tried == 0:
             continue
-        same_cost, other_cost = 1.0 / n_same, 1.0 / n_other
         if n_tried < n_used:
-            _shuffle_first(tried, n_tried, state)
-            # In order of number, so that gathers of codes run forward.
-            tried[:n_tried].sort()
-
-        # LeafRank: greedy, depth first.
-        side[:] = 0
-        for column in range(4):
-            segments[1, column] = todo[n_todo, 1 + column]
-        sums[1, 0], sums[1, 1] = n_same, n_other
-        n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
-        exact = n_pairs <= EXACT_PAIRS
-        n_free, buffer = 0, -1
-        if not exact:
-            coarser = _coarseness(n_pairs)
-            size = _lay_out(n_codes, coarser, pair_map, tried, n_tried, shift, n_bins, bases)
-            for b in range(leaf_depth):
-                free[b] = b
-            n_free, buffer = leaf_depth, leaf_depth
-            histograms[buffer, :, :size] = 0
-            _count(histograms[buffer, 0], codes, same_left, same_right, same_weight, segments[1, 0], segments[1, 1],
-                   tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
-            _count(histograms[buffer, 1], codes, other_left, other_right, other_weight, segments[1, 2], segments[1, 3],
-                   tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
-        heap_stack[0, 0], heap_stack[0, 1] = 1, buffer
-        top = 1
-        while top > 0:
-            top -= 1
-            h, buffer = heap_stack[top, 0], heap_stack[top, 1]
-            inner = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
-            if inner and exact:
-                half, f, threshold = _best_exact_split(
-                    columns, tried, n_tried, pair_map,
-                    same_left, same_right, same_weight, segments[h, 0], segments[h, 1],
-                    other_left, other_right, other_weight, segments[h, 2], segments[h, 3],
-                    sums[h, 0], sums[h, 1], same_cost, other_cost,
-                )  # fmt: skip
-                inner = half >= 0
-            elif inner:
-                half, place, b = _best_split(
-                    histograms[buffer, 0], histograms[buffer, 1], n_tried, bases, n_bins,
-                    sums[h, 0], sums[h, 1], same_cost, other_cost,
-                )  # fmt: skip
-                inner = half >= 0
-                if inner:
-                    f = np.int64(tried[place])
-                    halvings = np.int64(shift[place])
-                    threshold = _threshold(half, b, halvings, pair_map, low[f], step[f])
-                    if halvings > 0 or not exact_grid[f]:
-                        threshold = _refined(
-                            threshold, 2.0 * step[f] * (1 << halvings), columns[f], half, pair_map,
-                            same_left, same_right, same_weight, segments[h, 0], segments[h, 1],
-                            other_left, other_right, other_weight, segments[h, 2], segments[h, 3],
-                            sums[h, 0] * same_cost, sums[h, 1] * other_cost, same_cost, other_cost,
-                        )  # fmt: skip
-            if inner:
-                border_same = _part(columns[f], threshold, half, pair_map, same_left, same_right, same_weight,
-                                    segments[h, 0], segments[h, 1], spare)  # fmt: skip
-                border_other = _part(columns[f], threshold, half, pair_map, other_left, other_right, other_weight,
-                                     segments[h, 2], segments[h, 3], spare)  # fmt: skip
-                n_low = border_same - segments[h, 0] + border_other - segments[h, 2]
-                n_high = segments[h, 1] - border_same + segments[h, 3] - border_other
-                # Values that share a code by rounding can all fall on one side.
-                inner = n_low > 0 and n_high > 0
-            if not inner:
-                # Kept when the gain alpha-range * F+ - beta-range * F- of the leaf is not negative.
-                side[h] = _LEFT if sums[h, 0] * n_other >= sums[h, 1] * n_same else _RIGHT
-                if buffer >= 0:
-                    free[n_free] = buffer
-                    n_free += 1
-                continue
-            side[h] = _INNER
-            split_feature[h], split_threshold[h] = half * d + used[f], threshold
-            c = 2 * h
-            segments[c, 0], segments[c, 1] = segments[h, 0], border_same
-            segments[c, 2], segments[c, 3] = segments[h, 2], border_other
-            segments[c + 1, 0], segments[c + 1, 1] = border_same, segments[h, 1]
-            segments[c + 1, 2], segments[c + 1, 3] = border_other, segments[h, 3]
-            sums[c, 0] = _total(same_weight, segments[c, 0], segments[c, 1])
-            sums[c, 1] = _total(other_weight, segments[c, 2], segments[c, 3])
-            sums[c + 1, 0], sums[c + 1, 1] = sums[h, 0] - sums[c, 0], sums[h, 1] - sums[c, 1]
-            if exact or c >= (1 << leaf_depth):
-                # Nothing of the children needs counting: they are sorted, or leaves.
-                if buffer >= 0:
-                    free[n_free] = buffer
-                    n_free += 1
-                heap_stack[top, 0], heap_stack[top, 1] = c + 1, -1
-                heap_stack[top + 1, 0], heap_stack[top + 1, 1] = c, -1
-                top += 2
-                continue
-            smaller = c if n_low <= n_high else c + 1
-            n_free -= 1
-            other = free[n_free]
-            histograms[other, :, :size] = 0
-            _count(histograms[other, 0], codes, same_left, same_right, same_weight, segments[smaller, 0],
-                   segments[smaller, 1], tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
-            _count(histograms[other, 1], codes, other_left, other_right, other_weight, segments[smaller, 2],
-                   segments[smaller, 3], tried, n_tried, bases, shift, pair_map, places)  # fmt: skip
-            histograms[buffer, :, :size] -= histograms[other, :, :size]
-            heap_stack[top, 0], heap_stack[top, 1] = 4 * h + 1 - smaller, buffer
-            heap_stack[top + 1, 0], heap_stack[top + 1, 1] = smaller, other
-            top += 2
-
-        # Nodes whose children go the same way decide nothing.
-        for h in range((1 << leaf_depth) - 1, 0, -1):
-            if side[h] == _INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != _INNER:
-                side[h] = side[2 * h]
+            _draw_first(tried, n_tried, state)
+        _grow_leaf_rank(
+            codes, columns, low, step, exact_grid, n_codes, pair_map, pairs, n_same, leaf_depth, tried, n_tried,
+            side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
+            bases, shift, n_bins, places,
+        )  # fmt: skip
         if side[1] != _INNER:
             continue
-
-        kept_same = _gather_leaves(segments, side, 0, same_left, same_right, same_weight, spare)
-        kept_other = _gather_leaves(segments, side, 2, other_left, other_right, other_weight, spare)
-        border_same, border_other = segments[1, 0] + kept_same, segments[1, 2] + kept_other
-        left_same = _total(same_weight, segments[1, 0], border_same)
-        left_other = _total(other_weight, segments[1, 2], border_other)
-        if left_same * n_other <= left_other * n_same:
+        _gather_leaves(segments, side, n_heap, pairs, spare, borders)
+        left_same = _total(pairs, segments[1, 0], borders[0])
+        left_other = _total(pairs, segments[1, 2], borders[1])
+        if left_same * sums[1, 1] <= left_other * sums[1, 0]:
             continue
+
         if n_cells + 2 > cells.shape[0]:
-            grown = np.empty((2 * cells.shape[0], CELL_FIELDS), dtype=np.int64)
-            grown[:n_cells] = cells[:n_cells]
-            cells = grown
-        depth, position = cells[cell, CELL_DEPTH] + 1, 2 * cells[cell, CELL_POSITION]
-        a, b = n_cells, n_cells + 1
-        cells[a] = np.array([depth, position, -1, left_same, left_other, -1, -1])
-        cells[b] = np.array([depth, position + 1, -1, n_same - left_same, n_other - left_other, -1, -1])
+            cells = _longer(cells)
+        children = (n_cells, n_cells + 1)
+        for right in range(2):
+            child = children[right]
+            cells[child, CELL_DEPTH] = cells[cell, CELL_DEPTH] + 1
+            cells[child, CELL_NODE], cells[child, CELL_LEFT], cells[child, CELL_RIGHT] = -1, -1, -1
+            cells[child, CELL_POSITION] = 2 * cells[cell, CELL_POSITION] + right
+            cells[child, CELL_SAME] = sums[1, 0] - left_same if right else left_same
+            cells[child, CELL_DIFFERENT] = sums[1, 1] - left_other if right else left_other
+            cells[cell, CELL_LEFT + right] = child
+            # The left child goes on top: cells are grown from left to right.
+            line = todo[n_todo + 1 - right]
+            line[0] = child
+            for kind in range(2):
+                line[1 + 2 * kind] = borders[kind] if right else segments[1, 2 * kind]
+                line[2 + 2 * kind] = segments[1, 2 * kind + 1] if right else borders[kind]
         n_cells += 2
-        cells[cell, CELL_LEFT], cells[cell, CELL_RIGHT], cells[cell, CELL_NODE] = a, b, n_nodes
-        todo[n_todo] = np.array([b, border_same, segments[1, 1], border_other, segments[1, 3]])
-        todo[n_todo + 1] = np.array([a, segments[1, 0], border_same, segments[1, 2], border_other])
         n_todo += 2
 
         # Number the nodes level by level, then write them.
-        while n_nodes + n_heap > node_feature.shape[0]:
-            node_feature = np.concatenate((node_feature, np.empty_like(node_feature)))
-            node_threshold = np.concatenate((node_threshold, np.empty_like(node_threshold)))
-            node_low = np.concatenate((node_low, np.empty_like(node_low)))
-            node_high = np.concatenate((node_high, np.empty_like(node_high)))
-        reachable = n_nodes
+        cells[cell, CELL_NODE] = n_nodes
+        while n_nodes + n_heap > nodes.shape[0]:
+            nodes = _longer(nodes)
         for h in range(1, 1 << leaf_depth):
-            if h > 1 and (side[h >> 1] != _INNER or numbered[h >> 1] < 0):
-                numbered[h] = -1
-            elif side[h] == _INNER:
-                numbered[h] = reachable
-                reachable += 1
-            else:
-                numbered[h] = -1
+            numbered[h] = -1
+            if side[h] == _INNER and (h == 1 or side[h >> 1] == _INNER):
+                numbered[h] = n_nodes
+                n_nodes += 1
         for h in range(1, 1 << leaf_depth):
-            if numbered[h] < 0:
-                continue
             n = numbered[h]
-            node_feature[n], node_threshold[n] = split_feature[h], split_threshold[h]
-            for child in range(2):
-                c = 2 * h + child
-                target = numbered[c] if side[c] == _INNER else (-1 - a if side[c] == _LEFT else -1 - b)
-                if child == 0:
-                    node_low[n] = target
-                else:
-                    node_high[n] = target
-        n_nodes = reachable
-    return (
-        cells[:n_cells, :7].copy(),
-        node_feature[:n_nodes].copy(),
-        node_threshold[:n_nodes].copy(),
-        node_low[:n_nodes].copy(),
-        node_high[:n_nodes].copy(),
-    )
+            if n < 0:
+                continue
+            nodes[n, 0] = split_feature[h, 1] * d + used[split_feature[h, 0]]
+            nodes[n, 1] = split_threshold[h]
+            for above in range(2):
+                c = 2 * h + above
+                nodes[n, 2 + above] = numbered[c] if side[c] == _INNER else -1 - children[side[c] - _LEFT]
+    return cells[:n_cells], nodes[:n_nodes]

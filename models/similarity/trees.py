@@ -20,14 +20,16 @@ HALF_NAMES = {"diff-sum": ("|x - x'|", "x + x'"), "max-min": ("max(x, x')", "min
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedPairs:
-    """Pairs of rows with integer weights, same and different ones apart."""
+    """Pairs of rows with integer weights.
 
-    same_left: NDArray[np.int32]
-    same_right: NDArray[np.int32]
-    same_weight: NDArray[np.int32]
-    other_left: NDArray[np.int32]
-    other_right: NDArray[np.int32]
-    other_weight: NDArray[np.int32]
+    Attributes
+    ----------
+    pairs : (3, n) int32: left row, right row, weight; pairs of one identity first.
+    n_same : how many those are.
+    """
+
+    pairs: NDArray[np.int32]
+    n_same: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +111,19 @@ def grow_tree(
     seed: int,
 ) -> Tree:
     """Grow a tree; ``pairs`` are reordered."""
-    cells, feature, threshold, low, high = kernels.grow(
+    cells, nodes = kernels.grow(
         grid.codes, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
         PAIR_MAPS[pair_map],
-        pairs.same_left, pairs.same_right, pairs.same_weight,
-        pairs.other_left, pairs.other_right, pairs.other_weight,
+        np.ascontiguousarray(pairs.pairs), pairs.n_same,
         max_depth, leaf_depth, n_tried, np.uint64(seed),
     )  # fmt: skip
-    return Tree(cells=cells, node_feature=feature, node_threshold=threshold, node_low=low, node_high=high)
+    return Tree(
+        cells=cells.copy(),
+        node_feature=nodes[:, 0].astype(np.int32),
+        node_threshold=nodes[:, 1].astype(np.float32),
+        node_low=nodes[:, 2].astype(np.int32),
+        node_high=nodes[:, 3].astype(np.int32),
+    )
 
 
 class PackedTrees:
