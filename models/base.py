@@ -128,7 +128,9 @@ class PairScorerMixin:
         scores = np.empty((queries.shape[0], k), dtype=np.float32)
         for row in range(queries.shape[0]):
             line = self._score_against(queries[row : row + 1], index)[0]
-            order = np.argsort(-line, kind="stable")[:k]
+            # Everything as good as the k-th: sorting these alone leaves ties in the order of rows.
+            best = np.flatnonzero(line >= np.partition(line, len(index) - k)[len(index) - k])
+            order = best[np.argsort(-line[best], kind="stable")[:k]]
             ids[row], scores[row] = order, line[order]
         return ids, scores
 

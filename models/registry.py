@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from models.artefact import ArtefactError, read_artefact, write_artefact
+from models.metric import spec as metric
 from models.similarity import spec as similarity
 from models.spec import LearnerSpec
 
-LEARNERS: tuple[LearnerSpec, ...] = (similarity.TREE, similarity.FOREST)
+LEARNERS: tuple[LearnerSpec, ...] = (similarity.TREE, similarity.FOREST, metric.METRIC)
 
 
 def spec_of(kind: str) -> LearnerSpec:

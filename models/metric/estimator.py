@@ -1,0 +1,301 @@
+"""Known metrics as a learner: for vectors that are good embeddings already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from models.base import (
+    EmbedderMixin,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_same,
+)
+from models.metric import explain, kernels
+from models.metric.params import Metric, MetricParams
+from models.metric.whitening import whitening_matrix, within_deviations
+from models.spec import check_params
+
+_CODES: Final = {
+    "cosine": kernels.DOT,
+    "correlation": kernels.DOT,
+    "dot": kernels.DOT,
+    "euclidean": kernels.EUCLIDEAN,
+    "sqeuclidean": kernels.SQEUCLIDEAN,
+    "manhattan": kernels.MANHATTAN,
+    "chebyshev": kernels.CHEBYSHEV,
+    "minkowski": kernels.MINKOWSKI,
+    "canberra": kernels.CANBERRA,
+    "braycurtis": kernels.BRAYCURTIS,
+    "hamming": kernels.HAMMING,
+}
+_DENSE_BLOCK_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricIndex(GalleryIndex):
+    """A gallery, whitened and scaled once."""
+
+    prepared: Matrix = field(repr=False)
+
+
+class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
+    """A known metric, optionally after whitening within identities; nothing else is learned.
+
+    Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
+    else the negated distance, as `scipy.spatial.distance` defines it, except that Bray and Curtis's is
+    ``sum |x - x'| / sum (|x| + |x'|)``, which is the same for vectors without negative numbers and defined for all.
+    A row of zeros (for ``correlation``, of equal numbers) has cosine 0 with everything.
+
+    Parameters
+    ----------
+    metric : one of the above names.
+    p : exponent of ``minkowski``.
+    whiten : compare ``W (x - mean)`` with W the inverse square root of the covariance within identities: the
+        Mahalanobis distance of Fisher's discriminant analysis for ``euclidean``; within-class covariance
+        normalisation (Hatch, Kajarekar and Stolcke, Interspeech 2006) for ``cosine``.
+    shrinkage : of that covariance, 0 to 1 or ``auto`` (Ledoit and Wolf 2004).
+
+    Attributes
+    ----------
+    mean_, whitening_ : (d,) and (d, d) float64, when ``whiten``.
+    """
+
+    _accepts_sparse = True
+
+    def __init__(
+        self,
+        metric: Metric = "cosine",
+        p: float = 2.0,
+        whiten: bool = False,
+        shrinkage: Literal["auto"] | float = "auto",
+    ) -> None:
+        self.metric = metric
+        self.p = p
+        self.whiten = whiten
+        self.shrinkage = shrinkage
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Check the data; with ``whiten``, learn the variation within identities.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense or CSR.
+        y : (n,) identities or classes; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, on parameters out of bounds, and when there is nothing to whiten by.
+        """
+        self._check_params()
+        X = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
+        _, codes = checked_identities(y, X.shape[0])
+        if self.whiten:
+            rows = self._dense_for_whitening(X)
+            self._set_whitening(rows.mean(axis=0, dtype=np.float64), within_deviations(rows, codes))
+        return self._finish()
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Check the pairs; with ``whiten``, learn the variation within same pairs.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, dense or CSR.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0; weighs same pairs in the covariance.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        self._check_params()
+        a = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
+        b = checked_matrix(self, right, "right", accept_sparse=True)
+        n = a.shape[0]
+        if n != b.shape[0]:
+            raise ValueError(f"left has {n} rows and right {b.shape[0]}: expected one of each a pair")
+        flags, weight = checked_same(same, n), _checked_weight(sample_weight, n)
+        for kind, there in (("same", flags), ("different", ~flags)):
+            if not (weight[there] > 0).any():
+                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        if self.whiten:
+            a, b = self._dense_for_whitening(a), self._dense_for_whitening(b)
+            share = weight / weight.sum()
+            mean = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
+            # The covariance within is half that of the difference of two rows of one identity.
+            of_same = weight[flags] / weight[flags].mean()
+            apart = a[flags].astype(np.float64) - b[flags]
+            self._set_whitening(mean, apart * np.sqrt(of_same / 2)[:, None])
+        return self._finish()
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """The vectors that the metric compares: whitened where asked for, of length one for ``cosine``, centred too
+        for ``correlation``. The inner product of two of them is the score, for these and ``dot``.
+
+        Returns
+        -------
+        (n, d) float32.
+        """
+        check_is_fitted(self)
+        prepared: Any = self._prepared(self._validated(X, "X"))
+        if _is_csr(prepared):
+            return np.asarray(prepared.toarray(), dtype=np.float32)
+        return np.ascontiguousarray(prepared[:, : self.n_features_in_])
+
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """What each feature contributes to one pair's score; see `models.metric.explain`.
+
+        Parameters
+        ----------
+        left, right : (d,) or (1, d), one pair.
+        feature_names : (d,) names to tell it in; those learned with when None.
+        """
+        check_is_fitted(self)
+        given: tuple[Any, Any] = (left, right)
+        sides = [side[None, :] if getattr(side, "ndim", 2) == 1 else side for side in given]
+        a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
+        if a.shape[0] != 1 or b.shape[0] != 1:
+            raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
+        return explain.contributions(
+            self, self.transform(a)[0], self.transform(b)[0], float(self._pair_score(a, b)[0]), feature_names
+        )
+
+    def index(self, gallery: ArrayLike) -> MetricIndex:
+        """Prepare a gallery, (n, d), for repeated searches: whitening and scaling are paid once."""
+        check_is_fitted(self)
+        vectors = self._validated(gallery, "gallery")
+        return MetricIndex(vectors=vectors, prepared=self._prepared(vectors))
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        n = left.shape[0]
+        a, b = self._prepared(_one_of_equals(left)), self._prepared(_one_of_equals(right))
+        if _is_csr(a) or _is_csr(b):
+            column: Float32 = np.empty((n, 1), dtype=np.float32)
+            self._score_sparse(a, b, column, grid=False)
+            return column[:, 0]
+        scores: Float32 = np.empty(n, dtype=np.float32)
+        steps = [int(side.shape[0] > 1) for side in (a, b)]
+        kernels.score_pairs(self._code, float(self.p), a, steps[0], b, steps[1], self.n_features_in_, scores)
+        return scores
+
+    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
+        gallery = index.prepared if isinstance(index, MetricIndex) else self._prepared(index.vectors)
+        prepared = self._prepared(queries)
+        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+        if _is_csr(prepared) or _is_csr(gallery):
+            self._score_sparse(prepared, gallery, scores, grid=True)
+        else:
+            kernels.score_grid(self._code, float(self.p), prepared, gallery, self.n_features_in_, scores)
+        return scores
+
+    def _score_sparse(self, a: Any, b: Any, out: Float32, *, grid: bool) -> None:
+        a, b = _sorted_csr(a, self.n_features_in_), _sorted_csr(b, self.n_features_in_)
+        kernels.score_sparse(
+            self._code, float(self.p), *_parts(a), *_parts(b), self.n_features_in_, grid, out
+        )
+
+    def _prepared(self, X: Any) -> Any:
+        """Rows as the kernels compare them: new, and padded with zeros (dense) or with ascending indices (CSR)."""
+        d = self.n_features_in_
+        if _is_csr(X):
+            if not self.whiten and self.metric != "correlation":
+                rows = _sorted_csr(X, d).copy()
+                if self.metric == "cosine":
+                    kernels.unit_sparse(*_parts(rows))
+                return rows
+            return self._prepared_in_blocks(X)
+        padded = np.zeros((X.shape[0], -(-d // kernels.LANES) * kernels.LANES), dtype=np.float32)
+        if self.whiten:
+            kernels.whitened(np.require(X, requirements=["C", "W"]), self.mean_, self.whitening_, padded)
+        else:
+            padded[:, :d] = X
+        if self.metric == "correlation":
+            kernels.centre_rows(padded, d)
+        if self.metric in ("cosine", "correlation"):
+            kernels.unit_rows(padded)
+        return padded
+
+    def _prepared_in_blocks(self, X: Any) -> Float32:
+        """Sparse rows that whitening or centring makes dense, some at a time."""
+        rows = max(1, _DENSE_BLOCK_BYTES // (4 * self.n_features_in_))
+        X = csr_array(X)
+        blocks = [self._prepared(X[at : at + rows].toarray()) for at in range(0, X.shape[0], rows)]
+        return np.concatenate(blocks)
+
+    def _check_params(self) -> None:
+        check_params(self, MetricParams)
+        if self.whiten and self.metric == "hamming":
+            raise ValueError(
+                "metric 'hamming' counts features that differ, which whitening makes all of them: "
+                "use whiten=False or another metric"
+            )
+
+    def _set_whitening(self, mean: NDArray[np.float64], deviations: NDArray[np.float64]) -> None:
+        self.mean_ = mean
+        self.whitening_ = whitening_matrix(deviations, self.shrinkage)
+
+    def _dense_for_whitening(self, X: Any) -> Float32:
+        return np.asarray(X.toarray() if _is_csr(X) else X, dtype=np.float32)
+
+    def _finish(self) -> Self:
+        self._code = _CODES[self.metric]
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_code")
+
+
+def _is_csr(rows: Any) -> bool:
+    return bool(issparse(rows))
+
+
+def _checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight
+
+
+def _one_of_equals(rows: Any) -> Any:
+    """The first row where all are one row, broadcast: it need not be prepared again and again."""
+    if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
+        return rows[:1]
+    return rows
+
+
+def _sorted_csr(X: Any, width: int) -> Any:
+    rows = csr_array(X if _is_csr(X) else X[:, :width])
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _parts(rows: Any) -> tuple[Any, Any, Any]:
+    """Starts, indices and values, of the types that kernels are compiled for."""
+    return (
+        np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.indices, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
+    )

@@ -1,0 +1,88 @@
+"""What each feature contributes to a score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+
+LISTED = 1_000
+"""Features told one by one; the contributions of the rest are added up."""
+
+
+def contributions(
+    estimator: Any, left: Float32, right: Float32, score: float, feature_names: Sequence[str] | None
+) -> dict[str, Any]:
+    """Contributions that add up to one pair's score.
+
+    Parameters
+    ----------
+    left, right : (d,) what `transform` made of the pair.
+
+    Returns
+    -------
+    ``metric``, ``whitened``, and ``features``, the largest contributions first: ``feature``, its ``left`` and
+    ``right`` value as compared (after whitening and scaling, where there is any) and its ``contribution``: the product
+    (cosine, correlation, dot), or minus its part of the distance (of ``euclidean`` and ``minkowski`` in proportion to
+    the power of the difference; of ``chebyshev`` all on the largest difference). ``rest`` is what all others add.
+    """
+    names = _names(estimator, feature_names)
+    parts = _parts(
+        estimator.metric, float(estimator.p), left.astype(np.float64), right.astype(np.float64), score
+    )
+    order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
+    return {
+        "metric": estimator.metric,
+        "whitened": bool(estimator.whiten),
+        "features": [
+            {
+                "feature": names[i],
+                "left": float(left[i]),
+                "right": float(right[i]),
+                "contribution": float(parts[i]),
+            }
+            for i in order
+        ],
+        "rest": float(parts.sum() - parts[order].sum()) if order else 0.0,
+    }
+
+
+def _parts(
+    metric: str, p: float, left: NDArray[np.float64], right: NDArray[np.float64], score: float
+) -> NDArray[np.float64]:
+    apart = np.abs(left - right)
+    if metric in ("cosine", "correlation", "dot"):
+        parts = left * right
+    elif metric == "sqeuclidean":
+        parts = -(apart**2)
+    elif metric == "manhattan":
+        parts = -apart
+    elif metric == "canberra":
+        size = np.abs(left) + np.abs(right)
+        parts = -np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)
+    elif metric == "hamming":
+        parts = -(left != right).astype(np.float64) / left.size
+    elif not apart.any():
+        parts = np.zeros_like(apart)
+    elif metric == "braycurtis":
+        parts = -apart / (np.abs(left) + np.abs(right)).sum()
+    elif metric == "chebyshev":
+        parts = np.zeros_like(apart)
+        parts[apart.argmax()] = score
+    else:
+        power = (apart / apart.max()) ** (p if metric == "minkowski" else 2.0)
+        parts = score * power / power.sum()
+    return np.asarray(parts, dtype=np.float64)
+
+
+def _names(estimator: Any, feature_names: Sequence[str] | None) -> list[str]:
+    known = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
+    if known is None:
+        return [f"x{i}" for i in range(estimator.n_features_in_)]
+    if len(known) != estimator.n_features_in_:
+        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
+    return [str(name) for name in known]

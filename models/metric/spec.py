@@ -1,0 +1,19 @@
+"""The metric learner, for the registry."""
+
+from __future__ import annotations
+
+from models.metric.estimator import MetricSimilarity
+from models.metric.params import MetricParams
+from models.metric.state import from_state, to_state
+from models.spec import LearnerSpec
+
+METRIC = LearnerSpec(
+    kind="metric",
+    title="Metric: cosine, Euclidean and others, optionally whitened within identities; for good embeddings",
+    estimator=MetricSimilarity,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    params=MetricParams,
+    to_state=to_state,
+    from_state=from_state,
+    accepts_sparse=True,
+)

@@ -1,0 +1,74 @@
+"""Dividing the variation within identities out of the vectors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.covariance import ledoit_wolf_shrinkage
+
+Float64 = NDArray[np.float64]
+
+MAX_FEATURES = 8192
+"""A (d, d) matrix of more takes over half a GiB and minutes to decompose."""
+_SMALLEST_EIGENVALUE = 1e-6
+"""Of the mean eigenvalue. What never varies within identities would otherwise be divided by zero."""
+
+
+def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) -> Float64:
+    """The symmetric inverse square root of the shrunk covariance within identities.
+
+    Symmetric, so that feature j of a whitened vector is the one closest to feature j of the vector (Kessy, Lewin and
+    Strimmer 2018, "Optimal whitening and decorrelation": ZCA).
+
+    Parameters
+    ----------
+    deviations : (n, d) whose second moment is that covariance.
+    shrinkage : weight of the multiple of the identity with the same trace; ``auto`` is Ledoit and Wolf's (2004).
+
+    Returns
+    -------
+    (d, d) float64, of full rank whatever the rank of ``deviations``.
+
+    Raises
+    ------
+    ValueError
+        When nothing varies within identities, or d is beyond `MAX_FEATURES`.
+    """
+    n, d = deviations.shape
+    if d > MAX_FEATURES:
+        raise ValueError(
+            f"whiten takes at most {MAX_FEATURES} features, X has {d}: reduce them, or whiten=False"
+        )
+    # Numbers of any size: squares of large ones must not overflow, nor those of small ones vanish.
+    size = float(np.abs(deviations).max(initial=0.0))
+    if size == 0.0:
+        raise ValueError(
+            "rows of one identity are all equal, so there is no variation within identities to whiten by: use "
+            "whiten=False"
+        )
+    scaled = deviations / size
+    covariance = scaled.T @ scaled / n
+    share = (
+        float(ledoit_wolf_shrinkage(scaled, assume_centered=True))
+        if shrinkage == "auto"
+        else float(shrinkage)
+    )
+    mean = float(np.trace(covariance)) / d
+    values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
+    kept = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
+    root: Float64 = (vectors / np.sqrt(kept)) @ vectors.T / size
+    return (root + root.T) / 2
+
+
+def within_deviations(X: NDArray[np.float32], codes: NDArray[np.int64]) -> Float64:
+    """Rows minus the mean of their identity, each identity's scaled to the unbiased covariance."""
+    counts = np.bincount(codes)
+    sums = np.zeros((counts.size, X.shape[1]))
+    np.add.at(sums, codes, X)
+    deviations = X - (sums / counts[:, None])[codes]
+    # Identities with a single row say nothing of the variation within.
+    kept: Float64 = deviations[counts[codes] > 1]
+    degrees = kept.shape[0] - int((counts > 1).sum())
+    return np.asarray(kept * np.sqrt(kept.shape[0] / degrees), dtype=np.float64)
