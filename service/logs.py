@@ -48,4 +48,5 @@ def configure_logging(level: str) -> None:
     # Our own middleware logs requests, with their ids.
     logging.getLogger("uvicorn.access").disabled = True
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
