@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import threading
@@ -57,6 +58,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         max_body_size=None,
     )
     app.state.house = house
+    app.state.own_process = False
     app.state.warm = warm
     scoring = ScoringRoutes(house.runtime, settings)
     hot = {"/similarity": scoring.similarity, "/match": scoring.match, "/explain": scoring.explain}
@@ -79,7 +81,9 @@ def served_app() -> FastAPI:
     """What `pairmark serve` runs in each of its processes: the application, its logs as JSON lines."""
     settings = Settings()
     configure_logging(settings.log_level)
-    return create_app(settings)
+    app = create_app(settings)
+    app.state.own_process = True
+    return app
 
 
 class _Asgi:
@@ -112,7 +116,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.streams = set()
     await house.runtime.in_thread(lambda: _await_database(house))
     await house.runtime.catalogue.refreshed()
-    warming = asyncio.create_task(_warm(house)) if app.state.warm else None
+    warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     with _told_of_the_end(app.state.closing):
         yield
     app.state.closing.set()
@@ -135,9 +139,14 @@ def _await_database(house: House) -> None:
         time.sleep(0.5)
 
 
-async def _warm(house: House) -> None:
+async def _warm(app: FastAPI) -> None:
+    house: House = app.state.house
     try:
         await house.runtime.in_thread(warmup.warm)
+        if app.state.own_process:
+            # What is loaded by now stays: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
         house.runtime.kernels_warm = True
     except Exception:
         log.exception("kernels could not be compiled; the service stays not ready")

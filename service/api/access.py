@@ -46,25 +46,24 @@ def need(method: str, path: str) -> Need:
     return "admin"
 
 
-def shown_key(headers: list[tuple[bytes, bytes]], method: str) -> str | None:
+def shown_key(headers: Mapping[bytes, bytes], method: str) -> str | None:
     """The API key a request shows: ``Authorization: Bearer``, ``X-API-Key``, or for reading the console's cookie.
 
     The cookie counts for reading only, so that another site's form cannot act with it.
     """
-    cookie = None
-    for name, value in headers:
-        if name == b"x-api-key":
-            return value.decode("latin-1").strip()
-        if name == b"authorization":
-            scheme, _, key = value.decode("latin-1").partition(" ")
-            return key.strip() if scheme.lower() == "bearer" else ""
-        if name == b"cookie" and method in ("GET", "HEAD"):
-            cookie = value
+    given = headers.get(b"x-api-key")
+    if given is not None:
+        return given.decode("latin-1").strip()
+    given = headers.get(b"authorization")
+    if given is not None:
+        scheme, _, key = given.decode("latin-1").partition(" ")
+        return key.strip() if scheme.lower() == "bearer" else ""
+    cookie = headers.get(b"cookie") if method in ("GET", "HEAD") else None
     if cookie is not None:
         for part in cookie.decode("latin-1").split(";"):
-            name_, _, value_ = part.strip().partition("=")
-            if name_ == "pairmark_key":
-                return value_.strip()
+            name, _, value = part.strip().partition("=")
+            if name == "pairmark_key":
+                return value.strip()
     return None
 
 

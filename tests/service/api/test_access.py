@@ -41,14 +41,14 @@ def test_need(method: str, path: str, needed: str) -> None:
 
 
 def test_keys_are_read_from_headers_and_for_reading_from_the_cookie() -> None:
-    assert shown_key([(b"authorization", b"Bearer abc")], "POST") == "abc"
-    assert shown_key([(b"authorization", b"bearer  abc ")], "POST") == "abc"
-    assert shown_key([(b"authorization", b"Basic abc")], "POST") == ""
-    assert shown_key([(b"x-api-key", b"abc")], "POST") == "abc"
-    cookie = [(b"cookie", b"theme=dark; pairmark_key=abc")]
+    assert shown_key({b"authorization": b"Bearer abc"}, "POST") == "abc"
+    assert shown_key({b"authorization": b"bearer  abc "}, "POST") == "abc"
+    assert shown_key({b"authorization": b"Basic abc"}, "POST") == ""
+    assert shown_key({b"x-api-key": b"abc"}, "POST") == "abc"
+    cookie = {b"cookie": b"theme=dark; pairmark_key=abc"}
     assert shown_key(cookie, "GET") == "abc"
     assert shown_key(cookie, "POST") is None
-    assert shown_key([], "GET") is None
+    assert shown_key({}, "GET") is None
 
 
 @pytest.mark.parametrize(
