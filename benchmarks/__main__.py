@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.common import Result, table, write
+from benchmarks.common import Result, Skip, table, write
 
 
 def names() -> list[str]:
@@ -49,7 +49,11 @@ def main() -> int:
 
 def _run(name: str, preset: str) -> None:
     started = time.perf_counter()
-    result = importlib.import_module(f"benchmarks.{name}").run(preset)
+    try:
+        result = importlib.import_module(f"benchmarks.{name}").run(preset)
+    except Skip as reason:
+        print(f"\n## {name} ({preset})\n\nskipped: {reason}", flush=True)
+        return
     if not isinstance(result, Result):
         raise TypeError(
             f"benchmarks/{name}.py: run() returned {type(result).__name__}; expected benchmarks.common.Result"

@@ -20,7 +20,14 @@ from typing import Any, Literal
 
 Preset = Literal["quick", "full"]
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("numpy", "numba", "scipy", "scikit-learn", "fastapi", "uvicorn", "pydantic")
+PACKAGES = (
+    "numpy", "numba", "scipy", "scikit-learn", "fastapi", "uvicorn", "pydantic",
+    "xgboost-cpu", "xgboost", "lightgbm", "tl2cgen", "metric-learn",
+)  # fmt: skip
+
+
+class Skip(Exception):
+    """A benchmark cannot run here; the message says what it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +106,17 @@ def data_folder() -> Path | None:
     """Folder of larger data sets, from ``PAIRMARK_DATA``; None where it is not set."""
     given = os.environ.get("PAIRMARK_DATA")
     return Path(given) if given else None
+
+
+def needed_data(*parts: str) -> Path:
+    """A file of `data_folder`; raises `Skip` where it is not there."""
+    folder = data_folder()
+    if folder is None:
+        raise Skip(f"needs {'/'.join(parts)}: set PAIRMARK_DATA to the folder that holds it")
+    path = folder.joinpath(*parts)
+    if not path.exists():
+        raise Skip(f"needs {path}, which does not exist: PAIRMARK_DATA names the folder that holds it")
+    return path
 
 
 def machine() -> dict[str, Any]:
