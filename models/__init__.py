@@ -1,6 +1,7 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
 from models.evaluation import roc_curve_pairs
+from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from models.metric.estimator import MetricSimilarity
 from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
 from models.rankings import kendall_tau
@@ -9,6 +10,8 @@ from models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [
     "InsufficientCalibrationData",
+    "LabelRankingForest",
+    "LabelRankingTree",
     "MetricSimilarity",
     "OperatingPoint",
     "SimilarityForest",

@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 
 from models.artefact import ArtefactError, read_artefact, write_artefact
+from models.label_ranking import spec as label_ranking
 from models.metric import spec as metric
 from models.similarity import spec as similarity
 from models.spec import LearnerSpec
 
-LEARNERS: tuple[LearnerSpec, ...] = (similarity.TREE, similarity.FOREST, metric.METRIC)
+LEARNERS: tuple[LearnerSpec, ...] = (
+    similarity.TREE,
+    similarity.FOREST,
+    metric.METRIC,
+    label_ranking.TREE,
+    label_ranking.FOREST,
+)
 
 
 def spec_of(kind: str) -> LearnerSpec:

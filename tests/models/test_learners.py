@@ -23,9 +23,13 @@ from models.warmup import warm
 SMALL: dict[str, Any] = {"n_estimators": 4, "n_pairs": 600, "max_depth": 5, "random_state": 3}
 HUGE = float(np.float32(1e18))
 SCORERS = [spec for spec in LEARNERS if "similarity" in spec.capabilities]
+RANKERS = [spec for spec in LEARNERS if "rank-labels" in spec.capabilities]
 FROM_IDENTITIES = [spec for spec in LEARNERS if spec.needs == "identities"]
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
+Y = np.argsort(
+    np.argsort(X @ np.random.default_rng(1).standard_normal((4, 5)) + 2.0 * np.eye(3, 5)[y], axis=1), axis=1
+).astype(np.float64)
 
 
 def by_kind(specs: list[LearnerSpec] | tuple[LearnerSpec, ...]) -> Any:
@@ -37,13 +41,18 @@ def build(spec: LearnerSpec, **params: Any) -> Any:
     return spec.estimator(**known)
 
 
+def target(spec: LearnerSpec) -> Any:
+    """What a learner learns from beside X: identities, or positions of five labels."""
+    return Y if spec.needs == "rankings" else y
+
+
 _fitted: dict[str, Any] = {}
 
 
 def fitted(spec: LearnerSpec) -> Any:
     """One fitted learner a kind, shared by the tests that only read it."""
     if spec.kind not in _fitted:
-        _fitted[spec.kind] = build(spec).fit(X, y)
+        _fitted[spec.kind] = build(spec).fit(X, target(spec))
     return _fitted[spec.kind]
 
 
@@ -209,6 +218,136 @@ class TestFittingFromIdentities:
         assert np.isfinite(build(spec).fit(X, words).pair_score(a, b)).all()
 
 
+@by_kind(RANKERS)
+class TestLabelRankers:
+    def test_learns_something(self, spec: LearnerSpec) -> None:
+        assert fitted(spec).score(X, Y) > 0.6
+        chance = build(spec).fit(X[:75], Y[:75]).score(X[75:], Y[75:][::-1])
+        assert fitted(spec).score(X, Y) > chance
+
+    def test_positions_scores_and_confidences_agree_in_form(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        positions, scores = model.predict(X), model.predict_scores(X)
+        assert positions.shape == scores.shape == Y.shape
+        assert (np.sort(positions, axis=1) == np.arange(5)).all()
+        ordered = np.take_along_axis(scores, np.argsort(positions, axis=1), axis=1)
+        assert (np.diff(ordered, axis=1) <= 0).all()
+        sure = model.pairwise_confidence(X)
+        assert sure.shape == (len(X), 5, 5)
+        np.testing.assert_allclose(sure + np.swapaxes(sure, 1, 2), 1.0)
+        assert ((sure >= 0) & (sure <= 1)).all()
+        whole = model.ranking_confidence(X)
+        assert whole.shape == (len(X),)
+        assert ((whole >= 0) & (whole <= 1)).all()
+
+    def test_batches_and_single_rows_rank_alike(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        many = np.repeat(X, 40, axis=0)
+        scores = model.predict_scores(many)
+        for row in (0, 2_999, len(many) - 1):
+            np.testing.assert_allclose(model.predict_scores(many[row][None])[0], scores[row], atol=1e-12)
+        assert (model.predict(X[::-1].tolist())[::-1] == model.predict(X)).all()
+
+    def test_abstaining_gives_confident_weak_orders(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        sure, complete = model.pairwise_confidence(X), model.predict(X)
+        n_before = []
+        for level in (0.5, 0.8, 0.95, 1.0):
+            partial = model.predict(X, abstain=level)
+            np.testing.assert_allclose(partial.sum(axis=1), 10.0)
+            before = partial[:, :, None] < partial[:, None, :]
+            assert (sure[before] >= level).all()
+            assert (complete[:, :, None] < complete[:, None, :])[before].all()
+            n_before.append(before.sum())
+        assert n_before == sorted(n_before, reverse=True)
+        with pytest.raises(ValueError, match=r"abstain is 0.2; expected a confidence between 0.5 and 1"):
+            model.predict(X, abstain=0.2)
+
+    def test_label_order_changes_nothing_but_the_answers_order(self, spec: LearnerSpec) -> None:
+        shuffled = np.array([3, 0, 4, 2, 1])
+        for rankings in (Y, partly(Y)):
+            model, other = build(spec).fit(X, rankings), build(spec).fit(X, rankings[:, shuffled])
+            assert other.predict(X).tobytes() == np.ascontiguousarray(model.predict(X)[:, shuffled]).tobytes()
+            assert (other.predict_scores(X) == model.predict_scores(X)[:, shuffled]).all()
+            sure = model.pairwise_confidence(X)[:, shuffled[:, None], shuffled]
+            assert (other.pairwise_confidence(X) == sure).all()
+
+    def test_takes_incomplete_and_partial_rankings(self, spec: LearnerSpec) -> None:
+        model = build(spec).fit(X, partly(Y))
+        assert (np.sort(model.predict(X), axis=1) == np.arange(5)).all()
+        assert model.score(X, Y) > 0.5
+        assert np.isfinite(model.pairwise_confidence(X)).all()
+
+    def test_only_the_order_of_positions_matters(self, spec: LearnerSpec) -> None:
+        same = build(spec).fit(X, 10.0 + 7.5 * Y**3)
+        assert same.predict(X).tobytes() == fitted(spec).predict(X).tobytes()
+
+    def test_two_labels_and_many(self, spec: LearnerSpec) -> None:
+        two = build(spec).fit(X, Y[:, :2])
+        assert set(two.predict(X).ravel()) == {0.0, 1.0}
+        wide = np.argsort(np.argsort(np.hstack([Y * (i + 1) % 7 for i in range(4)]), axis=1), axis=1)
+        assert build(spec).fit(X[::5], wide[::5]).predict(X[:3]).shape == (3, 20)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"Y": Y[:, :1]}, "Y orders 1 label; expected 2"),
+            ({"Y": Y[:-1]}, "Y has shape"),
+            ({"Y": Y[:, 0]}, "Y has shape"),
+            ({"Y": np.where(np.arange(len(Y))[:, None] == 7, np.nan, Y)}, "row 7 of Y shows no label"),
+            ({"Y": np.where(np.arange(5) == 3, np.nan, Y)}, "label 3 of Y is absent in every row"),
+            ({"Y": np.where(np.arange(len(Y))[:, None] == 9, np.inf, Y)}, "infinity in row 9"),
+            ({"Y": np.zeros_like(Y)}, "no row of Y orders two labels"),
+            ({"Y": np.full(Y.shape, "first")}, "Y: .*expected"),
+            ({"X": np.where(X > 7.5, np.nan, X)}, "X.*NaN"),
+            ({"X": X[:, 0]}, "one dimension"),
+            ({"X": np.empty((0, 4)), "Y": np.empty((0, 5))}, "X.*0 sample"),
+        ],
+    )
+    def test_refuses_bad_data_by_name(self, spec: LearnerSpec, change: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            build(spec).fit(**{"X": X, "Y": Y, **change})
+
+    def test_refuses_bad_queries(self, spec: LearnerSpec) -> None:
+        with pytest.raises(ValueError, match=r"3 features.*4 features"):
+            fitted(spec).predict(X[:2, :3])
+        with pytest.raises(ValueError, match="NaN"):
+            fitted(spec).predict_scores(np.full((1, 4), np.nan))
+        with pytest.raises(NotFittedError):
+            build(spec).predict(X)
+
+    def test_few_rows_are_enough(self, spec: LearnerSpec) -> None:
+        for n in (1, 2, 5):
+            model = build(spec).fit(X[:n], Y[:n])
+            assert (np.sort(model.predict(X[:2]), axis=1) == np.arange(5)).all()
+
+    def test_the_seed_decides_not_the_number_of_threads(self, spec: LearnerSpec) -> None:
+        many = np.repeat(X, 40, axis=0)
+        expected = build(spec).fit(X, Y)
+        for n_jobs in (1, 2):
+            again = build(spec, n_jobs=n_jobs).fit(X, Y)
+            assert again.predict_scores(many).tobytes() == expected.predict_scores(many).tobytes()
+            assert again.pairwise_confidence(X).tobytes() == expected.pairwise_confidence(X).tobytes()
+
+    def test_saved_and_loaded_ranks_alike(self, spec: LearnerSpec, tmp_path: Path) -> None:
+        model = fitted(spec)
+        models.save(model, tmp_path / "model")
+        for mmap in (True, False):
+            loaded = models.registry.load(tmp_path / "model", mmap=mmap)
+            assert loaded.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
+            assert loaded.pairwise_confidence(X).tobytes() == model.pairwise_confidence(X).tobytes()
+            assert loaded.get_params() == model.get_params()
+
+
+def partly(rankings: np.ndarray) -> np.ndarray:
+    """The same rankings with labels absent here and tied there."""
+    rng = np.random.default_rng(5)
+    less = np.where(rng.random(rankings.shape) < 0.3, np.nan, rankings)
+    less[rng.random(len(rankings)) < 0.3] = np.nan
+    less = np.where(np.isnan(less).all(axis=1)[:, None], rankings // 2, less)
+    return less
+
+
 @by_kind(LEARNERS)
 class TestEveryLearner:
     def test_params_model_and_estimator_agree(self, spec: LearnerSpec) -> None:
@@ -237,10 +376,10 @@ class TestEveryLearner:
         for name, value in {"max_depth": 0, "n_estimators": -1, "random_state": "x"}.items():
             if name in spec.params.model_fields:
                 with pytest.raises(ValueError, match=name):
-                    build(spec, **{name: value}).fit(X, y)
+                    build(spec, **{name: value}).fit(X, target(spec))
 
     def test_remembers_feature_names(self, spec: LearnerSpec, tmp_path: Path) -> None:
-        model = clone(fitted(spec)).fit(X, y)
+        model = clone(fitted(spec)).fit(X, target(spec))
         model.feature_names_in_ = np.array(["a", "b", "c", "d"], dtype=object)
         models.save(model, tmp_path / "named")
         assert models.load(tmp_path / "named").feature_names_in_.tolist() == ["a", "b", "c", "d"]

@@ -1,0 +1,215 @@
+"""What all label rankers share: checks, canonical labels, scores to positions, confidences and abstention."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from models.base import Float32, LabelRankerMixin, checked_matrix
+from models.label_ranking.calibration import PairCalibration
+from models.label_ranking.rankings_data import TrainingRankings, training_rankings
+from models.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
+from models.spec import Params, check_params
+
+_BLOCK_CELLS = 8_000_000
+"""Numbers of a block of pairwise matrices: bounds the memory of a large batch."""
+
+
+class RankerBase(LabelRankerMixin, BaseEstimator):
+    """A ranker that learns in canonical label order (see `TrainingRankings`) and answers in the given one.
+
+    Families' rankers give `_params_model`, `_learn`, `_scores` and `_before`.
+    """
+
+    n_features_in_: int
+    random_state: int | np.random.RandomState | None
+    order_: NDArray[np.intp]
+    n_labels_: int
+    calibration_: PairCalibration
+
+    _params_model: type[Params]
+
+    def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
+        """Learn to rank labels.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers.
+        Y : (n, k) 0-based positions, smaller is better; NaN = label absent, equal = tied. Only order matters.
+
+        Raises
+        ------
+        ValueError
+            On anything else, with the row or label that is wrong, and on parameters out of bounds.
+        """
+        check_params(self, self._params_model)
+        random: np.random.RandomState = check_random_state(self.random_state)
+        X = checked_matrix(self, X, "X", reset=True)
+        rankings = training_rankings(Y, X.shape[0])
+        self._learn(X, rankings, random)
+        self.order_ = rankings.order
+        self.n_labels_ = int(rankings.order.size)
+        return self
+
+    def predict(self, X: ArrayLike, *, abstain: float | None = None) -> Positions:
+        """Positions of the labels, (n, k): 0 is best.
+
+        Equal scores are ordered by how often the labels come before others in the training data.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers.
+        abstain : between 0.5 and 1: give a partial ranking instead, in which every label that is put before
+            another is so with at least this confidence (`pairwise_confidence`). Labels that cannot be told apart
+            with it share the middle of their places. ``None``: always a complete ranking.
+        """
+        if abstain is not None and not 0.5 <= abstain <= 1.0:
+            raise ValueError(f"abstain is {abstain!r}; expected a confidence between 0.5 and 1, or None")
+        points = self._points(X)
+        positions = self._positions(points)
+        if abstain is not None:
+            for rows in self._blocks(points.shape[0]):
+                before = self.calibration_.apply(self._before(points[rows]))
+                positions[rows] = partial_positions(positions[rows], before, abstain)
+        return self._as_given(positions)
+
+    def predict_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores of the labels, (n, k), higher is better: `predict` orders by them, descending."""
+        return self._as_given(self._rank_scores(self._points(X)))
+
+    def pairwise_confidence(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Calibrated probability that the first label comes before the second, (n, k, k).
+
+        ``c[r, i, j] + c[r, j, i]`` is 1; the diagonal is 0.5. Ties count half.
+        """
+        points = self._points(X)
+        k = self.n_labels_
+        result = np.empty((points.shape[0], k, k))
+        back = np.argsort(self.order_)
+        for rows in self._blocks(points.shape[0]):
+            before = self.calibration_.apply(self._before(points[rows]))
+            result[rows] = before[:, back[:, None], back]
+        return result
+
+    def ranking_confidence(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Calibrated expected share of label pairs that the predicted ranking puts in the right order, (n,)."""
+        points = self._points(X)
+        positions = self._positions(points)
+        result = np.empty(points.shape[0])
+        i, j = np.triu_indices(self.n_labels_, 1)
+        for rows in self._blocks(points.shape[0]):
+            before = self.calibration_.apply(self._before(points[rows]))
+            first = positions[rows][:, i] < positions[rows][:, j]
+            result[rows] = np.where(first, before[:, i, j], before[:, j, i]).mean(axis=1)
+        return result
+
+    def score(self, X: ArrayLike, Y: ArrayLike) -> float:
+        """Mean Kendall tau (tau-b over the labels that Y shows) between Y and what is predicted."""
+        positions = self.predict(X)
+        tau = kendall_tau(np.asarray(Y, dtype=np.float64), positions)
+        if np.isnan(tau).all():
+            raise ValueError("no row of Y orders two labels, so there is no tau to take the mean of")
+        return float(np.nanmean(tau))
+
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
+        raise NotImplementedError
+
+    def _scores(self, X: Float32) -> NDArray[np.float64]:
+        """Scores in canonical order, (n, k), higher is better."""
+        raise NotImplementedError
+
+    def _before(self, X: Float32) -> NDArray[np.float64]:
+        """Uncalibrated shares in canonical order, (n, k, k)."""
+        raise NotImplementedError
+
+    def _rank_scores(self, X: Float32) -> NDArray[np.float64]:
+        scores = np.empty((X.shape[0], self.n_labels_))
+        for rows in self._blocks(X.shape[0]):
+            scores[rows] = self._scores(X[rows])
+        return scores
+
+    def _positions(self, X: Float32) -> Positions:
+        return positions_of(self._rank_scores(X))
+
+    def _points(self, X: ArrayLike) -> Float32:
+        check_is_fitted(self)
+        return checked_matrix(self, X, "X")
+
+    def _blocks(self, n: int) -> list[slice]:
+        size = max(1, _BLOCK_CELLS // self.n_labels_**2)
+        return [slice(start, min(n, start + size)) for start in range(0, n, size)]
+
+    def _as_given(self, canonical: NDArray[np.float64]) -> NDArray[np.float64]:
+        given = np.empty(canonical.shape)
+        given[:, self.order_] = canonical
+        return given
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "order_")
+
+
+def aggregated(before: NDArray[np.float64], aggregation: str) -> NDArray[np.float64]:
+    """Scores, (n, k), by which pairwise shares are ranked.
+
+    ``borda``: mean share of wins. ``copeland``: labels beaten; equal numbers by Borda. ``kemeny``: places from the
+    end of the order that disagrees least.
+    """
+    k = before.shape[1]
+    shares = borda(before) / (k - 1)
+    if aggregation == "borda":
+        return np.asarray(shares)
+    if aggregation == "copeland":
+        # Defeats come in halves, so that shares within (0, 1) scaled to below a half only settle ties.
+        return np.asarray((k - 1) - copeland(before) + 0.49 * shares)
+    return np.asarray((k - 1) - kemeny(before))
+
+
+def partial_positions(positions: Positions, before: NDArray[np.float64], level: float) -> Positions:
+    """Merge neighbours until every order kept has at least the confidence ``level``; ties at middle places.
+
+    Cutting a ranking after place t is kept where each label in front comes before each label behind it with at least
+    that confidence, so the result is a weak order all of whose claims are confident.
+    """
+    n, k = positions.shape
+    order = np.argsort(positions, axis=1, kind="stable")
+    sorted_before = np.take_along_axis(
+        np.take_along_axis(before, order[:, :, None], axis=1), order[:, None, :], axis=2
+    )
+    # Least confidence over the block in front x behind each cut: running minima from the corner.
+    least = np.minimum.accumulate(sorted_before, axis=1)
+    least = np.minimum.accumulate(least[:, :, ::-1], axis=2)[:, :, ::-1]
+    cut = np.zeros((n, k), dtype=bool)
+    cut[:, 1:] = least[:, np.arange(k - 1), np.arange(1, k)] >= level
+    group = np.cumsum(cut, axis=1)
+    result = np.empty((n, k))
+    places = np.arange(k, dtype=np.float64)
+    for row in range(n):
+        size = np.bincount(group[row])
+        middle = np.bincount(group[row], weights=places) / size
+        result[row, order[row]] = middle[group[row]]
+    return result
+
+
+def spread_seeds(random: np.random.RandomState, n: int) -> list[int]:
+    """Seeds drawn before any parallel work, so that results don't depend on who does it."""
+    return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
+
+
+def state_of(estimator: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Arrays and facts that every ranker of the family has."""
+    return {
+        "label_order": np.asarray(estimator.order_, dtype=np.int64),
+        "calibration": estimator.calibration_.knots,
+    }, {"n_labels": estimator.n_labels_}
+
+
+def restore(estimator: Any, arrays: Any, meta: Any) -> None:
+    """Undo `state_of`."""
+    estimator.order_ = np.asarray(arrays["label_order"], dtype=np.intp)
+    estimator.n_labels_ = int(meta["n_labels"])
+    estimator.calibration_ = PairCalibration(knots=np.asarray(arrays["calibration"]))

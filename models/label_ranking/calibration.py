@@ -1,0 +1,71 @@
+"""Pairwise shares turned into probabilities that mean what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+
+_BINS = 64
+_MAX_PAIRS = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairCalibration:
+    """An increasing map of shares to probabilities with ``f(1 - s) = 1 - f(s)``.
+
+    Attributes
+    ----------
+    knots : (2, m) shares above one half and the probability at each; linear between, mirrored below.
+    """
+
+    knots: NDArray[np.float64] = field(default_factory=lambda: np.array([[0.5, 1.0], [0.5, 1.0]]))
+
+    def apply(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Calibrated (n, k, k); the diagonal becomes 0.5."""
+        sure = np.maximum(before, 1.0 - before)
+        probability = np.interp(sure, self.knots[0], self.knots[1])
+        result = np.where(before >= 0.5, probability, 1.0 - probability)
+        k = before.shape[1]
+        result[:, np.arange(k), np.arange(k)] = 0.5
+        return np.asarray(result)
+
+    @classmethod
+    def fit(cls, before: NDArray[np.float64], positions: NDArray[np.float32]) -> PairCalibration:
+        """Learn the map from shares predicted for rows that they were not learned from.
+
+        Isotonic regression of "the order came true" on how sure the share was, in bins of equal count, shrunk
+        towards one half by one pair either way so that no finite sample promises certainty. Ties and absent labels
+        are left out.
+
+        Parameters
+        ----------
+        before : (n, k, k) shares, first label before second; rows of NaN are left out.
+        positions : (n, k) what was seen; NaN = absent.
+        """
+        n, k = positions.shape
+        rows = np.arange(n)
+        pairs = k * (k - 1) // 2
+        if n * pairs > _MAX_PAIRS:
+            # Evenly spread rows: no chance, and no more than needed for 64 bins.
+            rows = np.unique(np.linspace(0, n - 1, max(1, _MAX_PAIRS // pairs)).astype(np.intp))
+        i, j = np.triu_indices(k, 1)
+        share, difference = before[rows][:, i, j], positions[rows][:, j] - positions[rows][:, i]
+        told = np.isfinite(share) & np.isfinite(difference) & (difference != 0)
+        share, first = share[told], difference[told] > 0
+        sure = np.maximum(share, 1.0 - share)
+        right = np.where(share == 0.5, 0.5, (share > 0.5) == first)
+        if sure.size < 10:
+            return cls()
+        order = np.argsort(sure, kind="stable")
+        sure, right = sure[order], right[order]
+        edges = np.unique(np.linspace(0, sure.size, min(_BINS, max(1, sure.size // 10)) + 1).astype(np.intp))
+        count = np.diff(edges).astype(np.float64)
+        x = np.add.reduceat(sure, edges[:-1]) / count
+        y = (np.add.reduceat(right, edges[:-1]) + 1.0) / (count + 2.0)
+        fitted = IsotonicRegression(y_min=0.5, y_max=1.0).fit_transform(x, y, sample_weight=count)
+        xs, first_at = np.unique(np.concatenate([[0.5], x, [1.0]]), return_index=True)
+        ys = np.concatenate([[0.5], fitted, fitted[-1:]])[first_at]
+        return cls(knots=np.stack([xs, np.maximum.accumulate(ys)]))

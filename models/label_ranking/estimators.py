@@ -1,0 +1,350 @@
+"""Label ranking trees and forests as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from models.label_ranking.calibration import PairCalibration
+from models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
+from models.label_ranking.rankings_data import TrainingRankings, completed_targets
+from models.label_ranking.trees import NEVER, GrowOptions, MaxFeatures, Trees, grow_trees, n_threads_of
+from models.spec import Params
+
+Aggregation = Literal["mean", "borda", "copeland", "kemeny"]
+
+_CALIBRATION_PAIRS = 2_000_000
+_FOLDS = 3
+_COMPLETING_TREES = 50
+_COMPLETING_LEAF = 5
+
+
+class _TreesBase(RankerBase):
+    """What tree and forest share."""
+
+    split: Literal["breiman", "level"]
+    splitter: Literal["best", "random"]
+    outputs: Literal["joint", "per-label"]
+    max_depth: int | None
+    min_samples_leaf: int
+    max_features: MaxFeatures
+    honest: bool
+    max_samples: int | float | None
+    aggregation: Aggregation
+    n_jobs: int | None
+    verbose: int
+    trees_: Trees
+    positions_: NDArray[np.float32]
+    targets_: NDArray[np.float64]
+
+    def _n_trees(self) -> int:
+        return 1
+
+    def _bootstrap(self) -> bool:
+        return False
+
+    def _options(self) -> GrowOptions:
+        return GrowOptions(
+            split=self.split,
+            splitter=self.splitter,
+            max_depth=self.max_depth,
+            min_samples_leaf=self.min_samples_leaf,
+            max_features=self.max_features,
+            honest=self.honest,
+            max_samples=self.max_samples,
+            bootstrap=self._bootstrap(),
+        )
+
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
+        if self.outputs == "per-label" and self.aggregation != "mean":
+            raise ValueError(
+                f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use outputs='joint', "
+                "or aggregation='mean'"
+            )
+        options, n_trees = self._options(), self._n_trees()
+        seeds = spread_seeds(random, n_trees)
+        completing, calibrating = spread_seeds(random, _COMPLETING_TREES), spread_seeds(random, _FOLDS)
+        targets = rankings.targets()
+        begin = 0.0
+        if not rankings.complete:
+            begin = 0.3
+            targets = _completed(X, rankings, options, completing, n_jobs=self.n_jobs, span=(0.0, begin))
+        self.positions_, self.targets_ = rankings.positions, targets
+        self.trees_, held = grow_trees(
+            X,
+            self._split_targets(targets),
+            options,
+            seeds,
+            n_jobs=self.n_jobs,
+            stage="growing trees",
+            span=(begin, 0.9),
+            verbose=self.verbose,
+        )
+        self.calibration_ = self._calibrated(X, held, options, calibrating)
+
+    def _split_targets(self, targets: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        if self.outputs == "joint":
+            return [np.ascontiguousarray(targets)]
+        return [np.ascontiguousarray(targets[:, i : i + 1]) for i in range(targets.shape[1])]
+
+    def _calibrated(
+        self, X: Float32, held: NDArray[np.bool_], options: GrowOptions, seeds: list[int]
+    ) -> PairCalibration:
+        """Out of bag where every row was left out by some tree often enough, else by cross-fitting."""
+        k = self.positions_.shape[1]
+        n = X.shape[0]
+        rows = np.arange(n)
+        most = max(500, _CALIBRATION_PAIRS // (k * (k - 1) // 2))
+        if n > most:
+            rows = np.unique(np.linspace(0, n - 1, most).astype(np.intp))
+        if (~held[:, rows]).sum(axis=0).min() >= min(5, self._n_trees()) and held.shape[0] > 1:
+            before = self._shares(self.trees_, X[rows], self.targets_, held[:, rows])
+            return PairCalibration.fit(before, self.positions_[rows])
+        if n < 2 * _FOLDS:
+            return PairCalibration()
+        fold = np.arange(n) % _FOLDS
+        np.random.default_rng(seeds[0]).shuffle(fold)
+        before = np.full((rows.size, k, k), np.nan)
+        n_trees = min(self._n_trees(), 30)
+        for number in range(_FOLDS):
+            train, test = np.flatnonzero(fold != number), np.flatnonzero(fold[rows] == number)
+            if test.size == 0:
+                continue
+            more = spread_seeds(np.random.RandomState(seeds[number] % 2**32), n_trees)
+            trees, _ = grow_trees(
+                X[train],
+                self._split_targets(self.targets_[train]),
+                options,
+                more,
+                n_jobs=self.n_jobs,
+                stage="calibrating",
+                span=(0.9 + 0.03 * number, 0.93 + 0.03 * number),
+            )
+            before[test] = self._shares(
+                trees, X[rows[test]], self.targets_[train], None, positions=self.positions_[train]
+            )
+        return PairCalibration.fit(before, self.positions_[rows])
+
+    def _scores(self, X: Float32) -> NDArray[np.float64]:
+        if self.aggregation == "mean":
+            return -self._means(self.trees_, X, self.targets_, None) / 2.0
+        return aggregated(self._before(X), self.aggregation)
+
+    def _before(self, X: Float32) -> NDArray[np.float64]:
+        return self._shares(self.trees_, X, self.targets_, None)
+
+    def _means(
+        self, trees: Trees, X: Float32, targets: NDArray[np.float64], held: NDArray[np.bool_] | None
+    ) -> NDArray[np.float64]:
+        skip = NEVER if held is None else held
+        threads = n_threads_of(self.n_jobs)
+        if self.outputs == "joint":
+            return trees.means(X, targets, n_threads=threads, skip=skip)[0]
+        k = targets.shape[1]
+        return np.hstack(
+            [
+                trees.means(
+                    X,
+                    np.ascontiguousarray(targets[:, i : i + 1]),
+                    roots=trees.roots[i::k],
+                    n_threads=threads,
+                    skip=skip,
+                )[0]
+                for i in range(k)
+            ]
+        )
+
+    def _shares(
+        self,
+        trees: Trees,
+        X: Float32,
+        targets: NDArray[np.float64],
+        held: NDArray[np.bool_] | None,
+        positions: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float64]:
+        if self.outputs == "joint":
+            shown = self.positions_ if positions is None else positions
+            skip = NEVER if held is None else held
+            return trees.votes(X, shown, targets, n_threads=n_threads_of(self.n_jobs), skip=skip)
+        # Trees of single labels know no pairs: the gap between mean positions stands in, on a logistic scale.
+        means = self._means(trees, X, targets, held) / 2.0
+        before = 1.0 / (1.0 + np.exp(means[:, :, None] - means[:, None, :]))
+        k = before.shape[1]
+        before[:, np.arange(k), np.arange(k)] = 0.0
+        return np.asarray(before)
+
+
+class LabelRankingTree(_TreesBase):
+    """A label ranking tree by regression on positions (Fotakis et al. 2022, Algorithms 1, 3-5, 9 and 10).
+
+    The target of a row is the canonical representation of its ranking, every label's position; cells are split to
+    lower its mean squared error, and a leaf ranks by its rows. Incomplete rankings are completed by the expectation
+    under a forest grown before (rows out of bag), so that what is absent does not pull labels to the middle.
+
+    Parameters
+    ----------
+    split : ``breiman`` chooses each node's best split (Algorithm 10); ``level`` one feature for a whole level, by
+        the total empirical error, with a border for each cell (Algorithm 9).
+    splitter : ``best`` border of each feature, or one at ``random``; ``level`` always takes the best.
+    outputs : ``joint``, one tree on all labels' positions; ``per-label``, one tree a label as in the paper.
+    max_depth : levels at most; ``None``: fully grown. The paper's shallow trees have 5.
+    min_samples_leaf : rows a leaf holds at least.
+    max_features : features tried in each node (``level``: in each level); constant ones are not counted.
+    honest : choose splits on half of the sample and fill leaves with the other half.
+    max_samples : rows drawn without replacement; ``None``: all.
+    aggregation : how a leaf's rows become a ranking: by ``mean`` position, or from the shares of rows that put one
+        label before another by ``borda``, ``copeland`` or ``kemeny`` (see `models.rankings`).
+    random_state : seed of rows and features.
+    n_jobs : threads that rank large batches.
+    verbose : 1 prints a line when the tree is grown.
+
+    Attributes
+    ----------
+    order_ : (k,) canonical order of the labels, by which equal scores are ordered.
+    n_labels_ : k.
+    trees_ : the grown `Trees`.
+    calibration_ : map from shares to probabilities.
+    """
+
+    _params_model: type[Params] = LabelRankingTreeParams
+
+    def __init__(
+        self,
+        *,
+        split: Literal["breiman", "level"] = "breiman",
+        splitter: Literal["best", "random"] = "best",
+        outputs: Literal["joint", "per-label"] = "joint",
+        max_depth: int | None = None,
+        min_samples_leaf: int = 1,
+        max_features: MaxFeatures = None,
+        honest: bool = False,
+        max_samples: int | float | None = None,
+        aggregation: Aggregation = "mean",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.split = split
+        self.splitter = splitter
+        self.outputs = outputs
+        self.max_depth = max_depth
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.honest = honest
+        self.max_samples = max_samples
+        self.aggregation = aggregation
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+
+class LabelRankingForest(_TreesBase):
+    """A forest of `LabelRankingTree`: Fotakis et al. 2022, appendix A.2 with Algorithms 9 and 10.
+
+    Parameters
+    ----------
+    n_estimators : trees.
+    bootstrap : draw each tree's rows with replacement; ``False`` draws ``max_samples`` of them without (the paper's
+        sub-sampling s of n), or takes all.
+    n_jobs : threads that grow trees and rank large batches.
+    split, splitter, outputs, max_depth, min_samples_leaf, max_features, honest, max_samples, aggregation,
+    random_state, verbose : as in `LabelRankingTree`, for each tree.
+
+    Attributes
+    ----------
+    order_, n_labels_, trees_, calibration_ : as in `LabelRankingTree`.
+    """
+
+    _params_model: type[Params] = LabelRankingForestParams
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        split: Literal["breiman", "level"] = "breiman",
+        splitter: Literal["best", "random"] = "best",
+        outputs: Literal["joint", "per-label"] = "joint",
+        max_depth: int | None = None,
+        min_samples_leaf: int = 1,
+        max_features: MaxFeatures = None,
+        honest: bool = False,
+        max_samples: int | float | None = None,
+        bootstrap: bool = True,
+        aggregation: Aggregation = "mean",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.split = split
+        self.splitter = splitter
+        self.outputs = outputs
+        self.max_depth = max_depth
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.honest = honest
+        self.max_samples = max_samples
+        self.bootstrap = bootstrap
+        self.aggregation = aggregation
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _n_trees(self) -> int:
+        return self.n_estimators
+
+    def _bootstrap(self) -> bool:
+        return self.bootstrap
+
+
+def _completed(
+    X: Float32,
+    rankings: TrainingRankings,
+    options: GrowOptions,
+    seeds: list[int],
+    *,
+    n_jobs: int | None,
+    span: tuple[float, float],
+) -> NDArray[np.float64]:
+    """Targets of incomplete rankings, filled row by row with what a forest of other rows expects."""
+    targets = rankings.targets()
+    half = (span[1] - span[0]) / 2
+    rough = GrowOptions(
+        split="breiman",
+        splitter=options.splitter,
+        max_depth=None,
+        min_samples_leaf=_COMPLETING_LEAF,
+        max_features=options.max_features,
+        honest=False,
+        max_samples=None,
+        bootstrap=True,
+    )
+    n, k = rankings.positions.shape
+    for turn in range(2):
+        trees, held = grow_trees(
+            X,
+            [targets],
+            rough,
+            seeds,
+            n_jobs=n_jobs,
+            stage="completing rankings",
+            span=(span[0] + turn * half, span[0] + (turn + 1) * half),
+        )
+        filled = np.empty_like(targets)
+        size = max(1, 8_000_000 // (k * k))
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            before = trees.votes(
+                X[rows],
+                rankings.positions,
+                targets,
+                skip=np.ascontiguousarray(held[:, rows]),
+                n_threads=n_threads_of(n_jobs),
+            )
+            filled[rows] = completed_targets(rankings.positions[rows], before)
+        targets = filled
+    return targets

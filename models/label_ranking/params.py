@@ -1,0 +1,65 @@
+"""Parameters of label rankers: names, defaults, bounds; the source of their JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.spec import Params
+
+MaxFeatures = (
+    Literal["sqrt", "log2", "third"]
+    | Annotated[int, Field(ge=1, le=1_000_000)]
+    | Annotated[float, Field(gt=0.0, le=1.0)]
+    | None
+)
+
+
+class LabelRankingTreeParams(Params):
+    """What a label ranking tree can be told."""
+
+    split: Literal["breiman", "level"] = Field(
+        "breiman", description="best split of each node, or one feature a level (Level-Splits)"
+    )
+    splitter: Literal["best", "random"] = Field(
+        "best", description="borders: the best of each feature, or one drawn at random (as in extra-trees)"
+    )
+    outputs: Literal["joint", "per-label"] = Field(
+        "joint", description="one tree for all labels, or one for each label as in the paper"
+    )
+    max_depth: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="levels at most; null: fully grown"
+    )
+    min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="rows that a leaf holds at least")
+    max_features: MaxFeatures = Field(
+        None,
+        description="features tried in each node: a number, a share, 'sqrt', 'log2', 'third', or null for all",
+    )
+    honest: bool = Field(
+        False, description="choose splits on one half of the sample and fill the leaves with the other"
+    )
+    max_samples: Annotated[int, Field(ge=1, le=10**9)] | Annotated[float, Field(gt=0.0, le=1.0)] | None = (
+        Field(
+            None, description="rows drawn for each tree: a number, a share, or null for as many as there are"
+        )
+    )
+    aggregation: Literal["mean", "borda", "copeland", "kemeny"] = Field(
+        "mean",
+        description="rank by the mean position in the leaf, or aggregate its rows' pairwise majorities",
+    )
+    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
+        None, description="seed; the same seed gives the same model"
+    )
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
+    verbose: int = Field(0, ge=0, le=100, description="1: print a line as trees finish")
+
+
+class LabelRankingForestParams(LabelRankingTreeParams):
+    """What a label ranking forest can be told."""
+
+    n_estimators: int = Field(100, ge=1, le=10_000, description="trees")
+    bootstrap: bool = Field(
+        True,
+        description="each tree draws its rows with replacement; else without (all rows if max_samples is null)",
+    )

@@ -1,0 +1,30 @@
+"""Label rankers, for the registry."""
+
+from __future__ import annotations
+
+from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
+from models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
+from models.label_ranking.state import trees_from_state, trees_to_state
+from models.spec import LearnerSpec
+
+TREE = LearnerSpec(
+    kind="label-ranking-tree",
+    title="Label ranking tree: one regression tree on the labels' positions; fast, small",
+    estimator=LabelRankingTree,
+    capabilities=frozenset({"rank-labels"}),
+    params=LabelRankingTreeParams,
+    to_state=trees_to_state,
+    from_state=trees_from_state,
+    needs="rankings",
+)
+
+FOREST = LearnerSpec(
+    kind="label-ranking-forest",
+    title="Label ranking forest: the mean of many label ranking trees; takes any rankings with little tuning",
+    estimator=LabelRankingForest,
+    capabilities=frozenset({"rank-labels"}),
+    params=LabelRankingForestParams,
+    to_state=trees_to_state,
+    from_state=trees_from_state,
+    needs="rankings",
+)

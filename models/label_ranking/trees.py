@@ -1,0 +1,341 @@
+"""Growing label ranking trees in parallel, and what they answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from threading import Event
+from typing import Any, Literal
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.label_ranking import kernels
+from models.progress import report
+
+MaxFeatures = int | float | str | None
+NEVER = np.zeros((0, 0), dtype=np.bool_)
+"""No tree is skipped."""
+
+_ROWS_PER_THREAD = 2_048
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowOptions:
+    """How one tree is grown; names are those of `LabelRankingForest`."""
+
+    split: Literal["breiman", "level"]
+    splitter: Literal["best", "random"]
+    max_depth: int | None
+    min_samples_leaf: int
+    max_features: MaxFeatures
+    honest: bool
+    max_samples: int | float | None
+    bootstrap: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trees:
+    """Grown trees end to end, and which training rows are in each leaf.
+
+    Attributes
+    ----------
+    roots : (n_trees,) first node of each.
+    feature, threshold, left, right : of each node; children are numbers of nodes here.
+    member_start : (n_nodes + 1,) where the members of each leaf begin in ``members`` (training rows) and ``mass``
+        (their share of the leaf).
+    """
+
+    roots: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    member_start: NDArray[np.int64]
+    members: NDArray[np.int32]
+    mass: NDArray[np.float32]
+
+    def of(self, roots: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Arguments of the reading kernels, for some of the trees."""
+        return (
+            np.ascontiguousarray(roots),
+            self.feature,
+            self.threshold,
+            self.left,
+            self.right,
+            self.member_start,
+            self.members,
+            self.mass,
+        )
+
+    def means(
+        self,
+        X: Float32,
+        targets: NDArray[np.float64],
+        *,
+        roots: NDArray[np.int64] | None = None,
+        skip: NDArray[np.bool_] = NEVER,
+        n_threads: int = 1,
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Mean targets of the rows' leaves over the trees, and how many trees each row asked."""
+        out = np.zeros((X.shape[0], targets.shape[1]))
+        asked = np.zeros(X.shape[0], dtype=np.int64)
+        chosen = self.of(self.roots if roots is None else roots)
+
+        def read(rows: slice) -> None:
+            kernels.mean_targets(X[rows], *chosen, targets, skip[:, rows], out[rows], asked[rows])
+
+        _in_parts(read, X.shape[0], n_threads)
+        return out, asked
+
+    def votes(
+        self,
+        X: Float32,
+        positions: NDArray[np.float32],
+        targets: NDArray[np.float64],
+        *,
+        skip: NDArray[np.bool_] = NEVER,
+        n_threads: int = 1,
+    ) -> NDArray[np.float64]:
+        """Pairwise shares, (n, k, k), see `kernels.pair_votes`."""
+        k = positions.shape[1]
+        out = np.zeros((X.shape[0], k, k))
+        chosen = self.of(self.roots)
+
+        def read(rows: slice) -> None:
+            kernels.pair_votes(
+                X[rows], *chosen, positions, targets, float(max(2, k) - 1), skip[:, rows], out[rows]
+            )
+
+        _in_parts(read, X.shape[0], n_threads)
+        return out
+
+
+def grow_trees(
+    X: Float32,
+    targets: list[NDArray[np.float64]],
+    options: GrowOptions,
+    seeds: list[int],
+    *,
+    n_jobs: int | None,
+    stage: str,
+    span: tuple[float, float] = (0.0, 1.0),
+    verbose: int = 0,
+) -> tuple[Trees, NDArray[np.bool_]]:
+    """Grow a tree for each seed and each array of targets.
+
+    Parameters
+    ----------
+    targets : one (n, k) array for joint trees, or one (n, 1) array a label; trees of one seed share their sample
+        and stand next to each other.
+    stage, span : what progress is reported as, and the part of the fit that this is.
+
+    Returns
+    -------
+    the trees, and (n_seeds, n) which rows each seed's sample held.
+    """
+    values = np.ascontiguousarray(X.T)
+    order = np.argsort(values, axis=1, kind="stable").astype(np.int32)
+    norms = [np.einsum("ij,ij->i", y, y) for y in targets]
+    stop = Event()
+
+    def grow(seed: int) -> tuple[list[_Grown], NDArray[np.bool_]] | None:
+        if stop.is_set():
+            return None
+        rng = np.random.default_rng(seed)
+        weight, estimate = _sample(X.shape[0], options, rng)
+        grown = [
+            _grow_one(X, values, order, y, norm, weight, estimate, options, int(rng.integers(0, 2**63 - 1)))
+            for y, norm in zip(targets, norms, strict=True)
+        ]
+        return grown, (weight > 0) | (estimate > 0)
+
+    done: list[tuple[list[_Grown], NDArray[np.bool_]]] = []
+    if len(seeds) == 1 or effective_n_jobs(n_jobs) == 1:
+        growing: Any = map(grow, seeds)
+    else:
+        growing = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+            delayed(grow)(seed) for seed in seeds
+        )
+    try:
+        for one in growing:
+            done.append(one)
+            report(
+                span[0] + (span[1] - span[0]) * len(done) / len(seeds),
+                f"{stage}: {len(done)} of {len(seeds)}",
+            )
+            if verbose:
+                print(f"{stage}: {len(done)} of {len(seeds)}")
+    except BaseException:
+        # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
+        stop.set()
+        for _ in growing:
+            pass
+        raise
+    return _joined([tree for trees, _ in done for tree in trees]), np.stack([held for _, held in done])
+
+
+def resolved_features(max_features: MaxFeatures, n_features: int) -> int:
+    """How many features a cell tries."""
+    if max_features is None:
+        return n_features
+    if max_features == "sqrt":
+        return max(1, math.isqrt(n_features))
+    if max_features == "log2":
+        return max(1, int(math.log2(n_features)))
+    if max_features == "third":
+        return max(1, -(-n_features // 3))
+    if isinstance(max_features, float):
+        return max(1, round(max_features * n_features))
+    return min(int(max_features), n_features)
+
+
+def n_threads_of(n_jobs: int | None) -> int:
+    """Threads that a large batch is read with."""
+    return 1 if n_jobs is None else int(effective_n_jobs(n_jobs))
+
+
+@dataclass(frozen=True)
+class _Grown:
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    member_count: NDArray[np.int64]
+    members: NDArray[np.int32]
+    mass: NDArray[np.float32]
+
+
+def _sample(
+    n: int, options: GrowOptions, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights of the rows that splits are chosen on and of those that leaves are filled with."""
+    share = options.max_samples
+    size = n if share is None else max(1, round(share * n)) if isinstance(share, float) else min(share, n)
+    if options.bootstrap:
+        weight = np.bincount(rng.integers(0, n, size), minlength=n).astype(np.float64)
+    elif size < n:
+        weight = np.zeros(n)
+        weight[rng.choice(n, size, replace=False)] = 1.0
+    else:
+        weight = np.ones(n)
+    if not options.honest:
+        return weight, weight
+    used = rng.permutation(np.flatnonzero(weight))
+    if used.size < 2:
+        return weight, weight
+    splitting, estimating = weight.copy(), weight.copy()
+    splitting[used[used.size // 2 :]] = 0.0
+    estimating[used[: used.size // 2]] = 0.0
+    return splitting, estimating
+
+
+def _grow_one(
+    X: Float32,
+    values: Float32,
+    order: NDArray[np.int32],
+    y: NDArray[np.float64],
+    norm: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    estimate: NDArray[np.float64],
+    options: GrowOptions,
+    seed: int,
+) -> _Grown:
+    used = weight > 0
+    own = order[used[order]].reshape(order.shape[0], -1)
+    feature, threshold, left, right = kernels.grow(
+        values,
+        own,
+        y,
+        norm,
+        weight,
+        np.iinfo(np.int64).max if options.max_depth is None else options.max_depth,
+        options.min_samples_leaf,
+        resolved_features(options.max_features, X.shape[1]),
+        kernels.LEVEL if options.split == "level" else kernels.BREIMAN,
+        kernels.RANDOM if options.splitter == "random" else kernels.BEST,
+        np.uint64(seed),
+    )
+    filling = np.flatnonzero(estimate).astype(np.int32)
+    leaf = np.empty(filling.size, dtype=np.int32)
+    kernels.leaves_of(X[filling], 0, feature, threshold, left, right, leaf)
+    if options.honest:
+        # A leaf that no estimating row reaches has nothing to say: its parent's other side answers for it.
+        bypass = _bypass(np.bincount(leaf, minlength=feature.size), feature, left, right)
+        left, right = bypass[left].astype(np.int32), bypass[right].astype(np.int32)
+        if bypass[0] != 0:
+            feature, threshold, left, right, leaf = _rerooted(
+                int(bypass[0]), feature, threshold, left, right, leaf
+            )
+    by_leaf = np.argsort(leaf, kind="stable")
+    count = np.bincount(leaf, minlength=feature.size)
+    sums = np.bincount(leaf, weights=estimate[filling], minlength=feature.size)
+    mass = (estimate[filling] / sums[leaf])[by_leaf]
+    return _Grown(feature, threshold, left, right, count, filling[by_leaf], mass.astype(np.float32))
+
+
+def _bypass(
+    count: NDArray[np.int64], feature: NDArray[np.int32], left: NDArray[np.int32], right: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """For each node the node that stands in for it: itself, or its one side that rows reach."""
+    stand_in = np.arange(feature.size)
+    total = count.copy()
+    # Children have larger numbers than their parents.
+    for node in range(feature.size - 1, -1, -1):
+        if feature[node] >= 0:
+            a, b = left[node], right[node]
+            total[node] = total[a] + total[b]
+            if total[a] == 0:
+                stand_in[node] = stand_in[b]
+            elif total[b] == 0:
+                stand_in[node] = stand_in[a]
+    return stand_in
+
+
+def _rerooted(
+    root: int,
+    feature: NDArray[np.int32],
+    threshold: NDArray[np.float32],
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    leaf: NDArray[np.int32],
+) -> tuple[Any, ...]:
+    """Swap nodes 0 and ``root``, so that reading may begin at 0."""
+    swap = np.arange(feature.size, dtype=np.int32)
+    swap[0], swap[root] = root, 0
+    return feature[swap], threshold[swap], swap[left[swap]], swap[right[swap]], swap[leaf]
+
+
+def _joined(grown: list[_Grown]) -> Trees:
+    starts = np.cumsum([0, *(tree.feature.size for tree in grown)])
+    links = [
+        (np.where(tree.feature >= 0, side + start, 0)).astype(np.int32)
+        for which in ("left", "right")
+        for tree, start in zip(grown, starts[:-1], strict=True)
+        for side in (getattr(tree, which),)
+    ]
+    return Trees(
+        roots=starts[:-1].astype(np.int64),
+        feature=np.concatenate([tree.feature for tree in grown]),
+        threshold=np.concatenate([tree.threshold for tree in grown]),
+        left=np.concatenate(links[: len(grown)]),
+        right=np.concatenate(links[len(grown) :]),
+        member_start=np.concatenate([[0], np.cumsum(np.concatenate([t.member_count for t in grown]))]).astype(
+            np.int64
+        ),
+        members=np.concatenate([tree.members for tree in grown]),
+        mass=np.concatenate([tree.mass for tree in grown]),
+    )
+
+
+def _in_parts(read: Callable[[slice], None], n: int, n_threads: int) -> None:
+    n_parts = min(n_threads, -(-n // _ROWS_PER_THREAD))
+    if n_parts <= 1:
+        read(slice(0, n))
+        return
+    edges = np.linspace(0, n, n_parts + 1).astype(int)
+    Parallel(n_jobs=n_parts, prefer="threads")(delayed(read)(slice(a, b)) for a, b in pairwise(edges))
