@@ -2,6 +2,7 @@
 
 from models.evaluation import roc_curve_pairs
 from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
+from models.label_ranking.pairwise import PairwiseLabelRanker
 from models.metric.estimator import MetricSimilarity
 from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
 from models.rankings import kendall_tau
@@ -14,6 +15,7 @@ __all__ = [
     "LabelRankingTree",
     "MetricSimilarity",
     "OperatingPoint",
+    "PairwiseLabelRanker",
     "SimilarityForest",
     "SimilarityTree",
     "kendall_tau",

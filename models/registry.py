@@ -22,6 +22,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     metric.METRIC,
     label_ranking.TREE,
     label_ranking.FOREST,
+    label_ranking.PAIRWISE,
 )
 
 

@@ -47,7 +47,7 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         ValueError
             On anything else, with the row or label that is wrong, and on parameters out of bounds.
         """
-        check_params(self, self._params_model)
+        self._check()
         random: np.random.RandomState = check_random_state(self.random_state)
         X = checked_matrix(self, X, "X", reset=True)
         rankings = training_rankings(Y, X.shape[0])
@@ -115,6 +115,10 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         if np.isnan(tau).all():
             raise ValueError("no row of Y orders two labels, so there is no tau to take the mean of")
         return float(np.nanmean(tau))
+
+    def _check(self) -> None:
+        """Hold the parameters against their model; a `ValueError` names those that do not fit."""
+        check_params(self, self._params_model)
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         raise NotImplementedError

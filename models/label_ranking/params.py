@@ -63,3 +63,20 @@ class LabelRankingForestParams(LabelRankingTreeParams):
         True,
         description="each tree draws its rows with replacement; else without (all rows if max_samples is null)",
     )
+
+
+class PairwiseLabelRankerParams(Params):
+    """What a pairwise label ranker can be told."""
+
+    estimator: Literal["logistic", "forest", "tree"] = Field(
+        "logistic", description="binary classifier of each pair of labels"
+    )
+    aggregation: Literal["copeland", "borda", "kemeny"] = Field(
+        "copeland", description="rank by labels beaten, by mean probability, or by least disagreement"
+    )
+    calibrate: bool = Field(True, description="learn by cross-fitting what the probabilities are worth")
+    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
+        None, description="seed; the same seed gives the same model"
+    )
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
+    verbose: int = Field(0, ge=0, le=100, description="accepted for uniformity")

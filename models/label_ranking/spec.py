@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
-from models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
-from models.label_ranking.state import trees_from_state, trees_to_state
+from models.label_ranking.pairwise import PairwiseLabelRanker
+from models.label_ranking.params import (
+    LabelRankingForestParams,
+    LabelRankingTreeParams,
+    PairwiseLabelRankerParams,
+)
+from models.label_ranking.state import (
+    pairwise_from_state,
+    pairwise_to_state,
+    trees_from_state,
+    trees_to_state,
+)
 from models.spec import LearnerSpec
 
 TREE = LearnerSpec(
@@ -26,5 +36,16 @@ FOREST = LearnerSpec(
     params=LabelRankingForestParams,
     to_state=trees_to_state,
     from_state=trees_from_state,
+    needs="rankings",
+)
+
+PAIRWISE = LearnerSpec(
+    kind="label-ranking-pairwise",
+    title="Pairwise label ranker: one classifier a pair of labels; made for incomplete and partial rankings",
+    estimator=PairwiseLabelRanker,
+    capabilities=frozenset({"rank-labels"}),
+    params=PairwiseLabelRankerParams,
+    to_state=pairwise_to_state,
+    from_state=pairwise_from_state,
     needs="rankings",
 )

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 
 from models.label_ranking.base import restore, state_of
+from models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, TreePairs, restore_pairs
 from models.label_ranking.trees import Trees
 from models.spec import Arrays
-
-_TREE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "member_start", "members", "mass")
 
 
 def trees_to_state(estimator: Any) -> tuple[Arrays, dict[str, Any]]:
     """Trees, and the training rankings that their leaves hold."""
     arrays, meta = state_of(estimator)
-    arrays |= {name: getattr(estimator.trees_, name) for name in _TREE_ARRAYS}
+    arrays |= {name: getattr(estimator.trees_, name) for name in TREE_ARRAYS}
     arrays |= {"positions": estimator.positions_, "targets": estimator.targets_}
     return arrays, meta
 
@@ -26,7 +25,43 @@ def trees_from_state(
     estimator: Any, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
 ) -> Any:
     """The estimator, fitted with what `trees_to_state` gave."""
-    estimator.trees_ = Trees(**{name: arrays[name] for name in _TREE_ARRAYS})
+    estimator.trees_ = Trees(**{name: arrays[name] for name in TREE_ARRAYS})
     estimator.positions_, estimator.targets_ = arrays["positions"], arrays["targets"]
+    restore(estimator, arrays, meta)
+    return estimator
+
+
+def pairwise_to_state(estimator: Any) -> tuple[Arrays, dict[str, Any]]:
+    """The built-in pair models.
+
+    Raises
+    ------
+    ValueError
+        When the classifier is one of the user's own.
+    """
+    models = estimator.models_
+    if not isinstance(models, LogisticPairs | TreePairs):
+        raise ValueError(
+            f"a PairwiseLabelRanker of {type(estimator.estimator).__name__} cannot be saved, since files hold plain "
+            "arrays and no objects: use estimator='logistic', 'forest' or 'tree'"
+        )
+    arrays, meta = state_of(estimator)
+    arrays |= {f"pairs_{name}": array for name, array in models.arrays().items()}
+    arrays |= {
+        "modelled": estimator.modelled_.astype(np.int64),
+        "constant": estimator.constant_,
+        "unseen_pairs": estimator.unseen_pairs_.astype(np.int64),
+    }
+    return arrays, meta
+
+
+def pairwise_from_state(
+    estimator: Any, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
+) -> Any:
+    """The estimator, fitted with what `pairwise_to_state` gave."""
+    estimator.models_ = restore_pairs(estimator.estimator, arrays)
+    estimator.modelled_ = np.asarray(arrays["modelled"], dtype=np.intp)
+    estimator.constant_ = np.asarray(arrays["constant"])
+    estimator.unseen_pairs_ = np.asarray(arrays["unseen_pairs"], dtype=np.intp)
     restore(estimator, arrays, meta)
     return estimator

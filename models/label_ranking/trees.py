@@ -125,6 +125,7 @@ def grow_trees(
     stage: str,
     span: tuple[float, float] = (0.0, 1.0),
     verbose: int = 0,
+    sample_weight: NDArray[np.float64] | None = None,
 ) -> tuple[Trees, NDArray[np.bool_]]:
     """Grow a tree for each seed and each array of targets.
 
@@ -132,6 +133,7 @@ def grow_trees(
     ----------
     targets : one (n, k) array for joint trees, or one (n, 1) array a label; trees of one seed share their sample
         and stand next to each other.
+    sample_weight : (n,) by which the drawn rows are weighted.
     stage, span : what progress is reported as, and the part of the fit that this is.
 
     Returns
@@ -148,6 +150,8 @@ def grow_trees(
             return None
         rng = np.random.default_rng(seed)
         weight, estimate = _sample(X.shape[0], options, rng)
+        if sample_weight is not None:
+            weight, estimate = weight * sample_weight, estimate * sample_weight
         grown = [
             _grow_one(X, values, order, y, norm, weight, estimate, options, int(rng.integers(0, 2**63 - 1)))
             for y, norm in zip(targets, norms, strict=True)

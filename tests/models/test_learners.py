@@ -222,8 +222,10 @@ class TestFittingFromIdentities:
 class TestLabelRankers:
     def test_learns_something(self, spec: LearnerSpec) -> None:
         assert fitted(spec).score(X, Y) > 0.6
-        chance = build(spec).fit(X[:75], Y[:75]).score(X[75:], Y[75:][::-1])
-        assert fitted(spec).score(X, Y) > chance
+        # On rows that it has not seen, better than one ranking for all of them.
+        best_constant = np.argsort(np.argsort(Y[::2].mean(axis=0), kind="stable"))
+        constant = models.kendall_tau(np.broadcast_to(best_constant, Y[1::2].shape), Y[1::2]).mean()
+        assert build(spec).fit(X[::2], Y[::2]).score(X[1::2], Y[1::2]) > constant + 0.1
 
     def test_positions_scores_and_confidences_agree_in_form(self, spec: LearnerSpec) -> None:
         model = fitted(spec)

@@ -1,0 +1,284 @@
+"""Binary models of single pairs of labels, learned and read together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+
+from models.base import Float32
+from models.label_ranking.trees import GrowOptions, Trees, grow_trees
+from models.progress import report
+from models.spec import Arrays
+
+TREE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "member_start", "members", "mass")
+_FOREST_TREES = 50
+_FOREST_LEAF, _TREE_LEAF = 2, 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairProblem:
+    """One pair's rows: where the first label came before the second (1) or behind (0)."""
+
+    rows: NDArray[np.intp]
+    first: NDArray[np.bool_]
+    weight: NDArray[np.float64]
+
+    def share(self) -> float:
+        """Smoothed share of rows that put the first label before."""
+        total = self.weight.sum()
+        return float((self.weight[self.first].sum() + 0.5) / (total + 1.0))
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether all rows say the same, so that there is nothing to tell apart."""
+        return bool(self.first.all() or not self.first.any())
+
+
+class PairModels(Protocol):
+    """Models of the pairs that have something to tell apart."""
+
+    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+        """Probability of first before second, (n, n_models)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticPairs:
+    """Logistic regressions on standardised features.
+
+    Attributes
+    ----------
+    mean, scale : (d,) of the features. coef : (n_models, d). intercept : (n_models,).
+    """
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    coef: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+
+    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+        # einsum without BLAS: a row's answer does not depend on the rows beside it.
+        standard = (X - self.mean) / self.scale
+        margin = np.einsum("nd,pd->np", standard, self.coef) + self.intercept
+        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
+
+    def arrays(self) -> Arrays:
+        return {"mean": self.mean, "scale": self.scale, "coef": self.coef, "intercept": self.intercept}
+
+    @classmethod
+    def fit(cls, X: Float32, problems: list[PairProblem], n_jobs: int | None, stage: str) -> LogisticPairs:
+        mean = X.mean(axis=0, dtype=np.float64)
+        scale = X.std(axis=0, dtype=np.float64)
+        scale[scale == 0] = 1.0
+        standard = (X - mean) / scale
+
+        def fit(problem: PairProblem) -> tuple[NDArray[np.float64], float]:
+            model = LogisticRegression(max_iter=1_000)
+            model.fit(standard[problem.rows], problem.first, sample_weight=problem.weight)
+            return model.coef_[0], float(model.intercept_[0])
+
+        fitted = _each(fit, problems, n_jobs, stage)
+        return cls(
+            mean=mean,
+            scale=scale,
+            coef=np.array([coef for coef, _ in fitted]).reshape(len(fitted), X.shape[1]),
+            intercept=np.array([intercept for _, intercept in fitted]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreePairs:
+    """A tree or a forest for each pair, on targets 0 and 1 (whose variance is half the Gini impurity).
+
+    Attributes
+    ----------
+    trees : of all pairs end to end, ``n_each`` a pair; members point into ``targets``, (n_examples, 1).
+    """
+
+    trees: Trees
+    targets: NDArray[np.float64]
+    n_each: int
+
+    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+        roots = self.trees.roots
+        columns = [
+            self.trees.means(X, self.targets, roots=roots[at : at + self.n_each], n_threads=n_threads)[0]
+            for at in range(0, roots.size, self.n_each)
+        ]
+        return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
+
+    def arrays(self) -> Arrays:
+        return {name: getattr(self.trees, name) for name in TREE_ARRAYS} | {"targets": self.targets}
+
+    @classmethod
+    def fit(
+        cls,
+        X: Float32,
+        problems: list[PairProblem],
+        *,
+        forest: bool,
+        seeds: list[int],
+        n_jobs: int | None,
+        stage: str,
+    ) -> TreePairs:
+        options = GrowOptions(
+            split="breiman",
+            splitter="best",
+            max_depth=None,
+            min_samples_leaf=_FOREST_LEAF if forest else _TREE_LEAF,
+            max_features="sqrt" if forest else None,
+            honest=False,
+            max_samples=None,
+            bootstrap=forest,
+        )
+        n_each = _FOREST_TREES if forest else 1
+
+        def fit(job: tuple[PairProblem, int]) -> Trees:
+            problem, seed = job
+            own = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, n_each)]
+            return grow_trees(
+                X[problem.rows],
+                [problem.first.astype(np.float64)[:, None]],
+                options,
+                own,
+                n_jobs=1,
+                stage="",
+                sample_weight=problem.weight,
+            )[0]
+
+        fitted = _each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage)
+        firsts = [problem.first for problem in problems]
+        return cls(
+            trees=_end_to_end(fitted, [first.size for first in firsts]),
+            targets=np.concatenate([np.empty(0), *firsts]).astype(np.float64)[:, None],
+            n_each=n_each,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserPairs:
+    """Classifiers of the user's own."""
+
+    models: list[Any]
+
+    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+        columns = [_probability(model, X) for model in self.models]
+        return np.stack(columns, axis=1) if columns else np.empty((X.shape[0], 0))
+
+    @classmethod
+    def fit(
+        cls,
+        X: Float32,
+        problems: list[PairProblem],
+        *,
+        estimator: Any,
+        seeds: list[int],
+        weighted: bool,
+        n_jobs: int | None,
+        stage: str,
+    ) -> UserPairs:
+        seeded = "random_state" in estimator.get_params()
+
+        def fit(job: tuple[PairProblem, int]) -> Any:
+            problem, seed = job
+            model = clone(estimator)
+            if seeded:
+                model.set_params(random_state=seed % 2**32)
+            weight = {"sample_weight": problem.weight} if weighted else {}
+            return model.fit(X[problem.rows], problem.first.astype(np.int64), **weight)
+
+        return cls(models=_each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage))
+
+
+def restore_pairs(kind: str, arrays: Mapping[str, Any]) -> PairModels:
+    """Built-in models from their arrays."""
+    if kind == "logistic":
+        names = ("mean", "scale", "coef", "intercept")
+        return LogisticPairs(**{name: np.asarray(arrays[f"pairs_{name}"]) for name in names})
+    return TreePairs(
+        trees=Trees(**{name: arrays[f"pairs_{name}"] for name in TREE_ARRAYS}),
+        targets=arrays["pairs_targets"],
+        n_each=_FOREST_TREES if kind == "forest" else 1,
+    )
+
+
+def fit_pair_models(
+    X: Float32,
+    problems: list[PairProblem],
+    estimator: Any,
+    *,
+    seeds: list[int],
+    weighted: bool,
+    n_jobs: int | None,
+    stage: str,
+) -> PairModels:
+    """Learn a model for every problem; see `PairwiseLabelRanker` for what ``estimator`` may be."""
+    if estimator == "logistic":
+        return LogisticPairs.fit(X, problems, n_jobs, stage)
+    if isinstance(estimator, str):
+        return TreePairs.fit(
+            X, problems, forest=estimator == "forest", seeds=seeds, n_jobs=n_jobs, stage=stage
+        )
+    return UserPairs.fit(
+        X, problems, estimator=estimator, seeds=seeds, weighted=weighted, n_jobs=n_jobs, stage=stage
+    )
+
+
+def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any]:
+    done: list[Any] = []
+    working: Any
+    if len(jobs) <= 1 or effective_n_jobs(n_jobs) == 1:
+        working = map(fit, jobs)
+    else:
+        working = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+            delayed(fit)(job) for job in jobs
+        )
+    for one in working:
+        done.append(one)
+        if len(done) % max(1, len(jobs) // 50) == 0:
+            report(len(done) / len(jobs), f"{stage}: pair {len(done)} of {len(jobs)}")
+    return done
+
+
+def _probability(model: Any, X: Float32) -> NDArray[np.float64]:
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(X)[:, list(model.classes_).index(1)], dtype=np.float64)
+    if hasattr(model, "decision_function"):
+        return np.asarray(
+            0.5 * (1.0 + np.tanh(0.5 * np.asarray(model.decision_function(X), dtype=np.float64)))
+        )
+    return np.asarray(model.predict(X), dtype=np.float64)
+
+
+def _end_to_end(fitted: list[Trees], examples: list[int]) -> Trees:
+    nodes = np.cumsum([0, *(trees.feature.size for trees in fitted)])
+    members = np.cumsum([0, *(trees.members.size for trees in fitted)])
+    rows = np.cumsum([0, *examples])
+    nothing = np.empty(0)
+    return Trees(
+        roots=np.concatenate([nothing, *(t.roots + a for t, a in zip(fitted, nodes, strict=False))]).astype(
+            np.int64
+        ),
+        feature=np.concatenate([nothing, *(t.feature for t in fitted)]).astype(np.int32),
+        threshold=np.concatenate([nothing, *(t.threshold for t in fitted)]).astype(np.float32),
+        left=np.concatenate([nothing, *(t.left + a for t, a in zip(fitted, nodes, strict=False))]).astype(
+            np.int32
+        ),
+        right=np.concatenate([nothing, *(t.right + a for t, a in zip(fitted, nodes, strict=False))]).astype(
+            np.int32
+        ),
+        member_start=np.concatenate(
+            [*(t.member_start[:-1] + a for t, a in zip(fitted, members, strict=False)), members[-1:]]
+        ).astype(np.int64),
+        members=np.concatenate(
+            [nothing, *(t.members + a for t, a in zip(fitted, rows, strict=False))]
+        ).astype(np.int32),
+        mass=np.concatenate([nothing, *(t.mass for t in fitted)]).astype(np.float32),
+    )

@@ -1,0 +1,231 @@
+"""Label ranking by pairwise comparison."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
+
+from models.base import Float32
+from models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from models.label_ranking.calibration import PairCalibration
+from models.label_ranking.pair_models import PairModels, PairProblem, fit_pair_models
+from models.label_ranking.params import PairwiseLabelRankerParams
+from models.label_ranking.rankings_data import TrainingRankings
+from models.label_ranking.trees import n_threads_of
+from models.spec import Params, check_params
+
+_FOLDS = 3
+_NAMED = 10
+
+
+class PairwiseLabelRanker(RankerBase):
+    """Rank labels by one binary classifier a pair of labels (Fotakis et al. 2022, Algorithms 2, 6, 7 and 8).
+
+    The classifier of a pair learns from the rows that show both labels and do not tie them, so incomplete and partial
+    rankings need no completing. A pair that no row orders gets a constant preference, inferred from the labels that
+    both were compared with where there are any (log-odds add up along the way), else one half; a warning names such
+    pairs.
+
+    Parameters
+    ----------
+    estimator : ``logistic`` (standardised features), ``forest`` (50 trees), ``tree``, or any scikit-learn classifier
+        (of which clones are fitted; what holds one cannot be saved, since saving an object of your own means pickle).
+    aggregation : ``copeland``: by how many labels each beats, equal numbers by Borda; on the paper's targets
+        ``g_ij = sgn(position i - position j)`` the 0-based place of i is the number of j with ``g_ij = +1``.
+        ``borda``: by the mean probability of coming before the others. ``kemeny``: least disagreement.
+    calibrate : learn by 3-fold cross-fitting what probabilities are worth, which takes twice the time again;
+        ``False``: confidences are the classifiers' own probabilities.
+    random_state : seed of forests, of a classifier's own ``random_state``, and of folds.
+    n_jobs : threads over pairs.
+    verbose : accepted for uniformity; progress is told through `models.progress`.
+
+    Attributes
+    ----------
+    order_, n_labels_, calibration_ : as in `LabelRankingTree`.
+    unseen_pairs_ : (m, 2) pairs of labels that no training row orders.
+    """
+
+    _params_model: type[Params] = PairwiseLabelRankerParams
+    models_: PairModels
+    modelled_: NDArray[np.intp]
+    constant_: NDArray[np.float64]
+    unseen_pairs_: NDArray[np.intp]
+
+    def __init__(
+        self,
+        *,
+        estimator: Any = "logistic",
+        aggregation: Literal["copeland", "borda", "kemeny"] = "copeland",
+        calibrate: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.aggregation = aggregation
+        self.calibrate = calibrate
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, Y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn to rank labels; parameters as in `LabelRankingTree.fit`.
+
+        Parameters
+        ----------
+        sample_weight : (n,) numbers >= 0; rows of weight 0 are left out.
+
+        Raises
+        ------
+        ValueError
+            As there; and when weights are given to a classifier that takes none.
+        """
+        self._weight = sample_weight
+        try:
+            return super().fit(X, Y)
+        finally:
+            del self._weight
+
+    def _check(self) -> None:
+        if isinstance(self.estimator, str):
+            super()._check()
+            return
+        if not (hasattr(self.estimator, "fit") and hasattr(self.estimator, "predict")):
+            raise ValueError(
+                f"estimator is {self.estimator!r}; expected 'logistic', 'forest', 'tree' or a scikit-learn classifier"
+            )
+        rest = clone(self).set_params(estimator="logistic")
+        check_params(rest, PairwiseLabelRankerParams)
+
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
+        n, k = rankings.positions.shape
+        weight = _checked_weight(self._weight, n)
+        weighted = self._weight is not None
+        if (
+            weighted
+            and not isinstance(self.estimator, str)
+            and not has_fit_parameter(self.estimator, "sample_weight")
+        ):
+            raise ValueError(f"{type(self.estimator).__name__} takes no sample_weight: leave weights out")
+        i, j = np.triu_indices(k, 1)
+        seeds = spread_seeds(random, i.size)
+        folding = spread_seeds(random, 1)[0]
+        constant = rankings.shares[i, j].copy()
+        problems = [
+            _problem(rankings.positions, a, b, weight) for a, b in zip(i.tolist(), j.tolist(), strict=True)
+        ]
+        empty = np.array([problem.rows.size == 0 for problem in problems])
+        self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
+        _warn_unseen(self.unseen_pairs_)
+        for at, problem in enumerate(problems):
+            if problem.rows.size:
+                constant[at] = problem.share()
+        modelled = np.array([not p.one_sided and p.rows.size > 0 for p in problems], dtype=bool)
+        self.constant_, self.modelled_ = constant, np.flatnonzero(modelled)
+        chosen = [problems[at] for at in self.modelled_]
+        common = {"estimator": self.estimator, "weighted": weighted, "n_jobs": self.n_jobs}
+        self.models_ = fit_pair_models(
+            X, chosen, seeds=[seeds[at] for at in self.modelled_], stage="learning pairs", **common
+        )
+        self.calibration_ = PairCalibration()
+        if self.calibrate and n >= 2 * _FOLDS:
+            self.calibration_ = self._cross_fitted(X, rankings, problems, seeds, folding, common)
+
+    def _cross_fitted(
+        self,
+        X: Float32,
+        rankings: TrainingRankings,
+        problems: list[PairProblem],
+        seeds: list[int],
+        folding: int,
+        common: dict[str, Any],
+    ) -> PairCalibration:
+        n, k = rankings.positions.shape
+        # Rows enough for a smooth map, whatever the number of labels: the whole matrix of shares is held.
+        n_used = min(n, max(200, 8_000_000 // (k * k)))
+        used = np.sort(np.random.default_rng(folding).permutation(n)[:n_used])
+        fold = np.full(n, -1)
+        fold[used] = np.arange(n_used) % _FOLDS
+        shares = np.full((n_used, k, k), np.nan)
+        place = np.searchsorted(used, np.arange(n))
+        for number in range(_FOLDS):
+            parts, constant, at_models = [], self.constant_.copy(), []
+            for at, problem in enumerate(problems):
+                keep = fold[problem.rows] != number
+                part = PairProblem(
+                    rows=problem.rows[keep], first=problem.first[keep], weight=problem.weight[keep]
+                )
+                if part.rows.size:
+                    constant[at] = part.share()
+                if part.rows.size and not part.one_sided:
+                    parts.append(part)
+                    at_models.append(at)
+            models = fit_pair_models(
+                X,
+                parts,
+                seeds=[seeds[at] for at in at_models],
+                stage=f"calibrating, fold {number + 1}",
+                **common,
+            )
+            test = np.flatnonzero(fold == number)
+            shares[place[test]] = _square(
+                models.shares(X[test], 1), np.array(at_models, dtype=np.intp), constant, k
+            )
+        return PairCalibration.fit(shares, rankings.positions[used])
+
+    def _scores(self, X: Float32) -> NDArray[np.float64]:
+        return aggregated(self._before(X), self.aggregation)
+
+    def _before(self, X: Float32) -> NDArray[np.float64]:
+        return _square(
+            self.models_.shares(X, n_threads_of(self.n_jobs)), self.modelled_, self.constant_, self.n_labels_
+        )
+
+
+def _square(
+    shares: NDArray[np.float64], modelled: NDArray[np.intp], constant: NDArray[np.float64], k: int
+) -> NDArray[np.float64]:
+    """Shares of modelled pairs and constants of the others as (n, k, k), the diagonal 0."""
+    n = shares.shape[0]
+    flat = np.broadcast_to(constant, (n, constant.size)).copy()
+    flat[:, modelled] = np.clip(shares, 0.0, 1.0)
+    before = np.zeros((n, k, k))
+    i, j = np.triu_indices(k, 1)
+    before[:, i, j] = flat
+    before[:, j, i] = 1.0 - flat
+    return before
+
+
+def _problem(positions: NDArray[np.float32], a: int, b: int, weight: NDArray[np.float64]) -> PairProblem:
+    difference = positions[:, b] - positions[:, a]
+    # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
+    rows = np.flatnonzero((np.abs(difference) > 0) & (weight > 0))
+    return PairProblem(rows=rows, first=difference[rows] > 0, weight=weight[rows])
+
+
+def _checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a row")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight
+
+
+def _warn_unseen(pairs: NDArray[np.intp]) -> None:
+    if len(pairs):
+        named = ", ".join(f"({a}, {b})" for a, b in sorted(map(tuple, pairs.tolist()))[:_NAMED])
+        more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+        warnings.warn(
+            f"no training row orders the labels {named}{more}: their preference is inferred from the labels that both "
+            "were compared with, and the same for every X",
+            UserWarning,
+            stacklevel=5,
+        )
