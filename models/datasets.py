@@ -107,8 +107,8 @@ def make_ranking_data(
     rng = np.random.default_rng(random_state)
     X = rng.integers(0, 2, size=(n_samples, n_features)).astype(np.float32)
     scores = np.asarray(score_function(X), dtype=np.float64)
-    truth = positions_of(-scores)
-    observed = truth if noise is None else positions_of(-(scores + noise(scores.shape, rng)))
+    truth = dense_positions(-scores)
+    observed = truth if noise is None else dense_positions(-(scores + noise(scores.shape, rng)))
     if boundary is not None:
         observed = with_ties(observed, boundary, random_state=rng)
     if survival is not None:
@@ -225,23 +225,23 @@ def with_missing(
         # Kept ones first, the others in random order: the first `at_least` of them stay.
         order = np.argsort(np.where(kept, -1.0, rng.random(positions.shape)), axis=1, kind="stable")
         np.put_along_axis(kept, order[:, :at_least], True, axis=1)
-    return positions_of(np.where(kept, positions, np.nan))
+    return dense_positions(np.where(kept, positions, np.nan))
 
 
 def with_ties(rankings: ArrayLike, boundary: float, *, random_state: Seed = None) -> Float64:
     """Tie neighbours: each boundary between two places is kept with probability ``boundary``, else both sides tie."""
     if not 0.0 <= boundary <= 1.0:
         raise ValueError(f"boundary is {boundary}; expected a probability")
-    positions = positions_of(rankings)
+    positions = dense_positions(rankings)
     n, k = positions.shape
     rng = np.random.default_rng(random_state)
     blocks = np.cumsum(rng.random((n, k)) < boundary, axis=1)
     places = np.where(np.isnan(positions), 0, positions).astype(np.int64)
     tied = np.take_along_axis(blocks, places, axis=1).astype(np.float64)
-    return positions_of(np.where(np.isnan(positions), np.nan, tied))
+    return dense_positions(np.where(np.isnan(positions), np.nan, tied))
 
 
-def positions_of(values: ArrayLike) -> Float64:
+def dense_positions(values: ArrayLike) -> Float64:
     """(n, k) 0-based dense positions of values that order the labels, smallest first; equal values tie, NaN stays."""
     given = np.asarray(values, dtype=np.float64)
     if given.ndim != 2:
@@ -258,7 +258,7 @@ def positions_of(values: ArrayLike) -> Float64:
 
 def alpha_inconsistency(truth: ArrayLike, observed: ArrayLike) -> float:
     """Share of rows whose observed ranking is not the noiseless one (the paper's alpha-inconsistency)."""
-    a, b = positions_of(truth), positions_of(observed)
+    a, b = dense_positions(truth), dense_positions(observed)
     return float((~((a == b) | (np.isnan(a) & np.isnan(b))).all(axis=1)).mean())
 
 

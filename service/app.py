@@ -25,6 +25,7 @@ from service.api.hot import ScoringRoutes
 from service.api.house import House
 from service.api.middleware import Edge
 from service.api.problems import ProblemAnswer
+from service.api.rank import RankRoute
 from service.console import pages as console
 from service.errors import NotReady
 from service.logs import configure_logging
@@ -61,11 +62,18 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.state.own_process = False
     app.state.warm = warm
     scoring = ScoringRoutes(house.runtime, settings)
-    hot = {"/similarity": scoring.similarity, "/match": scoring.match, "/explain": scoring.explain}
-    # First in the table, so that the table is whole; a POST to them is answered by the edge before it is searched.
-    for path, endpoint in hot.items():
+    ranking = RankRoute(house.runtime, settings)
+    hot = {
+        ("POST", "/similarity"): scoring.similarity,
+        ("POST", "/match"): scoring.match,
+        ("POST", "/explain"): scoring.explain,
+        ("GET", "/rank-labels"): ranking.rank,
+        ("POST", "/rank-labels"): ranking.rank,
+    }
+    # First in the table, so that the table is whole; the edge answers them before it is searched.
+    for (method, path), endpoint in hot.items():
         app.router.routes.append(
-            Route(path, endpoint=_Asgi(endpoint), methods=["POST"], include_in_schema=False)
+            Route(path, endpoint=_Asgi(endpoint), methods=[method], include_in_schema=False)
         )
     for room in (datasets, jobs, models, calibrations, learners, status, problems, docs):
         app.include_router(room.router)

@@ -318,10 +318,26 @@ class Client:
         return _dict(self.post("/explain", _given({"model": model, "left": left, "right": right})))
 
     def rank_labels(
-        self, features: Vectors, *, model: str | None = None, top: int | None = None
+        self,
+        features: Vectors | Mapping[str, float],
+        *,
+        model: str | None = None,
+        top: int | None = None,
+        detail: bool = False,
+        abstain: float | None = None,
     ) -> dict[str, Any]:
-        """Labels of each point, best first."""
-        body = _given({"model": model, "features": _rows(features), "top": top})
+        """Labels of each point, best first.
+
+        Parameters
+        ----------
+        features : points by position, or by name (a mapping, or a list of them).
+        top : only the first so many labels.
+        detail : also how sure the ranking and each pair of labels is.
+        abstain : keep only order that is at least this sure; other labels share a place.
+        """
+        given = features if isinstance(features, Mapping) else _rows(features)
+        body = {"model": model, "features": given, "top": top, "detail": detail or None, "abstain": abstain}
+        body = _given(body)
         return _dict(self.post("/rank-labels", body))
 
     def classify(self, features: Vectors, *, model: str | None = None) -> dict[str, Any]:
@@ -623,7 +639,11 @@ def _rows(features: Vectors) -> Any:
     """A list of rows, also from one row."""
     if isinstance(features, np.ndarray):
         return np.atleast_2d(features)
-    if isinstance(features, Sequence) and features and not isinstance(features[0], (Sequence, np.ndarray)):
+    if (
+        isinstance(features, Sequence)
+        and features
+        and not isinstance(features[0], (Sequence, np.ndarray, Mapping))
+    ):
         return [features]
     return features
 

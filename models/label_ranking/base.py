@@ -131,6 +131,11 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         """Uncalibrated shares in canonical order, (n, k, k)."""
         raise NotImplementedError
 
+    def _ranked(self, X: Float32) -> tuple[Positions, NDArray[np.float64]]:
+        """Positions and scores of points that were checked already, for who serves them."""
+        scores = self._rank_scores(X)
+        return self._as_given(positions_of(scores)), self._as_given(scores)
+
     def _rank_scores(self, X: Float32) -> NDArray[np.float64]:
         scores = np.empty((X.shape[0], self.n_labels_))
         for rows in self._blocks(X.shape[0]):

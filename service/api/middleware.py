@@ -71,11 +71,11 @@ class Edge:
 
     Parameters
     ----------
-    hot : path -> endpoint of the routes that skip the route table (which lists them all the same).
+    hot : (method, path) -> endpoint of the routes that skip the route table (which lists them all the same).
     """
 
     def __init__(
-        self, app: ASGIApp, *, runtime: Runtime, settings: Settings, hot: Mapping[str, Endpoint]
+        self, app: ASGIApp, *, runtime: Runtime, settings: Settings, hot: Mapping[tuple[str, str], Endpoint]
     ) -> None:
         self._app = app
         self._runtime = runtime
@@ -113,7 +113,7 @@ class Edge:
                 ]
             await send(message)
 
-        hot = self._hot.get(path) if method == "POST" else None
+        hot = self._hot.get((method, path))
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field
 from service.api import access
 from service.api.hot import ScoringRoutes
 from service.api.problems import Problem, responses
+from service.api.rank import RankingsOut, RankRoute
+from service.runtime.ranking import RankBody
 from service.runtime.vectors import PairsBody, ScoresBody
 
 DESCRIPTION = """\
@@ -83,7 +85,7 @@ class ExplanationOut(BaseModel):
 
 
 _BINARY = {"type": "string", "format": "binary"}
-_SHOWN = (ScoresOut, MatchesOut, ExplanationOut, PairsBody, ScoresBody, Problem)
+_SHOWN = (ScoresOut, MatchesOut, ExplanationOut, RankingsOut, PairsBody, ScoresBody, RankBody, Problem)
 _BINARY_TEXT = (
     "\n\nBulk bodies: `application/octet-stream` is little-endian float32, row-major, all left rows and then all right "
     "rows (`dim`, default the model's; `n_left`, default half); `application/x-npz` holds arrays `left` and `right`. "
@@ -106,7 +108,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             schemas[model.__name__] = shown
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
-        schema["paths"] = {**_scoring_paths(), **schema["paths"]}
+        schema["paths"] = {**_scoring_paths(), **_ranking_paths(), **schema["paths"]}
         schema["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -216,6 +218,71 @@ def _scoring_paths() -> dict[str, Any]:
                 statuses=(404, 406, 415, 429),
             )
         },
+    }
+
+
+def _ranking_paths() -> dict[str, Any]:
+    assert inspect.iscoroutinefunction(RankRoute.rank)
+    whole = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
+    said = (
+        "Which labels come first for this point? Labels are listed best first; `positions` are 0-based and scores are "
+        "higher for better. With `detail`, how sure the ranking and each pair of labels is (calibrated). With "
+        "`abstain`, only the order that is at least so sure: labels that are not told apart share a place. Unknown or "
+        "missing features: 422 with `expected_features`."
+    )
+    common: dict[str, Any] = {"tags": ["ranking"], "summary": "Rank labels", "description": said}
+
+    def answers(*statuses: int) -> dict[str, Any]:
+        content = {"application/json": {"schema": {"$ref": "#/components/schemas/RankingsOut"}}}
+        ok = {"200": {"description": "Successful Response", "content": content}}
+        return {**ok, **{str(status): given for status, given in responses(*statuses).items()}}
+
+    return {
+        "/rank-labels": {
+            "get": {
+                **common,
+                "operationId": "rank_labels_of_one_point",
+                "description": said
+                + " Instead of `features`, each feature can be given by its name: `?x.NAME=5.1`.",
+                "parameters": [
+                    _parameter(
+                        "features",
+                        "numbers in the model's order, with commas; or x.NAME=number for each feature",
+                        {"type": "string"},
+                        example="5.1,3.5,1.4,0.2",
+                    ),
+                    _parameter(
+                        "model", "the model; may be left out if only one ranks labels", {"type": "string"}
+                    ),
+                    _parameter("top", "only the first so many labels", whole),
+                    _parameter(
+                        "detail",
+                        "1: how sure the ranking and its pairs are",
+                        {"type": "integer", "enum": [0, 1]},
+                    ),
+                    _parameter(
+                        "abstain",
+                        "keep only order that is at least this sure",
+                        {"type": "number", "minimum": 0.5, "maximum": 1},
+                    ),
+                ],
+                "responses": answers(404, 406, 415),
+            },
+            "post": {
+                **common,
+                "operationId": "rank_labels",
+                "requestBody": {
+                    "required": True,
+                    "content": {
+                        "application/json": {
+                            "schema": {"$ref": "#/components/schemas/RankBody"},
+                            "examples": {"one point": {"value": {"features": [[5.1, 3.5, 1.4, 0.2]]}}},
+                        }
+                    },
+                },
+                "responses": answers(404, 406, 415, 429),
+            },
+        }
     }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import catalogue, keys, output, serving, setup, training
+from service.cli import catalogue, keys, output, ranking, serving, setup, training
 
 app = typer.Typer(
     name="pairmark",
@@ -27,6 +27,7 @@ for command in (
     training.train,
     training.evaluate,
     training.plan,
+    ranking.rank_labels,
     serving.warmup,
     setup.setup,
 ):

@@ -33,7 +33,7 @@ class ModelCard:
     model: ModelOut
     version: VersionOut
     serves: bool
-    promise: Promise
+    promise: Promise | None
     others: list[VersionSummary]
 
 
@@ -72,7 +72,9 @@ def _read(house: House) -> tuple[list[tuple[ModelOut, VersionOut, bool]], list[D
     return models, house.datasets.page(limit=SHOWN).items, jobs
 
 
-async def _promise(house: House, version: VersionOut) -> Promise:
+async def _promise(house: House, version: VersionOut) -> Promise | None:
+    if "match" not in version.capabilities:
+        return None
     point, refusal, smallest = None, None, None
     if version.calibration_id is None:
         refusal = "it has no calibration, so it cannot decide"

@@ -32,6 +32,8 @@ class LoadedVersion:
     n_features: int
     accepts_sparse: bool
     feature_names: list[str] | None = None
+    label_names: list[str] | None = None
+    seconds_a_point: float = 0.0
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from service.db import Database
 from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibration, UnknownModel
 from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
 from service.runtime.loaded import LoadedVersion, LoadedVersions
+from service.runtime.ranking import seconds_a_point
 from service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
 from service.settings import Settings
 from service.store.store import ModelStore
@@ -207,12 +208,15 @@ class Runtime:
 
                 estimator._pair_score(csr_array(zeros), csr_array(zeros))
             estimator._pair_score(zeros, zeros.copy())
+        ranks = "rank-labels" in entry.capabilities
         return LoadedVersion(
             entry=entry,
             estimator=estimator,
             n_features=n_features,
             accepts_sparse=spec.accepts_sparse,
             feature_names=self.store.feature_names(entry.name, entry.version),
+            label_names=self.store.label_names(entry.name, entry.version) if ranks else None,
+            seconds_a_point=seconds_a_point(estimator, n_features) if ranks else 0.0,
         )
 
     def _load_calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:

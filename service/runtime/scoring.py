@@ -32,6 +32,8 @@ class Served:
         self.n_features = loaded.n_features
         self.accepts_sparse = loaded.accepts_sparse
         self.feature_names = loaded.feature_names
+        self.label_names = loaded.label_names
+        self.seconds_a_point = loaded.seconds_a_point
         self.calibration_id = entry.calibration_id
         self.model = {"name": entry.name, "version": entry.version, "kind": entry.kind}
         self.model_json = to_json(self.model)

@@ -170,6 +170,14 @@ class ModelStore:
         """The names of all features, in order; None when the data had none (or too many to keep)."""
         return _feature_names(self._shelf.row(name, version))
 
+    def label_names(self, name: str, version: int) -> list[str]:
+        """The labels that a ranker orders, as its dataset named them."""
+        row = self._shelf.row(name, version)
+        names: list[str] | None = row.facts.get("label_names")
+        if names is None:
+            raise ModelNotCapable(f"{name}:{version} ({row.kind}) ranks no labels")
+        return names
+
     def load(self, name: str, version: int) -> Any:
         """The fitted learner, every byte checked against what was stored.
 

@@ -256,6 +256,11 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None) -> Ne
         if export.calibration is not None:
             read_calibration(folders["calibration"])
         json.dumps([told.metrics, told.lineage, told.facts], allow_nan=False)
+        if spec.needs == "rankings":
+            names = told.facts["label_names"]
+            distinct = {name for name in names if isinstance(name, str)}
+            if not isinstance(names, list) or not len(distinct) == len(names) == estimator.n_labels_:
+                raise ArtefactError(f"label_names are not {estimator.n_labels_} distinct names")
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
     return NewVersion(

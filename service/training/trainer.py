@@ -35,6 +35,7 @@ from service.store.scoring import score_pairs, taken_by
 from service.store.store import ModelStore
 from service.training.leases import persist
 from service.training.queue import JobQueue
+from service.training.rankers import RankerParts, ranked, ranker_metrics, ranker_parts
 from service.training.schemas import Claim
 from service.version import VERSION
 
@@ -108,6 +109,8 @@ class Trainer:
         progress.stage("splitting")
         # The seed of everything that is drawn: the learner's own, so that one number repeats the whole job.
         seed = int(claim.params.get("random_state") or 0)
+        if spec.needs == "rankings":
+            return self._run_ranker(spec, claim, data, X, seed, progress)
         parts = _parts(data, claim, seed)
         progress.stage("fitting")
         estimator = self._fitted(spec, claim, data, X, parts, progress)
@@ -118,7 +121,22 @@ class Trainer:
         progress.stage("evaluating")
         report = _reported(parts.test, scored.test, seed)
         progress.stage("storing")
-        return self._stored(spec, claim, data, parts, estimator, calibration, report, seed)
+        return self._stored(spec, claim, data, parts, estimator, calibration, report, report.metrics, seed)
+
+    def _run_ranker(
+        self, spec: LearnerSpec, claim: Claim, data: LabelledData, X: Any, seed: int, progress: Progress
+    ) -> int:
+        with _refusals(f"dataset {data.name}:{data.version} cannot be split"):
+            parts = ranker_parts(data, claim, seed)
+        progress.stage("fitting")
+        estimator = spec.estimator(**spec.params.model_validate(claim.params).model_dump())
+        with listening(progress.fit), _refusals("the learner refused the training part"):
+            estimator.fit(X[parts.rows], np.asarray(data.rankings)[parts.rows])
+        progress.stage("evaluating")
+        with _refusals("the held-out rows cannot be used"):
+            metrics = ranker_metrics(data, parts, ranked(estimator, X, parts.test))
+        progress.stage("storing")
+        return self._stored(spec, claim, data, parts, estimator, None, None, metrics, seed)
 
     def _fitted(
         self, spec: LearnerSpec, claim: Claim, data: LabelledData, X: Any, parts: Parts, progress: Progress
@@ -144,10 +162,11 @@ class Trainer:
         spec: LearnerSpec,
         claim: Claim,
         data: LabelledData,
-        parts: Parts,
+        parts: Parts | RankerParts,
         estimator: Any,
-        calibration: Calibration,
-        report: EvaluationReport,
+        calibration: Calibration | None,
+        report: EvaluationReport | None,
+        metrics: dict[str, Any],
         seed: int,
     ) -> int:
         keys: list[str] = []
@@ -155,17 +174,30 @@ class Trainer:
             with self._blobs.workspace() as folder:
                 artefact_sha256 = save(estimator, folder / "artefact")
                 size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
-                write_report(folder / "report", report, trained_on(data, parts.rows, claim.job_id))
-                keys += [self._blobs.put_folder(folder / name) for name in ("artefact", "report")]
-            keys.append(store_calibration(self._blobs, calibration))
+                written = ["artefact"]
+                if report is not None:
+                    write_report(folder / "report", report, trained_on(data, parts.rows, claim.job_id))
+                    written.append("report")
+                keys += [self._blobs.put_folder(folder / name) for name in written]
             dataset = f"{data.name}:{data.version}"
+            calibrated = None
+            if calibration is not None:
+                keys.append(store_calibration(self._blobs, calibration))
+                calibrated = NewCalibration(
+                    name=f"{claim.model} held out of {dataset}"[:200],
+                    blob=keys[-1],
+                    protocol=calibration.protocol,
+                    summary={**calibration.summary(), "dataset": dataset, "random_state": seed},
+                    dataset_id=data.dataset_id,
+                    dataset_sha256=data.sha256,
+                )
             names = data.given_feature_names
             new = NewVersion(
                 model=claim.model,
                 kind=spec.kind,
                 capabilities=tuple(sorted(spec.capabilities)),
                 params=jsonable_params(spec, estimator),
-                metrics=report.metrics,
+                metrics=metrics,
                 lineage={
                     "dataset": dataset,
                     "dataset_sha256": data.sha256,
@@ -177,21 +209,15 @@ class Trainer:
                 facts={
                     "n_features": int(estimator.n_features_in_),
                     "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
+                    **({"label_names": list(data.label_names)} if spec.needs == "rankings" else {}),
                     "protocol": parts.protocol,
                     "parts": parts.sizes,
                     "size_bytes": size,
                 },
                 artefact=keys[0],
                 artefact_sha256=artefact_sha256,
-                report=keys[1],
-                calibration=NewCalibration(
-                    name=f"{claim.model} held out of {dataset}"[:200],
-                    blob=keys[2],
-                    protocol=calibration.protocol,
-                    summary={**calibration.summary(), "dataset": dataset, "random_state": seed},
-                    dataset_id=data.dataset_id,
-                    dataset_sha256=data.sha256,
-                ),
+                report=keys[1] if report is not None else None,
+                calibration=calibrated,
                 job_id=claim.job_id,
             )
             return self._registered(claim, new)

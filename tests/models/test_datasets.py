@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from models.datasets import (
     alpha_inconsistency,
     beta_gap,
+    dense_positions,
     linear_scores,
     make_lfn,
     make_ranking_data,
     make_sfn,
     mallows_mean_distance,
-    positions_of,
     sample_mallows,
     truncated_gaussian,
     with_missing,
@@ -157,4 +157,4 @@ def test_ties_join_neighbours_only(k: int, boundary: float, seed: int) -> None:
 def test_positions_are_dense_and_leave_absent_labels_out() -> None:
     given_ = [[0.3, np.nan, 0.1, 0.3], [5.0, 5.0, 5.0, 5.0]]
     expected = [[1.0, np.nan, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
-    np.testing.assert_array_equal(positions_of(given_), expected)
+    np.testing.assert_array_equal(dense_positions(given_), expected)

@@ -1,0 +1,343 @@
+"""Points in, rankings of labels out: by position or by name, checked against the model's features."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
+
+from service.errors import InvalidInput, TooLarge
+from service.runtime.scoring import Served
+from service.runtime.vectors import (
+    FLOAT32_MAX,
+    Dense,
+    Float32,
+    Number,
+    _check_numbers,
+    _first_error,
+    _kind,
+    _object,
+    _ragged,
+)
+
+MAX_PAIRWISE = 2_000_000
+"""Most pairwise confidences in one answer."""
+NAMES_TOLD = 50
+MAX_FIELDS = 2048
+_OPTIONS = ("features", "model", "top", "detail", "abstain")
+_EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
+
+Named = dict[str, Number]
+
+
+class RankBody(BaseModel):
+    """Points whose labels are to be ranked."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    model: str | None = Field(
+        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+    )
+    features: Annotated[
+        Dense | Annotated[list[Dense], Field(fail_fast=True)] | Named | list[Named],
+        Field(union_mode="left_to_right"),
+    ] = Field(
+        description="points by position (a list of numbers, or a list of such) or by name (an object, or a list)",
+        examples=[[[5.1, 3.5, 1.4, 0.2]]],
+    )
+    top: Annotated[int, Field(ge=1)] | None = Field(None, description="only the first so many labels")
+    detail: bool = Field(False, description="also how sure the ranking and each pair of labels is")
+    abstain: Annotated[float, Field(ge=0.5, le=1.0)] | None = Field(
+        None,
+        description="keep only the order that is at least this sure; labels not told apart share a place",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points as they were sent, and what is asked of them."""
+
+    model: str | None
+    rows: Float32 | list[Mapping[str, float]]
+    top: int | None = None
+    detail: bool = False
+    abstain: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def parse_points(body: bytes | bytearray) -> Points:
+    """Read a JSON body of points.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the field and what was expected.
+    """
+    try:
+        given = RankBody.model_validate_json(body)
+    except ValidationError as error:
+        _diagnose(body, error)
+    return Points(given.model, _rows(given.features), given.top, given.detail, given.abstain)
+
+
+def _rows(features: Any) -> Float32 | list[Mapping[str, float]]:
+    if isinstance(features, dict):
+        return [features]
+    if not features:
+        raise InvalidInput(f"features is empty; expected {_EXPECTED}", field="features")
+    first = features[0]
+    if isinstance(first, dict):
+        return list(features)
+    if not isinstance(first, list):
+        return np.array(features, dtype=np.float32).reshape(1, -1)
+    if not first or any(len(row) != len(first) for row in features):
+        _ragged(features, "features")
+    return np.array(features, dtype=np.float32)
+
+
+def _diagnose(body: bytes | bytearray, error: ValidationError) -> NoReturn:
+    """Raise for the first thing wrong with the body, in the words of its field."""
+    value = _object(body)
+    if "features" not in value:
+        raise InvalidInput(f"features is missing; expected {_EXPECTED}", field="features") from error
+    features = value["features"]
+    if isinstance(features, dict):
+        _check_named(features, "features")
+    elif not isinstance(features, list):
+        raise InvalidInput(
+            f"features is {_kind(features)}; expected {_EXPECTED}", field="features"
+        ) from error
+    elif features and isinstance(features[0], (list, dict)):
+        for number, row in enumerate(features):
+            at = f"features[{number}]"
+            if type(row) is not type(features[0]):
+                raise InvalidInput(f"{at} is {_kind(row)}; expected what features[0] is", field=at) from error
+            if isinstance(row, dict):
+                _check_named(row, at)
+            else:
+                _check_numbers(row, at)
+    else:
+        _check_numbers(features, "features")
+    _first_error(error)
+
+
+def _check_named(row: Mapping[str, Any], at: str) -> None:
+    for name, number in row.items():
+        if type(number) not in (int, float) or not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+            field = f"{at}.{name[:100]}"
+            said = (
+                "is not a number that float32 holds"
+                if type(number) in (int, float)
+                else f"is {_kind(number)}"
+            )
+            raise InvalidInput(f"{field} {said}; expected a finite number", field=field)
+
+
+def parse_query(raw: bytes) -> Points:
+    """Read the query of GET: ``features=5.1,3.5`` or ``x.NAME=5.1&x.OTHER=3.5``, and options.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the parameter and what was expected.
+    """
+    try:
+        fields = parse_qsl(raw.decode("utf-8"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict",
+                           max_num_fields=MAX_FIELDS)  # fmt: skip
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"the query is not of the form name=value&name=value, with at most {MAX_FIELDS} of them",
+            field="query",
+        ) from error
+    given: dict[str, str] = {}
+    named: dict[str, float] = {}
+    for name, value in fields:
+        if name in given or (name[:2] == "x." and name[2:] in named):
+            raise InvalidInput(f"{name[:100]} is given twice; expected once", field=name[:100])
+        if name[:2] == "x.":
+            named[name[2:]] = _number(value, name[:100])
+        elif name in _OPTIONS:
+            given[name] = value
+        else:
+            raise InvalidInput(
+                f"{name[:100]!r} is not a query parameter here; known: {', '.join(_OPTIONS)}, and x.NAME for "
+                "the feature NAME",
+                field=name[:100],
+            )
+    if "features" in given and named:
+        raise InvalidInput(
+            "features are given both by position (features=) and by name (x.NAME=); expected one of the two",
+            field="features",
+        )
+    if "features" not in given and not named:
+        raise InvalidInput(
+            "features is missing; expected features=5.1,3.5,... in the model's order, or x.NAME=5.1 for each feature",
+            field="features",
+        )
+    rows: Any = [named]
+    if not named:
+        parts = given["features"].split(",")
+        numbers = [_number(part, f"features[{at}]") for at, part in enumerate(parts)]
+        rows = np.array([numbers], dtype=np.float32)
+    return Points(
+        model=given.get("model") or None,
+        rows=rows,
+        top=_count(given.get("top")),
+        detail=_flag(given.get("detail", "0")),
+        abstain=_level(given.get("abstain")),
+    )
+
+
+def _number(text: str, field: str) -> float:
+    try:
+        # float() also reads 1_000, which no other part of the service takes for a number.
+        number = float(text) if "_" not in text else float("nan")
+    except ValueError:
+        number = float("nan")
+    if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+        raise InvalidInput(f"{field} is {text[:50]!r}; expected a finite number", field=field)
+    return number
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("0", "1", "true", "false", ""):
+        raise InvalidInput(f"detail is {text[:50]!r}; expected 1 or 0", field="detail")
+    return text.lower() in ("1", "true")
+
+
+def _level(text: str | None) -> float | None:
+    if text is None:
+        return None
+    level = _number(text, "abstain")
+    if not 0.5 <= level <= 1.0:
+        raise InvalidInput(f"abstain is {text[:50]!r}; expected a number from 0.5 to 1", field="abstain")
+    return level
+
+
+def _count(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1):
+        raise InvalidInput(f"top is {text[:50]!r}; expected a whole number from 1", field="top")
+    return int(text)
+
+
+def features_of(points: Points, names: Sequence[str] | None, n_features: int) -> Float32:
+    """Rows of the model's features, (n, n_features).
+
+    Parameters
+    ----------
+    names : of the model's features; None: ``x0``, ``x1``, ...
+
+    Raises
+    ------
+    InvalidInput
+        With ``expected_features`` when features are unknown, missing, too few or too many.
+    """
+    known = names if names is not None else [f"x{column}" for column in range(n_features)]
+    if isinstance(points.rows, np.ndarray):
+        if points.rows.shape[1] != n_features:
+            raise InvalidInput(
+                f"features has {points.rows.shape[1]} numbers a point; the model expects {n_features}: {_told(known)}",
+                field="features",
+                expected_dimension=n_features,
+                expected_features=list(known),
+            )
+        return points.rows
+    columns = {name: column for column, name in enumerate(known)}
+    matrix = np.empty((len(points.rows), n_features), dtype=np.float32)
+    for number, row in enumerate(points.rows):
+        at = "features" if len(points.rows) == 1 else f"features[{number}]"
+        unknown = [name for name in row if name not in columns]
+        missing = [name for name in known if name not in row]
+        if unknown or missing:
+            said = [f"has no feature {unknown[0][:100]!r}"] if unknown else []
+            said += [f"needs {_told(missing)}"] if missing else []
+            raise InvalidInput(
+                f"{at}: the model {' and '.join(said)}; it expects {_told(known)}",
+                field=f"{at}.{(unknown or missing)[0][:100]}",
+                unknown=[name[:100] for name in unknown[:NAMES_TOLD]] or None,
+                missing=missing[:1000] or None,
+                expected_features=list(known),
+            )
+        matrix[number] = [row[name] for name in known]
+    return matrix
+
+
+def _told(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_TOLD])
+    return shown if len(names) <= NAMES_TOLD else f"{shown} and {len(names) - NAMES_TOLD} more"
+
+
+def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
+    """The answer to a request, as JSON.
+
+    Raises
+    ------
+    InvalidInput, TooLarge
+    """
+    X = features_of(points, served.feature_names, served.n_features)
+    k = len(label_names)
+    shown = k if points.top is None else min(points.top, k)
+    if points.detail and len(X) * shown * shown > MAX_PAIRWISE:
+        raise TooLarge(
+            f"{len(X)} points with confidences of {shown} x {shown} labels; at most {MAX_PAIRWISE} are given at a "
+            "time: send fewer points, or a smaller top",
+            limit=MAX_PAIRWISE,
+        )
+    estimator = served.estimator
+    # Points were checked as they were parsed, so the estimator's own checks are not paid again.
+    positions, scores = estimator._ranked(X)
+    if points.abstain is not None:
+        positions = estimator.predict(X, abstain=points.abstain)
+    if not (np.isfinite(scores).all() and np.isfinite(positions).all()):
+        raise InvalidInput(
+            "the ranking is not finite: a point is too extreme for this model", field="features"
+        )
+    # Labels that share a place are listed best score first, then in the dataset's order.
+    order = np.lexsort((-scores, positions), axis=1)[:, :shown]
+    pairwise = confidence = None
+    if points.detail:
+        pairwise = np.asarray(estimator.pairwise_confidence(X))
+        confidence = np.asarray(estimator.ranking_confidence(X)).tolist()
+    whole = points.abstain is None
+    rankings = []
+    for row, labels in enumerate(order.tolist()):
+        names = [label_names[label] for label in labels]
+        places = positions[row, labels].tolist()
+        entry: dict[str, Any] = {
+            "labels": names,
+            "positions": dict(zip(names, map(int, places) if whole else places, strict=True)),
+            "scores": dict(zip(names, scores[row, labels].tolist(), strict=True)),
+        }
+        if pairwise is not None and confidence is not None:
+            entry["confidence"] = confidence[row]
+            entry["pairwise"] = _pairs(names, pairwise[row][np.ix_(labels, labels)])
+        rankings.append(entry)
+    return b'{"model":%b,"rankings":%b}' % (served.model_json, to_json(rankings))
+
+
+def _pairs(names: Sequence[str], before: NDArray[np.float64]) -> dict[str, dict[str, float]]:
+    return {
+        name: {other: chance for other, chance in zip(names, row, strict=True) if other != name}
+        for name, row in zip(names, before.tolist(), strict=True)
+    }
+
+
+def seconds_a_point(estimator: Any, n_features: int) -> float:
+    """How long one point takes when everything is warm: it decides whether a request may hold the event loop."""
+    zeros = np.zeros((1, n_features), dtype=np.float32)
+    for method in ("_ranked", "pairwise_confidence", "ranking_confidence"):
+        getattr(estimator, method)(zeros)
+    started = time.perf_counter()
+    estimator._ranked(zeros)
+    return time.perf_counter() - started

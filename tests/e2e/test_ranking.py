@@ -1,0 +1,191 @@
+"""Rankings of labels over HTTP, from a server whose ranker was trained by its own queue from a CSV."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import RunningServer
+
+from models.datasets import sample_mallows, with_ties
+from service.client import Client
+from service.client import InvalidInput as Refused
+
+LABELS = ["a", "b", "c", "d", "e"]
+NAMES = [f"A{i + 1}" for i in range(4)]
+
+
+@pytest.fixture(scope="module")
+def ranker(digits_house: RunningServer) -> tuple[RunningServer, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4)).astype(np.float32)
+    scores = np.stack([X[:, 0], X[:, 1], -X[:, 0], -X[:, 1], 0 * X[:, 0]], axis=1)
+    positions = np.argsort(np.argsort(-scores, axis=1), axis=1).astype(float)
+    rankings = with_ties(sample_mallows(positions, 3.0, random_state=1), 0.9, random_state=2)
+    lines = [",".join([*NAMES, "ranking"])]
+    for x, row in zip(X, rankings, strict=True):
+        places = sorted(set(row))
+        text = ">".join(
+            "=".join(n for n, at in zip(LABELS, row, strict=True) if at == place) for place in places
+        )
+        lines.append(",".join([*(repr(float(value)) for value in x), text]))
+    file = io.BytesIO("\n".join(lines).encode())
+    answer = digits_house.http.post(
+        "/datasets", data={"name": "orders", "ranking": "ranking"}, files={"file": ("orders.csv", file)}
+    )
+    assert answer.status_code == 201, answer.text
+    job = digits_house.train(
+        learner="label-ranking-forest",
+        dataset="orders",
+        model="orders",
+        params={"n_estimators": 20, "random_state": 0},
+    )
+    assert job["state"] == "succeeded", job
+    return digits_house, X
+
+
+def get(server: RunningServer, **query: Any) -> httpx.Response:
+    return server.http.get("/rank-labels", params={"model": "orders", **query})
+
+
+def test_a_ranking_by_position_by_name_and_in_batches_is_the_same(
+    ranker: tuple[RunningServer, np.ndarray],
+) -> None:
+    server, X = ranker
+    batch = server.http.post("/rank-labels", json={"model": "orders", "features": X.tolist()}).json()
+    assert batch["model"] == {"name": "orders", "version": 1, "kind": "label-ranking-forest"}
+    assert len(batch["rankings"]) == len(X)
+    for row in (0, 7):
+        one = get(server, features=",".join(map(repr, X[row].tolist()))).json()
+        named = get(
+            server, **{f"x.{name}": repr(value) for name, value in zip(NAMES, X[row].tolist(), strict=True)}
+        ).json()
+        assert one == named == {**batch, "rankings": [batch["rankings"][row]]}
+    point = dict(reversed(list(zip(NAMES, X[3].tolist(), strict=True))))
+    for features in (point, [point], X[3].tolist()):
+        told = server.http.post("/rank-labels", json={"features": features}).json()
+        assert told["rankings"] == [batch["rankings"][3]]
+    ranking = batch["rankings"][0]
+    assert sorted(ranking["labels"]) == LABELS
+    assert [ranking["positions"][label] for label in ranking["labels"]] == [0, 1, 2, 3, 4]
+    scores = [ranking["scores"][label] for label in ranking["labels"]]
+    assert scores == sorted(scores, reverse=True)
+    first = [ranking["labels"][0] for ranking in batch["rankings"]]
+    best = np.stack([X[:, 0], X[:, 1], -X[:, 0], -X[:, 1], 0 * X[:, 0]], axis=1).argmax(axis=1)
+    assert np.mean([LABELS[at] == label for at, label in zip(best, first, strict=True)]) > 0.7
+
+
+def test_top_detail_and_abstaining(ranker: tuple[RunningServer, np.ndarray]) -> None:
+    server, X = ranker
+    features = ",".join(map(repr, X[5].tolist()))
+    whole = get(server, features=features).json()["rankings"][0]
+    top = get(server, features=features, top=2).json()["rankings"][0]
+    assert top["labels"] == whole["labels"][:2]
+    assert set(top["positions"]) == set(top["scores"]) == set(top["labels"])
+    assert get(server, features=features, top=99).json()["rankings"][0] == whole
+    sure = get(server, features=features, detail=1).json()["rankings"][0]
+    assert {key: sure[key] for key in whole} == whole
+    assert 0.5 <= sure["confidence"] <= 1.0
+    for one, others in sure["pairwise"].items():
+        assert set(others) == set(LABELS) - {one}
+        assert all(others[other] + sure["pairwise"][other][one] == pytest.approx(1) for other in others)
+    places = get(server, features=features, abstain=1.0).json()["rankings"][0]["positions"]
+    assert len(set(places.values())) < 5
+    certain = get(server, features=features, abstain=0.5).json()["rankings"][0]
+    assert certain["labels"] == whole["labels"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "said"),
+    [
+        ({}, "features", "missing"),
+        ({"features": "1,2,3"}, "features", "expects 4: A1, A2, A3, A4"),
+        ({"features": "1,2,3,x"}, "features[3]", "finite number"),
+        ({"features": "1,2,3,nan"}, "features[3]", "finite number"),
+        ({"features": "1,2,3,1e99"}, "features[3]", "finite number"),
+        ({"features": ""}, "features[0]", "finite number"),
+        ({"x.A1": "1", "x.A2": "1", "x.A3": "1"}, "features.A4", "needs A4"),
+        ({"x.A1": "1", "x.A2": "1", "x.A3": "1", "x.B": "1"}, "features.B", "no feature 'B'"),
+        ({"x.A1": "big"}, "x.A1", "finite number"),
+        ({"features": "1,2,3,4", "x.A1": "1"}, "features", "one of the two"),
+        ({"features": "1,2,3,4", "top": "0"}, "top", "whole number"),
+        ({"features": "1,2,3,4", "abstain": "0.2"}, "abstain", "0.5 to 1"),
+        ({"features": "1,2,3,4", "detail": "yes"}, "detail", "1 or 0"),
+        ({"features": "1,2,3,4", "colour": "red"}, "colour", "not a query parameter"),
+    ],
+)
+def test_a_wrong_query_is_refused_by_name(
+    ranker: tuple[RunningServer, np.ndarray], query: dict[str, str], field: str, said: str
+) -> None:
+    answer = get(ranker[0], **query)
+    problem = answer.json()
+    assert answer.status_code == 422, problem
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["field"] == field
+    assert said in problem["detail"]
+    if field.startswith("features."):
+        assert problem["expected_features"] == NAMES
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "features"),
+        ({"features": []}, "features"),
+        ({"features": [[]]}, "features[0]"),
+        ({"features": [[1, 2, 3, 4], [1, 2]]}, "features[1]"),
+        ({"features": [[1, 2, 3, "4"]]}, "features[0][3]"),
+        ({"features": [[1, 2, 3, 1e99]]}, "features[0][3]"),
+        ({"features": [{"A1": 1, "A2": 1, "A3": 1, "A4": None}]}, "features[0].A4"),
+        ({"features": [{"A1": 1}, {"A2": 1}]}, "features[0].A2"),
+        ({"features": [[1, 2, 3, 4], {"A1": 1}]}, "features[1]"),
+        ({"features": "1,2,3,4"}, "features"),
+        ({"features": [1, 2, 3, 4], "top": 0}, "top"),
+        ({"features": [1, 2, 3, 4], "abstain": 2}, "abstain"),
+        ({"features": [1, 2, 3, 4], "colour": 1}, "colour"),
+    ],
+)
+def test_a_wrong_body_is_refused_by_name(
+    ranker: tuple[RunningServer, np.ndarray], body: dict[str, Any], field: str
+) -> None:
+    answer = ranker[0].http.post("/rank-labels", json={"model": "orders", **body})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == field
+
+
+def test_models_answer_what_they_can_and_nothing_else(ranker: tuple[RunningServer, np.ndarray]) -> None:
+    server, X = ranker
+    wrong = server.http.get("/rank-labels", params={"model": "digits", "features": "1,2"})
+    assert (wrong.status_code, wrong.json()["type"]) == (422, "/problems/model-not-capable")
+    assert wrong.json()["models"] == ["orders"]
+    back = server.http.post(
+        "/similarity", json={"model": "orders", "left": X[0].tolist(), "right": X[1].tolist()}
+    )
+    assert back.json()["type"] == "/problems/model-not-capable"
+    # Nothing named: each route finds the one model that can serve it.
+    assert get(server, features="1,2,3,4").json()["model"]["name"] == "orders"
+    assert server.http.get("/models/orders/versions/1/roc").status_code == 422
+    assert "ranks labels" in server.http.get("/", headers={"accept": "text/html"}).text
+    unknown = get(server, features="1,2,3,4", model="nobody")
+    assert unknown.status_code == 404
+
+
+def test_client_and_command_line(ranker: tuple[RunningServer, np.ndarray]) -> None:
+    server, X = ranker
+    with Client(server.url) as client:
+        batch = client.rank_labels(X[:3], model="orders", detail=True)
+        named = client.rank_labels(dict(zip(NAMES, X[1].tolist(), strict=True)), top=2)
+        assert named["rankings"][0]["labels"] == batch["rankings"][1]["labels"][:2]
+        with pytest.raises(Refused) as refusal:
+            client.rank_labels({"A1": 1.0})
+        assert refusal.value.facts["missing"] == ["A2", "A3", "A4"]
+    points = server.home / "points.csv"
+    points.write_text(
+        "\n".join([",".join(NAMES), *(",".join(map(repr, row)) for row in X[:3].tolist())]) + "\n"
+    )
+    said = server.cli("rank-labels", "--file", str(points), "--model", "orders", "--url", server.url)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.split() == [">".join(entry["labels"]) for entry in batch["rankings"]]

@@ -1,0 +1,83 @@
+"""Metrics of rankings against counting by hand, and splits that keep groups whole."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from models.datasets import mallows_mean_distance, sample_mallows, with_missing, with_ties
+from models.ranking_evaluation import ranking_metrics, split_rankings
+
+
+def by_hand(told: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float]]:
+    accuracy, top = [], []
+    for a, b in zip(told, seen, strict=True):
+        labels = np.flatnonzero(~np.isnan(b))
+        pairs = [(i, j) for i, j in combinations(labels, 2) if b[i] != b[j]]
+        if not pairs:
+            continue
+        right = [0.5 if a[i] == a[j] else float((a[i] < a[j]) == (b[i] < b[j])) for i, j in pairs]
+        accuracy.append(float(np.mean(right)))
+        first = [i for i in labels if a[i] == a[labels].min()]
+        top.append(float(np.mean([b[i] == b[labels].min() for i in first])))
+    return accuracy, top
+
+
+def test_metrics_equal_counting_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.argsort(rng.random((80, 5)), axis=1).astype(float)
+    told = with_ties(sample_mallows(truth, 0.8, random_state=1), 0.8, random_state=2)
+    seen = with_missing(with_ties(truth, 0.7, random_state=3), 0.6, random_state=4)
+    metrics = ranking_metrics(told, seen)
+    accuracy, top = by_hand(told, seen)
+    assert metrics["n_rows"] == len(accuracy) < 80
+    assert metrics["pair_accuracy"]["value"] == pytest.approx(np.mean(accuracy))
+    assert metrics["top_1"]["value"] == pytest.approx(np.mean(top))
+    assert "constant_kendall_tau" not in metrics
+
+
+def test_right_wrong_and_silent_rankers() -> None:
+    truth = np.tile(np.arange(4.0), (10, 1))
+    right = ranking_metrics(truth, truth, reference=truth)
+    assert right["kendall_tau"]["value"] == right["top_1"]["value"] == right["pair_accuracy"]["value"] == 1.0
+    assert right["constant_kendall_tau"]["value"] == 1.0
+    wrong = ranking_metrics(truth[:, ::-1], truth)
+    assert (wrong["kendall_tau"]["value"], wrong["top_1"]["value"]) == (-1.0, 0.0)
+    silent = ranking_metrics(np.zeros_like(truth), truth)
+    assert (silent["kendall_tau"]["value"], silent["pair_accuracy"]["value"]) == (0.0, 0.5)
+    assert silent["top_1"]["value"] == 0.25
+
+
+def test_intervals_cover_and_widen_with_dependence() -> None:
+    rng = np.random.default_rng(5)
+    covered = 0
+    for trial in range(200):
+        truth = np.argsort(rng.random((120, 4)), axis=1).astype(float)
+        low, high = ranking_metrics(sample_mallows(truth, 1.0, random_state=trial), truth)["kendall_tau"][
+            "interval"
+        ]
+        covered += low <= 1 - 2 * mallows_mean_distance(4, 1.0) / 6 <= high
+    assert covered >= 180
+    truth = np.tile(np.arange(4.0), (40, 1))
+    told = sample_mallows(truth, 1.0, random_state=0)
+    alone = ranking_metrics(told, truth)["kendall_tau"]["interval"]
+    copies = ranking_metrics(
+        np.repeat(told, 5, axis=0), np.repeat(truth, 5, axis=0), units=np.repeat(np.arange(40), 5)
+    )
+    assert copies["kendall_tau"]["interval"] == pytest.approx(alone)
+    assert copies["n_units"] == 40
+
+
+def test_splits_keep_groups_whole_and_refuse_too_few() -> None:
+    groups = np.repeat(np.arange(10), 7)
+    split = split_rankings(70, groups=groups, random_state=1)
+    assert not set(groups[split.train]) & set(groups[split.test])
+    assert sorted(np.concatenate([split.train, split.test])) == list(range(70))
+    assert len(set(groups[split.test])) == 2
+    assert split_rankings(100, random_state=0).test.size == 20
+    with pytest.raises(ValueError, match="3 rows"):
+        split_rankings(3)
+    with pytest.raises(ValueError, match="orders two labels"):
+        ranking_metrics([[0.0, 1.0]], [[0.0, np.nan]])
