@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -146,6 +147,17 @@ def _await_ready(http: httpx.Client, process: subprocess.Popen[bytes], log: Path
             pass
         time.sleep(0.05)
     raise AssertionError(f"the server did not become ready:\n{log.read_text()[-4000:]}")
+
+
+def spoiled(archive: bytes) -> bytes:
+    """The zip with one byte of its largest entry changed; its frame (dates and the like) says nothing and is left."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as bundle:
+        largest = max(bundle.infolist(), key=lambda entry: entry.compress_size)
+    body = bytearray(archive)
+    lengths = body[largest.header_offset + 26 : largest.header_offset + 30]
+    start = largest.header_offset + 30 + sum(int.from_bytes(lengths[at : at + 2], "little") for at in (0, 2))
+    body[start + largest.compress_size // 2] ^= 0xFF
+    return bytes(body)
 
 
 Serve = Callable[..., RunningServer]

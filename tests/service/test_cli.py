@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from serving import spoiled
 from sklearn.datasets import load_iris
 
 from service.cli import main
@@ -151,9 +152,7 @@ def test_models_are_shown_promoted_moved_and_deleted(
 def test_a_changed_export_is_refused(pairmark: Pairmark, trained: str, tmp_path: Path) -> None:
     file = tmp_path / "flowers.zip"
     assert pairmark("models", "export", trained, file).code == 0
-    body = bytearray(file.read_bytes())
-    body[len(body) // 2] ^= 0xFF
-    file.write_bytes(body)
+    file.write_bytes(spoiled(file.read_bytes()))
     assert pairmark("models", "import", file, "--name", "changed").code == 1
 
 
