@@ -6,6 +6,7 @@ the runtime and write the answer; `openapi.py` documents them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from service.api.metrics import PAIRS
+from service.api.metrics import PAIRS, publish_live
 from service.api.problems import NotAcceptable, UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
+from service.runtime.live import picked
 from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
 from service.runtime.scoring import Decision, Served, plain
 from service.runtime.vectors import Pairs, holds_scores, parse_npz, parse_octets, parse_pairs, parse_scores
@@ -32,6 +34,11 @@ SMALL_BODY: Final = 128 * 1024
 SMALL_BATCH: Final = 64
 SMALL_ELEMENTS: Final = 1_000_000
 """Below these a request is answered on the event loop: a thread costs more than the work."""
+PUBLISH_S: Final = 1.0
+"""How long counts of live scores wait before they are metrics: a counter costs more than a score."""
+
+Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
+"""Body, media type and further headers."""
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
@@ -56,6 +63,7 @@ class ScoringRoutes:
         self._runtime = runtime
         self._settings = settings
         self._queries: dict[tuple[bytes, bool], Query] = {}
+        self._publishing = False
         self._pairs = {path: PAIRS.labels(path) for path in ("/similarity", "/match", "/explain")}
 
     async def similarity(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +77,7 @@ class ScoringRoutes:
             served = await self._runtime.version_for(pairs.model, "similarity")
             if _is_small(pairs, served):
                 scores = served.score_pairs(pairs)
-                self._pairs["/similarity"].inc(pairs.n_pairs)
+                self._seen(served, pairs, picked(scores), None)
                 await _send(send, *_scores_answer(served, scores, raw))
                 return
             read = pairs
@@ -77,8 +85,13 @@ class ScoringRoutes:
             read = None
         async with self._runtime.batch_place() as place:
             pairs, served = await self._read(place.run, kind, query, body, "similarity", read)
-            answer = await place.run(lambda: _scores_answer(served, served.score_pairs(pairs), raw))
-        self._pairs["/similarity"].inc(pairs.n_pairs)
+
+            def work() -> tuple[Any, Answer]:
+                scores = served.score_pairs(pairs)
+                return picked(scores), _scores_answer(served, scores, raw)
+
+            some, answer = await place.run(work)
+        self._seen(served, pairs, some, None)
         await _send(send, *answer)
 
     async def match(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,8 +109,9 @@ class ScoringRoutes:
             decision = await self._decide(served, query)
             if _is_small(pairs, served):
                 scores = served.score_pairs(pairs)
-                self._pairs["/match"].inc(pairs.n_pairs)
-                await _send(send, *_match_answer(served.model_json, scores, decision, raw))
+                matched = decision.matches(scores)
+                self._seen(served, pairs, picked(scores), (decision, int(matched.sum())))
+                await _send(send, *_match_answer(served.model_json, scores, matched, decision, raw))
                 return
             read = pairs
         else:
@@ -105,10 +119,15 @@ class ScoringRoutes:
         async with self._runtime.batch_place() as place:
             pairs, served = await self._read(place.run, kind, query, body, "match", read)
             decision = await self._decide(served, query)
-            answer = await place.run(
-                lambda: _match_answer(served.model_json, served.score_pairs(pairs), decision, raw)
-            )
-        self._pairs["/match"].inc(pairs.n_pairs)
+
+            def work() -> tuple[Any, int, Answer]:
+                scores = served.score_pairs(pairs)
+                matched = decision.matches(scores)
+                answer = _match_answer(served.model_json, scores, matched, decision, raw)
+                return picked(scores), int(matched.sum()), answer
+
+            some, n_matched, answer = await place.run(work)
+        self._seen(served, pairs, some, (decision, n_matched))
         await _send(send, *answer)
 
     async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,6 +149,24 @@ class ScoringRoutes:
         self._pairs["/explain"].inc()
         await _send(send, answer, JSON, ())
 
+    def _seen(self, served: Served, pairs: Pairs, scores: Any, decided: tuple[Decision, int] | None) -> None:
+        """Count what was scored, for the metrics and the live check; ``scores`` are some of them."""
+        n = pairs.n_pairs
+        self._pairs["/similarity" if decided is None else "/match"].inc(n)
+        watch = self._runtime.live.watch(served)
+        if watch is None:
+            return
+        watch.count(scores, shared=n > 1 and 1 in (len(pairs.left), len(pairs.right)))
+        if decided is not None:
+            watch.decide(decided[0].rate, n, decided[1])
+        if not self._publishing:
+            self._publishing = True
+            asyncio.get_running_loop().call_later(PUBLISH_S, self._publish)
+
+    def _publish(self) -> None:
+        self._publishing = False
+        publish_live(self._runtime.live.watches())
+
     async def _match_scores(self, send: Send, query: Query, body: bytes | bytearray, raw: bool) -> None:
         """Decide scores made elsewhere: no model scores anything, a calibration must be named."""
         if query.calibration is None:
@@ -141,14 +178,14 @@ class ScoringRoutes:
         model = await self._runtime.model_of_calibration(query.calibration)
         async with self._runtime.batch_place() as place:
 
-            def work() -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
+            def work() -> Answer:
                 scores = parse_scores(body)
                 if len(scores) > self._settings.max_batch_pairs:
                     raise TooLarge(
                         f"the request has {len(scores)} scores; at most {self._settings.max_batch_pairs} are taken",
                         limit=self._settings.max_batch_pairs,
                     )
-                return _match_answer(to_json(model), scores, decision, raw)
+                return _match_answer(to_json(model), scores, decision.matches(scores), decision, raw)
 
             answer = await place.run(work)
         await _send(send, *answer)
@@ -244,18 +281,13 @@ def _is_small(pairs: Pairs, served: Served) -> bool:
     return pairs.n_pairs <= SMALL_BATCH and pairs.n_pairs * served.n_features <= SMALL_ELEMENTS
 
 
-def _scores_answer(
-    served: Served, scores: Any, raw: bool
-) -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
+def _scores_answer(served: Served, scores: Any, raw: bool) -> Answer:
     if raw:
         return scores.tobytes(), OCTETS, (_model_header(served.model_json),)
     return b'{"model":%b,"scores":%b}' % (served.model_json, to_json(scores.tolist())), JSON, ()
 
 
-def _match_answer(
-    model: bytes, scores: Any, decision: Decision, raw: bool
-) -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
-    matched = decision.matches(scores)
+def _match_answer(model: bytes, scores: Any, matched: Any, decision: Decision, raw: bool) -> Answer:
     if raw:
         point = decision.public
         headers = (

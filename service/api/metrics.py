@@ -4,7 +4,8 @@ before they start (`pairmark serve --workers` does): each scrape then adds them 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -16,6 +17,8 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from service.runtime.live import Watch
 
 REQUESTS = Counter("pairmark_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(
@@ -46,6 +49,37 @@ POINTS = Counter("pairmark_points_answered", "Points whose labels were ranked.",
 LOADS = Counter("pairmark_model_loads", "Versions loaded into memory.", ["outcome"])
 LOADED = Gauge("pairmark_loaded_models", "Versions in memory.", multiprocess_mode="livesum")
 BATCHES = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")
+LIVE_SCORES = Counter(
+    "pairmark_live_scores",
+    "Scores above a threshold and not above the next (at most 4,096 of a request, evenly picked).",
+    ["model", "version", "above"],
+)
+LIVE_EXPECTED = Gauge(
+    "pairmark_live_expected_share",
+    "Share of calibration's pairs of a kind above a threshold.",
+    ["model", "version", "above", "kind"],
+    multiprocess_mode="livemostrecent",
+)
+LIVE_DECIDED = Counter(
+    "pairmark_live_decided", "Pairs decided at a false positive rate.", ["model", "version", "fpr"]
+)
+LIVE_MATCHED = Counter("pairmark_live_matched", "Pairs that matched at it.", ["model", "version", "fpr"])
+LIVE_WINDOWS = Counter(
+    "pairmark_live_windows", "Windows held against calibration.", ["model", "version", "outcome"]
+)
+_LIVE = ["model", "version"]
+LIVE_ALARM = Gauge(
+    "pairmark_live_alarm",
+    "1 when the newest whole window of scores does not look like calibration's: see docs/live-check.md.",
+    _LIVE,
+    multiprocess_mode="livemax",
+)
+LIVE_DISTANCE = Gauge(
+    "pairmark_live_distance", "Of the newest window.", _LIVE, multiprocess_mode="livemostrecent"
+)
+LIVE_LIMIT = Gauge(
+    "pairmark_live_limit", "The distance that raises the alarm.", _LIVE, multiprocess_mode="livemostrecent"
+)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -73,12 +107,78 @@ class RequestMeter:
         timer.observe(seconds)
 
 
+def publish_live(watches: Iterable[Watch]) -> None:
+    """Move what was counted since the last call into the metrics."""
+    for watch in watches:
+        names = (watch.model, str(watch.version))
+        marks = ["-Inf", *(f"{edge:g}" for edge in watch.edges)]
+        if not watch.announced:
+            watch.announced = True
+            shares = zip(marks[1:], watch.reference.different, watch.reference.same, strict=True)
+            for mark, different, same in shares:
+                LIVE_EXPECTED.labels(*names, mark, "different").set(different)
+                LIVE_EXPECTED.labels(*names, mark, "same").set(same)
+        for at, times in enumerate(watch.counts):
+            if times:
+                LIVE_SCORES.labels(*names, marks[at]).inc(times)
+                watch.counts[at] = 0
+        for rate, (n, matched) in watch.decided.items():
+            if n:
+                LIVE_DECIDED.labels(*names, rate).inc(n)
+                LIVE_MATCHED.labels(*names, rate).inc(matched)
+                watch.decided[rate] = [0, 0]
+        for verdict in watch.verdicts:
+            LIVE_WINDOWS.labels(*names, "alarm" if verdict.alarm else "calm").inc()
+            LIVE_ALARM.labels(*names).set(int(verdict.alarm))
+            LIVE_DISTANCE.labels(*names).set(verdict.distance)
+            LIVE_LIMIT.labels(*names).set(verdict.limit)
+        watch.verdicts.clear()
+
+
+def live(model: str, version: int) -> dict[str, Any] | None:
+    """What all processes counted of a version's live scores; None before the first.
+
+    Returns
+    -------
+    ``scores`` counted, ``decided`` by rate with ``n`` and ``matched``, ``windows`` and ``alarms``; once a window was
+    whole, ``alarm``, ``distance`` and ``limit``.
+    """
+    told: dict[str, Any] = {"scores": 0, "decided": {}, "windows": 0, "alarms": 0, "alarm": None}
+    for family in _registry().collect():
+        if not family.name.startswith("pairmark_live_"):
+            continue
+        what = family.name.removeprefix("pairmark_live_")
+        for sample in family.samples:
+            labels = sample.labels
+            if (labels.get("model"), labels.get("version")) != (model, str(version)):
+                continue
+            if sample.name.endswith("_created"):
+                continue
+            if what == "scores":
+                told["scores"] += int(sample.value)
+            elif what in ("decided", "matched"):
+                rate = told["decided"].setdefault(labels["fpr"], {"n": 0, "matched": 0})
+                rate["n" if what == "decided" else "matched"] += int(sample.value)
+            elif what == "windows":
+                told["windows"] += int(sample.value)
+                told["alarms"] += int(sample.value) if labels["outcome"] == "alarm" else 0
+            elif what == "alarm":
+                told["alarm"] = bool(sample.value)
+            elif what in ("distance", "limit"):
+                told[what] = sample.value
+    return told if told["scores"] else None
+
+
+def _registry() -> CollectorRegistry:
+    if not os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        return REGISTRY
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return registry
+
+
 def exposition(jobs: Mapping[str, int]) -> tuple[bytes, str]:
     """The metrics' text and its media type; ``jobs`` is how many are in each state."""
-    registry: CollectorRegistry = REGISTRY
-    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     lines = ["# HELP pairmark_jobs Training jobs by state.", "# TYPE pairmark_jobs gauge"]
     lines += [f'pairmark_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.items())]
-    return generate_latest(registry) + ("\n".join(lines) + "\n").encode(), CONTENT_TYPE_LATEST
+    return generate_latest(_registry()) + ("\n".join(lines) + "\n").encode(), CONTENT_TYPE_LATEST

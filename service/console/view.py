@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from service.api import metrics
 from service.api.house import House
 from service.datasets.schemas import DatasetOut
 from service.errors import InsufficientCalibration, PairmarkError
@@ -34,6 +35,7 @@ class ModelCard:
     version: VersionOut
     serves: bool
     promise: Promise | None
+    live: dict[str, Any] | None
     others: list[VersionSummary]
 
 
@@ -48,11 +50,15 @@ class JobLine:
 async def overview(house: House) -> dict[str, Any]:
     """Everything on the first page."""
     models, datasets, jobs = await house.runtime.in_thread(lambda: _read(house))
+    metrics.publish_live(house.runtime.live.watches())
     cards = []
     for model, version, serves in models:
         promise = await _promise(house, version)
         others = [entry for entry in model.versions if entry.version != version.version]
-        cards.append(ModelCard(model=model, version=version, serves=serves, promise=promise, others=others))
+        live = metrics.live(model.name, version.version)
+        cards.append(
+            ModelCard(model=model, version=version, serves=serves, promise=promise, live=live, others=others)
+        )
     return {"cards": cards, "datasets": datasets, "jobs": jobs, "shown": SHOWN}
 
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from service.errors import CorruptArtefact, PairmarkError
@@ -70,6 +70,9 @@ class LoadedVersions:
         found = self._loaded.get(identity)
         if found is not None:
             self._loaded.move_to_end(identity)
+            if found.entry is not entry:
+                # The same bytes under a newer view: it may have another calibration by now.
+                found = self._loaded[identity] = replace(found, entry=entry)
         return found
 
     async def get(self, entry: VersionEntry, alias: str | None) -> LoadedVersion:
@@ -82,7 +85,7 @@ class LoadedVersions:
             When it cannot be loaded and there is nothing to fall back on.
         """
         identity = (entry.model_id, entry.version)
-        found = self._loaded.get(identity)
+        found = self.at_hand(entry)
         if found is None:
             previous = self._previous(entry, alias)
             try:
@@ -97,8 +100,6 @@ class LoadedVersions:
                 if previous is None:
                     raise
                 return previous
-        else:
-            self._loaded.move_to_end(identity)
         if alias is not None:
             self._serving[(entry.model_id, alias)] = identity
         return found

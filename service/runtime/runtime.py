@@ -16,6 +16,7 @@ from models.registry import spec_of
 from service.db import Database
 from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibration, UnknownModel
 from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
+from service.runtime.live import LiveCheck
 from service.runtime.loaded import LoadedVersion, LoadedVersions
 from service.runtime.ranking import seconds_a_point
 from service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
@@ -67,6 +68,7 @@ class Runtime:
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
         self.decisions = Decisions(self._load_calibration)
+        self.live = LiveCheck(self.decisions.calibration)
         self.kernels_warm = False
         self._seen: View | None = None
         self._served: dict[tuple[str | None, str], Served] = {}

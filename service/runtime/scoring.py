@@ -105,6 +105,8 @@ class Decision:
     threshold: np.float32
     public: dict[str, Any]
     json: bytes
+    rate: str = ""
+    """The rate that was asked for, as metrics name it."""
 
     def matches(self, scores: Float32) -> NDArray[np.bool_]:
         """Which scores match."""
@@ -171,7 +173,9 @@ class Decisions:
         except ValueError as error:
             raise InvalidInput(str(error)) from error
         public = {**plain(asdict(point)), "calibration_id": calibration_id}
-        answer = Decision(threshold=np.float32(point.threshold), public=public, json=to_json(public))
+        answer = Decision(
+            threshold=np.float32(point.threshold), public=public, json=to_json(public), rate=f"{fpr:g}"
+        )
         with self._lock:
             self._answers[question] = answer
             while len(self._answers) > self._max_answers:
@@ -181,6 +185,10 @@ class Decisions:
     def owner(self, calibration_id: str) -> Owner | None:
         """The version a calibration was made for; None for scores made elsewhere (blocking)."""
         return self._calibration(calibration_id)[1]
+
+    def calibration(self, calibration_id: str) -> Calibration:
+        """The calibration, loaded (blocking)."""
+        return self._calibration(calibration_id)[0]
 
     def _calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -116,5 +117,20 @@ def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
         versions.forget_deleted(View(revision=2, models={"faces": kept}, keys={}, locked=False))
         assert versions.at_hand(entry(2)) is None
         assert versions.at_hand(entry(3)) is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_loaded_version_answers_with_the_calibration_it_has_now() -> None:
+    async def scenario() -> None:
+        shelf = Shelf()
+        versions = LoadedVersions(shelf, limit=2)
+        before = await versions.get(entry(1), "production")
+        now = replace(entry(1), calibration_id="newer")
+        after = await versions.get(now, "production")
+        assert after.entry is now
+        assert after.estimator is before.estimator
+        assert versions.at_hand(now) is after
+        assert shelf.loads == [1]
 
     asyncio.run(scenario())
