@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, NamedTuple, Self
 
@@ -14,17 +15,35 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from models.base import Float32, PairScorerMixin, checked_identities, checked_matrix, checked_same
+from models.base import (
+    SCORE_BLOCK,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_same,
+)
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation
 from models.progress import report
 from models.similarity import explain
 from models.similarity.binning import quantise
+from models.similarity.explain import PairWords
+from models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures, identities_of_pairs, learn
 from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from models.similarity.trees import Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
 from models.spec import check_params
 
 _WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedIndex(GalleryIndex):
+    """A gallery with its rows' learned columns, None where nothing is learned."""
+
+    columns: Float32 | None
 
 
 class RocKnots(NamedTuple):
@@ -41,6 +60,7 @@ class _PairSource:
         self.n_pairs, self.bootstrap, self.seed = n_pairs, bootstrap, seed
         self.population: PairPopulation | None = None
         self.given: WeightedPairs | None = None
+        self.learned: OutOfFold | None = None
 
     def draw(self, seed: int) -> WeightedPairs:
         """Pairs for the tree of that seed, in arrays of its own."""
@@ -48,11 +68,23 @@ class _PairSource:
         if self.population is not None:
             pairs = self.population.sample(self.n_pairs, random_state=rng)
             n_same = int(np.count_nonzero(pairs.same))
-            return _weighted(pairs.left, pairs.right, np.ones(len(pairs), dtype=np.int32), n_same)
+            ones = np.ones(len(pairs), dtype=np.int32)
+            return self.described(_weighted(pairs.left, pairs.right, ones, n_same))
         assert self.given is not None
         if self.bootstrap:
             return _resampled(self.given, rng)
-        return WeightedPairs(pairs=self.given.pairs.copy(), n_same=self.given.n_same)
+        return replace(self.given, pairs=self.given.pairs.copy())
+
+    def described(self, drawn: WeightedPairs) -> WeightedPairs:
+        """The pairs with their learned features, if any are learned."""
+        if self.learned is None:
+            return drawn
+        numbers = np.arange(drawn.pairs.shape[1], dtype=np.int32)
+        return WeightedPairs(
+            pairs=np.vstack([drawn.pairs, numbers]),
+            n_same=drawn.n_same,
+            learned=self.learned.values(drawn.pairs[0], drawn.pairs[1]),
+        )
 
 
 class _SimilarityBase(PairScorerMixin, BaseEstimator):
@@ -61,12 +93,14 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     max_depth: int
     leaf_depth: int
     pair_map: PairMap
+    pair_features: PairFeatures
     n_pairs: int | None
     max_features: MaxFeatures
     random_state: int | np.random.RandomState | None
     n_jobs: int | None
     verbose: int
     trees_: list[Tree]
+    learned_: LearnedFeatures | None
     _packed: PackedTrees
     _bootstrap = False
 
@@ -88,12 +122,15 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         _, codes = checked_identities(y, X.shape[0])
         source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
         source.population = PairPopulation(codes)
+        self._learn(X, codes, source, random)
         return self._grow(X, source, random)
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
+
+        Where ``pair_features`` are learned, points that same pairs join, at one or more removes, are one identity.
 
         Parameters
         ----------
@@ -123,8 +160,13 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
             kind = "different" if n_same else "same"
             raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
         source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
-        source.given = _weighted(used, used + np.int32(n), weight[used], n_same)
-        return self._grow(np.concatenate([a, b]), source, random)
+        points = np.concatenate([a, b])
+        if self.pair_features != "raw":
+            self._learn(points, identities_of_pairs(points, n, flags), source, random)
+        else:
+            self.learned_ = None
+        source.given = source.described(_weighted(used, used + np.int32(n), weight[used], n_same))
+        return self._grow(points, source, random)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -147,11 +189,25 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         )
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
-        names = explain.names_of(self, feature_names)
-        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), names)
+        words = self._words(feature_names)
+        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), words)
 
-    def _explain(self, left: Float32, right: Float32, score: float, names: Sequence[str]) -> dict[str, Any]:
+    def _words(self, feature_names: Sequence[str] | None) -> PairWords:
+        return PairWords(
+            names=explain.names_of(self, feature_names), pair_map=self.pair_map, learned=self.learned_
+        )
+
+    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         raise NotImplementedError
+
+    def _learn(
+        self, X: Float32, codes: NDArray[np.int64], source: _PairSource, random: np.random.RandomState
+    ) -> None:
+        """Learn pair features, where some are asked for."""
+        self.learned_ = None
+        if self.pair_features != "raw":
+            report(0.0, f"learning pair features: {self.pair_features}")
+            self.learned_, source.learned = learn(self.pair_features, X, codes, random)
 
     def _begin(self) -> np.random.RandomState:
         raise NotImplementedError
@@ -219,8 +275,39 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         )
 
     def _pair_score(self, left: Float32, right: Float32) -> Float32:
+        columns = (
+            None if self.learned_ is None else (self.learned_.columns(left), self.learned_.columns(right))
+        )
+        return self._scored(left, right, columns)
+
+    def _scored(self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        return (self._packed.sums(left, right, n_threads) / len(self.trees_)).astype(np.float32)
+        forms = None if self.learned_ is None else self.learned_.forms
+        sums = self._packed.sums(left, right, n_threads, learned=columns, forms=forms)
+        return (sums / len(self.trees_)).astype(np.float32)
+
+    def index(self, gallery: ArrayLike) -> GalleryIndex:
+        """Prepare a gallery, (n, d), for repeated searches: its learned columns are worked out once."""
+        check_is_fitted(self)
+        vectors = self._validated(gallery, "gallery")
+        return LearnedIndex(
+            vectors=vectors, columns=None if self.learned_ is None else self.learned_.columns(vectors)
+        )
+
+    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
+        if self.learned_ is None or not isinstance(index, LearnedIndex) or index.columns is None:
+            return super()._score_against(queries, index)
+        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+        columns = self.learned_.columns(queries)
+        for row in range(queries.shape[0]):
+            for start in range(0, len(index), SCORE_BLOCK):
+                block = index.vectors[start : start + SCORE_BLOCK]
+                known = index.columns[start : start + SCORE_BLOCK]
+                query, its = (
+                    np.broadcast_to(line[row], (block.shape[0], line.shape[1])) for line in (queries, columns)
+                )
+                scores[row, start : start + SCORE_BLOCK] = self._scored(query, block, (its, known))
+        return scores
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")
@@ -240,6 +327,9 @@ class SimilarityTree(_SimilarityBase):
     leaf_depth : depth of the tree that splits each cell.
     leaf_rank : ``cart``.
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
+    pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
+        ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant`` or ``whitened``
+        (open-set use: new identities); see `models.similarity.learned`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
     max_features : features tried in each cell; each brings both its pair features.
     random_state : seed of pairs and features.
@@ -260,6 +350,7 @@ class SimilarityTree(_SimilarityBase):
         leaf_depth: int = 3,
         leaf_rank: str = "cart",
         pair_map: PairMap = "diff-sum",
+        pair_features: PairFeatures = "raw",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = None,
         random_state: int | np.random.RandomState | None = None,
@@ -270,6 +361,7 @@ class SimilarityTree(_SimilarityBase):
         self.leaf_depth = leaf_depth
         self.leaf_rank = leaf_rank
         self.pair_map = pair_map
+        self.pair_features = pair_features
         self.n_pairs = n_pairs
         self.max_features = max_features
         self.random_state = random_state
@@ -291,16 +383,14 @@ class SimilarityTree(_SimilarityBase):
     def tree_data(self, feature_names: list[str] | None = None) -> dict[str, Any]:
         """The tree as JSON-able data: cells with counts and rates, and the splits between them."""
         check_is_fitted(self)
-        names = explain.names_of(self, feature_names)
-        return explain.tree_data(self.trees_[0], names, pair_map=self.pair_map, depth=self.max_depth)
+        return explain.tree_data(self.trees_[0], self._words(feature_names), depth=self.max_depth)
 
     def _begin(self) -> np.random.RandomState:
         check_params(self, SimilarityTreeParams)
         return _random(self.random_state)
 
-    def _explain(self, left: Float32, right: Float32, score: float, names: Sequence[str]) -> dict[str, Any]:
-        path = explain.path(self.trees_[0], left, right, names, pair_map=self.pair_map)
-        return {"score": score, **path}
+    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
+        return {"score": score, **explain.path(self.trees_[0], left, right, words)}
 
 
 class SimilarityForest(_SimilarityBase):
@@ -312,7 +402,7 @@ class SimilarityForest(_SimilarityBase):
     Parameters
     ----------
     n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, pair_map, n_pairs, max_features, random_state, verbose : as in
+    max_depth, leaf_depth, leaf_rank, pair_map, pair_features, n_pairs, max_features, random_state, verbose : as in
         `SimilarityTree`; ``n_pairs`` is for each tree.
     aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
         minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`).
@@ -333,6 +423,7 @@ class SimilarityForest(_SimilarityBase):
         leaf_depth: int = 4,
         leaf_rank: str = "cart",
         pair_map: PairMap = "diff-sum",
+        pair_features: PairFeatures = "raw",
         aggregation: Aggregation = "log-odds",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = "sqrt",
@@ -346,6 +437,7 @@ class SimilarityForest(_SimilarityBase):
         self.leaf_depth = leaf_depth
         self.leaf_rank = leaf_rank
         self.pair_map = pair_map
+        self.pair_features = pair_features
         self.aggregation = aggregation
         self.n_pairs = n_pairs
         self.max_features = max_features
@@ -365,11 +457,11 @@ class SimilarityForest(_SimilarityBase):
         check_is_fitted(self)
         if not 0 <= tree < len(self.trees_):
             raise ValueError(f"tree is {tree}; expected 0 to {len(self.trees_) - 1}")
-        names = explain.names_of(self, feature_names)
+        words = self._words(feature_names)
         return {
             "n_trees": len(self.trees_),
             "tree": tree,
-            **explain.tree_data(self.trees_[tree], names, pair_map=self.pair_map, depth=self.max_depth),
+            **explain.tree_data(self.trees_[tree], words, depth=self.max_depth),
         }
 
     def _begin(self) -> np.random.RandomState:
@@ -383,11 +475,8 @@ class SimilarityForest(_SimilarityBase):
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_log_odds() if self.aggregation == "log-odds" else tree.leaf_scores(self.max_depth)
 
-    def _explain(self, left: Float32, right: Float32, score: float, names: Sequence[str]) -> dict[str, Any]:
-        return {
-            "score": score,
-            **explain.forest(self.trees_, left, right, names, pair_map=self.pair_map),
-        }
+    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
+        return {"score": score, **explain.forest(self.trees_, left, right, words)}
 
 
 def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
@@ -450,4 +539,4 @@ def _resampled(given: WeightedPairs, rng: np.random.Generator) -> WeightedPairs:
     while weight.sum() > _WEIGHT_TOTAL:
         weight = (weight + 1) // 2
     pairs[2] = weight
-    return WeightedPairs(pairs=pairs, n_same=int(np.searchsorted(drawn, given.n_same)))
+    return replace(given, pairs=pairs, n_same=int(np.searchsorted(drawn, given.n_same)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from models.base import Float32
 from models.pairs import PairMap, pair_features
 from models.similarity import kernels
+from models.similarity.learned import LearnedFeatures
 from models.similarity.trees import HALF_NAMES, Tree
 
 
@@ -23,9 +25,37 @@ def names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list
     return [str(name) for name in known]
 
 
-def path(
-    tree: Tree, left: Float32, right: Float32, names: Sequence[str], *, pair_map: PairMap
-) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class PairWords:
+    """The features of a pair by number: their values and their names.
+
+    Attributes
+    ----------
+    names : (d,) names of the points' features.
+    learned : learned pair features, numbered after both halves of the pair map; or None.
+    """
+
+    names: Sequence[str]
+    pair_map: PairMap
+    learned: LearnedFeatures | None = None
+
+    def values(self, left: Float32, right: Float32) -> Float32:
+        """All features of one pair, (d,) each side."""
+        parts = [pair_features(left[None, :], right[None, :], self.pair_map)[0]]
+        if self.learned is not None:
+            parts.append(self.learned.values(left[None, :], right[None, :])[0])
+        return np.concatenate(parts)
+
+    def name(self, feature: int) -> dict[str, str]:
+        """``feature`` and ``map`` (``learned`` for a learned one)."""
+        half, place = divmod(feature, len(self.names))
+        if half > 1:
+            assert self.learned is not None
+            return {"feature": self.learned.names[feature - 2 * len(self.names)], "map": "learned"}
+        return {"feature": self.names[place], "map": HALF_NAMES[self.pair_map][half]}
+
+
+def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
     """The decisions that take one pair, (d,) each, to its leaf.
 
     Returns
@@ -34,7 +64,7 @@ def path(
         data's units, ``above`` and the ``cell`` (depth, position) being split.
     ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
     """
-    features = pair_features(left[None, :], right[None, :], pair_map)[0]
+    features = words.values(left, right)
     steps = []
     cell = 0
     while tree.cells[cell, kernels.CELL_NODE] >= 0:
@@ -44,7 +74,7 @@ def path(
             above = bool(value > threshold)
             steps.append(
                 {
-                    **_test(tree, at, names, pair_map),
+                    **_test(tree, at, words),
                     "value": float(value),
                     "above": above,
                     "cell": [
@@ -58,9 +88,7 @@ def path(
     return {"path": steps, "cell": _cell(tree, cell)}
 
 
-def forest(
-    trees: Sequence[Tree], left: Float32, right: Float32, names: Sequence[str], *, pair_map: PairMap
-) -> dict[str, Any]:
+def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
     """What the trees of a forest say of one pair, (d,) each.
 
     Returns
@@ -70,7 +98,7 @@ def forest(
         +-2^-(j+1) for each split cell on the path (half the score's range left at depth j, up when the pair goes
         left), shared evenly by the decisions taken in it; with the number of ``decisions`` and the pair's ``value``.
     """
-    values = pair_features(left[None, :], right[None, :], pair_map)[0]
+    values = words.values(left, right)
     effect = np.zeros(values.size)
     decisions = np.zeros(values.size, dtype=np.int64)
     leaves = []
@@ -92,12 +120,10 @@ def forest(
             cell = -1 - at
         leaves.append(_cell(tree, cell))
     order = [int(i) for i in np.argsort(-np.abs(effect), kind="stable") if decisions[i]]
-    d = len(names)
     return {
         "features": [
             {
-                "feature": names[i % d],
-                "map": HALF_NAMES[pair_map][i // d],
+                **words.name(i),
                 "value": float(values[i]),
                 "effect": float(effect[i] / len(trees)),
                 "decisions": int(decisions[i]),
@@ -108,7 +134,7 @@ def forest(
     }
 
 
-def tree_data(tree: Tree, names: Sequence[str], *, pair_map: PairMap, depth: int) -> dict[str, Any]:
+def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
     """A tree as JSON-able lists.
 
     Returns
@@ -131,7 +157,7 @@ def tree_data(tree: Tree, names: Sequence[str], *, pair_map: PairMap, depth: int
         cells.append(cell)
     nodes = [
         {
-            **_test(tree, at, names, pair_map),
+            **_test(tree, at, words),
             "low": _target(int(tree.node_low[at])),
             "high": _target(int(tree.node_high[at])),
         }
@@ -144,13 +170,8 @@ def _target(child: int) -> dict[str, int]:
     return {"node": child} if child >= 0 else {"cell": -1 - child}
 
 
-def _test(tree: Tree, at: int, names: Sequence[str], pair_map: PairMap) -> dict[str, Any]:
-    feature = int(tree.node_feature[at])
-    return {
-        "feature": names[feature % len(names)],
-        "map": HALF_NAMES[pair_map][feature // len(names)],
-        "threshold": float(tree.node_threshold[at]),
-    }
+def _test(tree: Tree, at: int, words: PairWords) -> dict[str, Any]:
+    return {**words.name(int(tree.node_feature[at])), "threshold": float(tree.node_threshold[at])}
 
 
 def _cell(tree: Tree, number: int) -> dict[str, Any]:

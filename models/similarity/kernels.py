@@ -1,6 +1,7 @@
 """Growing one similarity tree: TreeRank with symmetric LeafRank, in compiled loops.
 
-``pairs`` is (3, n) int32: left row, right row and weight of each pair, pairs of one identity first. Either kind is
+``pairs`` is (3, n) int32: left row, right row and weight of each pair, pairs of one identity first; where pairs have
+learned features, which no two rows' codes tell, a fourth line numbers their entries in those arrays. Either kind is
 parted in place as cells are split, so a set of pairs is a segment ``start, stop, start, stop``: its same pairs, then
 its different ones. Histograms of pair features are counted from byte codes, never from a written-out pair matrix.
 Weights are integers, so every sum is exact and no order of adding matters.
@@ -17,6 +18,8 @@ from models.compiled import kernel
 
 CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
 DIFF_SUM, MAX_MIN = 0, 1
+LEARNED = 2
+"""Third kind of pair feature, after the two halves of the pair map."""
 EXACT_PAIRS = 48
 """Cells of at most so many pairs are split by sorting their values: no grid, and cheaper than scanning its bins."""
 _INNER, _LEFT, _RIGHT = 1, 2, 3
@@ -49,8 +52,10 @@ def _draw_first(features, n_first, state):
 
 
 @kernel
-def _count(histogram, codes, pairs, segment, tried, n_tried, bases, shift, pair_map, places):
-    """Count both pair features of every feature tried, of same pairs and of different ones.
+def _count(
+    histogram, codes, pairs, segment, tried, n_tried, bases, shift, pair_map, places, own_codes, own_bases
+):
+    """Count both pair features of every feature tried, and all learned ones, of same pairs and of different ones.
 
     The bins of a pair are first worked out for all features, which the compiler does for many at a time, then
     counted. ``places`` is room for them. Unsigned indices: a signed one costs a wrap-around test on each access.
@@ -84,26 +89,35 @@ def _count(histogram, codes, pairs, segment, tried, n_tried, bases, shift, pair_
             for k in range(n_tried):
                 counts[np.uint64(first[k])] += w
                 counts[np.uint64(second[k])] += w
+            for k in range(own_codes.shape[1]):
+                counts[own_bases[k] + np.int64(own_codes[pairs[3, p], k])] += w
 
 
 @kernel
-def _best_split(histogram, n_tried, bases, n_bins, n_same, n_different, same_cost, different_cost):
+def _best_split(
+    histogram, n_tried, bases, n_bins, own_bases, own_bins, n_same, n_different, same_cost, different_cost
+):
     """The split of least Gini impurity under the cell's costs.
 
     Returns
     -------
-    which pair feature's half (0 or 1; -1 when no split lowers the impurity), the feature's place among those tried,
-    last bin of the low side.
+    which half of the pair map (0 or 1, or `LEARNED`; -1 when no split lowers the impurity), the feature's place among
+    those tried (or learned), last bin of the low side.
     """
     same, different = histogram[0], histogram[1]
     a_all, b_all = n_same * same_cost, n_different * different_cost
     least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
     best_half, best_place, best_bin = -1, -1, -1
-    for k in range(n_tried):
-        for half in range(2):
-            offset = np.int64(bases[half, k])
+    for which in range(2 * n_tried + own_bins.shape[0]):
+        if which < 2 * n_tried:
+            k, half = which >> 1, which & 1
+            offset, size = np.int64(bases[half, k]), n_bins[half, k]
+        else:
+            k, half = which - 2 * n_tried, LEARNED
+            offset, size = own_bases[k], own_bins[k]
+        if size > 1:
             low_same, low_different = np.int64(0), np.int64(0)
-            for b in range(n_bins[half, k] - 1):
+            for b in range(size - 1):
                 s, d = same[offset + b], different[offset + b]
                 if s == 0 and d == 0:
                     continue
@@ -129,6 +143,14 @@ def _value(a, b, half, pair_map):
     if pair_map == DIFF_SUM:
         return abs(a - b) if half == 0 else a + b
     return max(a, b) if half == 0 else min(a, b)
+
+
+@kernel
+def _value_of(column, pairs, p, half, pair_map):
+    """A feature of pair ``p``: of two rows' entries of a column, or its own entry."""
+    if half == LEARNED:
+        return column[pairs[3, p]]
+    return _value(column[pairs[0, p]], column[pairs[1, p]], half, pair_map)
 
 
 @kernel
@@ -167,7 +189,7 @@ def _best_border(
     n = 0
     for kind in range(2):
         for p in range(segment[2 * kind], segment[2 * kind + 1]):
-            value = _value(column[pairs[0, p]], column[pairs[1, p]], half, pair_map)
+            value = _value_of(column, pairs, p, half, pair_map)
             if value <= low:
                 below[kind] += pairs[2, p]
             elif value <= high:
@@ -194,17 +216,21 @@ def _best_border(
 @kernel
 def _part(column, threshold, half, pair_map, pairs, start, stop, spare):
     """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border."""
-    kept, moved = start, 0
+    kept, moved, numbered = start, 0, pairs.shape[0] > 3
     for p in range(start, stop):
         i, j, w = pairs[0, p], pairs[1, p], pairs[2, p]
-        if _value(column[i], column[j], half, pair_map) > threshold:
+        if _value_of(column, pairs, p, half, pair_map) > threshold:
             spare[0, moved], spare[1, moved], spare[2, moved] = i, j, w
+            if numbered:
+                spare[3, moved] = pairs[3, p]
             moved += 1
         else:
+            if numbered:
+                pairs[3, kept] = pairs[3, p]
             pairs[0, kept], pairs[1, kept], pairs[2, kept] = i, j, w
             kept += 1
     for q in range(moved):
-        for row in range(3):
+        for row in range(pairs.shape[0]):
             pairs[row, kept + q] = spare[row, q]
     return kept
 
@@ -219,13 +245,13 @@ def _gather_leaves(segments, side, n_heap, pairs, spare, borders):
             for h in range(1, n_heap):
                 if side[h] == wanted and (h == 1 or side[h >> 1] == _INNER):
                     for p in range(segments[h, 2 * kind], segments[h, 2 * kind + 1]):
-                        for row in range(3):
+                        for row in range(pairs.shape[0]):
                             spare[row, written] = pairs[row, p]
                         written += 1
             if wanted == _LEFT:
                 borders[kind] = start + written
         for q in range(written):
-            for row in range(3):
+            for row in range(pairs.shape[0]):
                 pairs[row, start + q] = spare[row, q]
 
 
@@ -296,6 +322,7 @@ def _longer(table):
 def _grow_leaf_rank(
     codes, columns, low, step, exact_grid, n_codes, pair_map, pairs, n_same, leaf_depth, tried, n_tried,
     side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins, places,
+    own_codes, own_values, own_edges, own_bins, own_bases,
 ):  # fmt: skip
     """LeafRank: split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
@@ -314,6 +341,9 @@ def _grow_leaf_rank(
     n_free, n_bins_all = leaf_depth, 0
     if not sort:
         n_bins_all = _lay_out(n_codes, _coarseness(n_pairs), pair_map, tried, n_tried, shift, n_bins, bases)
+        for k in range(own_bins.shape[0]):
+            own_bases[k] = n_bins_all
+            n_bins_all += own_bins[k]
     # What is on the stack: a node, and the buffer of its histogram: -1 for none, -2 - b for one to be counted into b.
     stack[0, 0], stack[0, 1] = 1, -1 if sort else -2 - free[n_free]
     top = 1
@@ -324,7 +354,10 @@ def _grow_leaf_rank(
             buffer = -2 - buffer
             histogram = histograms[buffer, :, :n_bins_all]
             _clear(histogram)
-            _count(histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, pair_map, places)
+            _count(
+                histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, pair_map, places,
+                own_codes, own_bases,
+            )  # fmt: skip
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
                 _subtract(histograms[stack[top - 1, 1], :, :n_bins_all], histogram)
@@ -341,11 +374,29 @@ def _grow_leaf_rank(
                         )  # fmt: skip
                         if found:
                             half, f, threshold = candidate, np.int64(tried[k]), border
+                for k in range(own_bins.shape[0]):
+                    least, border, found = _best_border(
+                        own_values[k], LEARNED, pair_map, pairs, n_same, segments[h], -np.inf, np.inf,
+                        totals, costs, least, values, owners,
+                    )  # fmt: skip
+                    if found:
+                        half, f, threshold = LEARNED, k, border
             else:
                 half, place, b = _best_split(
-                    histograms[buffer], n_tried, bases, n_bins, sums[h, 0], sums[h, 1], costs[0], costs[1]
-                )
-                if half >= 0:
+                    histograms[buffer], n_tried, bases, n_bins, own_bases, own_bins,
+                    sums[h, 0], sums[h, 1], costs[0], costs[1],
+                )  # fmt: skip
+                if half == LEARNED:
+                    f, threshold = place, own_edges[place, b]
+                    # Bins are no finer than their number allows: settle the border among the values around it.
+                    least, border, found = _best_border(
+                        own_values[f], LEARNED, pair_map, pairs, n_same, segments[h],
+                        own_edges[f, b - 1] if b > 0 else -np.inf, own_edges[f, b + 1],
+                        totals, costs, np.inf, values, owners,
+                    )  # fmt: skip
+                    if found:
+                        threshold = border
+                elif half >= 0:
                     f, halvings = np.int64(tried[place]), np.int64(shift[place])
                     threshold = _threshold(half, b, halvings, pair_map, low[f], step[f])
                     if halvings > 0 or not exact_grid[f]:
@@ -361,7 +412,7 @@ def _grow_leaf_rank(
         if half >= 0:
             for kind in range(2):
                 borders[kind] = _part(
-                    columns[f],
+                    own_values[f] if half == LEARNED else columns[f],
                     threshold,
                     half,
                     pair_map,
@@ -410,6 +461,7 @@ def _grow_leaf_rank(
 @kernel
 def grow(
     codes, columns, low, step, n_codes, exact_grid, used, d, pair_map, pairs, n_same,
+    own_codes, own_values, own_edges, own_bins,
     max_depth, leaf_depth, n_tried, seed,
 ):  # fmt: skip
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
@@ -419,15 +471,17 @@ def grow(
     codes : (n, u) uint8 and ``columns`` : (u, n) float32, the same rows coded and as they are.
     low, step, n_codes, exact_grid : the grid, (u,) each.
     used : (u,) numbers of those features among all ``d``.
-    pairs : (3, n_pairs) int32, ``n_same`` pairs of one identity first; reordered in place.
+    pairs : (3 or 4, n_pairs) int32, ``n_same`` pairs of one identity first; reordered in place.
+    own_codes, own_values : (n, m) uint16 and (m, n) float32, learned features of pairs, coded and as they are.
+    own_edges, own_bins : (m, most bins) float32 and (m,): the largest value of each bin, and how many bins there are.
     n_tried : features drawn for each cell; each brings its two pair features.
     seed : uint64, of the draws of features.
 
     Returns
     -------
     cells : (n_cells, 7) int64, parents before children.
-    nodes : (n_nodes, 4) float64: ``half * d + feature``, the threshold, and the child for a pair feature at most, or
-        above, it.
+    nodes : (n_nodes, 4) float64: ``half * d + feature`` (``2 d`` + number for a learned one), the threshold, and the
+        child for a pair feature at most, or above, it.
     """
     n_used = codes.shape[1]
     tried = np.arange(n_used).astype(np.uint64)
@@ -449,9 +503,11 @@ def grow(
     borders = np.empty(2, dtype=np.int64)
     # Wide enough for any draw of features.
     widest = 3 * n_codes.max() if n_used > 0 else 0
-    histograms = np.empty((leaf_depth + 1, 2, n_tried * widest), dtype=np.int32)
+    n_own_bins = own_bins.sum()
+    own_bases = np.zeros(own_bins.shape[0], dtype=np.int64)
+    histograms = np.empty((leaf_depth + 1, 2, n_tried * widest + n_own_bins), dtype=np.int32)
     n_pairs = pairs.shape[1]
-    spare = np.empty((3, max(n_same, n_pairs - n_same)), dtype=np.int32)
+    spare = np.empty((pairs.shape[0], max(n_same, n_pairs - n_same)), dtype=np.int32)
     values, owners = np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)
 
     cells = np.empty((64, CELL_FIELDS), dtype=np.int64)
@@ -476,7 +532,7 @@ def grow(
         _grow_leaf_rank(
             codes, columns, low, step, exact_grid, n_codes, pair_map, pairs, n_same, leaf_depth, tried, n_tried,
             side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
-            bases, shift, n_bins, places,
+            bases, shift, n_bins, places, own_codes, own_values, own_edges, own_bins, own_bases,
         )  # fmt: skip
         if side[1] != _INNER:
             continue
@@ -519,7 +575,10 @@ def grow(
             n = numbered[h]
             if n < 0:
                 continue
-            nodes[n, 0] = split_feature[h, 1] * d + used[split_feature[h, 0]]
+            if split_feature[h, 1] == LEARNED:
+                nodes[n, 0] = 2 * d + split_feature[h, 0]
+            else:
+                nodes[n, 0] = split_feature[h, 1] * d + used[split_feature[h, 0]]
             nodes[n, 1] = split_threshold[h]
             for above in range(2):
                 c = 2 * h + above

@@ -25,6 +25,11 @@ class SimilarityTreeParams(Params):
     pair_map: Literal["diff-sum", "max-min"] = Field(
         "diff-sum", description="symmetric features of a pair: (|x-x'|, x+x') or (max, min)"
     )
+    pair_features: Literal["raw", "posteriors", "discriminant", "whitened"] = Field(
+        "raw",
+        description="learned features of a pair beside the raw ones: 'posteriors' when classes to come are those "
+        "learned from (closed-set), 'discriminant' or 'whitened' for new identities (open-set)",
+    )
     n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
         100_000, description="training pairs drawn from identities; null: all of them"
     )

@@ -27,8 +27,32 @@ def ordered_bits(values):
 
 
 @kernel
-def _fill_features(block, left, right, step_left, step_right, start, n, max_min):
-    """Both pair features of ``n`` pairs, from pair ``start`` on, as ordered integers."""
+def pair_forms(a, b, forms, out):
+    """Learned features of one pair from its rows' learned columns ``z, r, c``, see `models.similarity.learned`.
+
+    Feature k is ``r_k r'_k sum_i forms[k, i] z_i z'_i + (c_k + c'_k)``: a sum in one order, of products that commute.
+    """
+    m, q = forms.shape
+    for k in range(m):
+        total = np.float32(0.0)
+        form = forms[k]
+        for i in range(q):
+            total += form[i] * (a[i] * b[i])
+        out[k] = (a[q + k] * b[q + k]) * total + (a[q + m + k] + b[q + m + k]) + np.float32(0.0)
+
+
+@kernel
+def forms_of_pairs(left_rows, right_rows, left, right, forms, out):
+    """`pair_forms` of many pairs: ``left[p]``, ``right[p]`` number the rows; ``out`` is (n, m)."""
+    for p in range(left.shape[0]):
+        pair_forms(left_rows[left[p]], right_rows[right[p]], forms, out[p])
+
+
+@kernel
+def _fill_features(
+    block, left, right, step_left, step_right, start, n, max_min, learned_left, learned_right, forms
+):  # fmt: skip
+    """All features of ``n`` pairs, from pair ``start`` on, as ordered integers."""
     d = left.shape[1]
     floats = block.view(np.float32)
     for p in range(n):
@@ -43,8 +67,15 @@ def _fill_features(block, left, right, step_left, step_right, start, n, max_min)
                 row[f] = abs(a[f] - b[f])
             for f in range(d):
                 row[d + f] = a[f] + b[f]
+        if forms.shape[0] > 0:
+            pair_forms(
+                learned_left[(start + p) * step_left],
+                learned_right[(start + p) * step_right],
+                forms,
+                row[2 * d :],
+            )
         bits = block[p]
-        for f in range(2 * d):
+        for f in range(2 * d + forms.shape[0]):
             bits[f] ^= (bits[f] >> np.int32(31)) & np.int32(0x7FFFFFFF)
 
 
@@ -74,8 +105,9 @@ def _walk(nodes, n_nodes, block, n, at, active):
 
 @kernel
 def score_pairs(
-    nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, max_min, out
-):
+    nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, max_min,
+    learned_left, learned_right, forms, out,
+):  # fmt: skip
     """Sum of leaf values over trees for pairs ``start:stop``, tree by tree in order.
 
     Parameters
@@ -83,13 +115,16 @@ def score_pairs(
     nodes : (2 n_nodes,) uint64; tree t has nodes ``node_starts[t]`` to ``node_starts[t + 1]``, children counted in it.
     values : (n_leaves,) float64; tree t has those from ``value_starts[t]``.
     left, right : (n or 1, d) float32; a step of 0 repeats the only row.
+    learned_left, learned_right, forms : learned columns of the rows, and the forms of `pair_forms`.
     out : (n,) float64, filled at ``start:stop``.
     """
-    block = np.empty((BLOCK, 2 * left.shape[1]), dtype=np.int32)
+    block = np.empty((BLOCK, 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
     at, active = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
-        _fill_features(block, left, right, step_left, step_right, first, n, max_min)
+        _fill_features(
+            block, left, right, step_left, step_right, first, n, max_min, learned_left, learned_right, forms
+        )
         out[first : first + n] = 0.0
         for t in range(node_starts.shape[0] - 1):
             n_nodes = np.uint64(node_starts[t + 1] - node_starts[t])

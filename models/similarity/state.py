@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from models.similarity.estimators import _SimilarityBase
+from models.similarity.learned import LearnedFeatures
 from models.similarity.trees import Tree
 from models.spec import Arrays
 
@@ -21,7 +22,10 @@ def to_state(estimator: _SimilarityBase) -> tuple[Arrays, dict[str, Any]]:
     arrays["cells"] = np.concatenate([tree.cells for tree in trees])
     arrays["node_starts"] = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
     arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
-    return arrays, {}
+    if estimator.learned_ is None:
+        return arrays, {}
+    learned, meta = estimator.learned_.to_state()
+    return {**arrays, **learned}, {"learned": meta}
 
 
 def from_state(
@@ -36,5 +40,9 @@ def from_state(
         )
         for t in range(len(nodes) - 1)
     ]
+    told = meta.get("learned")
+    estimator.learned_ = (
+        None if told is None else LearnedFeatures.from_state(estimator.pair_features, arrays, told)
+    )
     estimator._finish()
     return estimator

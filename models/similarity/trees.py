@@ -17,6 +17,9 @@ Aggregation = Literal["rank", "log-odds"]
 PAIR_MAPS: dict[str, int] = {"diff-sum": kernels.DIFF_SUM, "max-min": kernels.MAX_MIN}
 HALF_NAMES = {"diff-sum": ("|x - x'|", "x + x'"), "max-min": ("max(x, x')", "min(x, x')")}
 
+LEARNED_BINS = 1_024
+"""Bins of a learned feature: many, for low false positive rates lie in its last ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedPairs:
@@ -24,12 +27,15 @@ class WeightedPairs:
 
     Attributes
     ----------
-    pairs : (3, n) int32: left row, right row, weight; pairs of one identity first.
+    pairs : (3, n) int32: left row, right row, weight; pairs of one identity first. With learned features, a fourth
+        line: the pair's row of ``learned``.
     n_same : how many those are.
+    learned : (n, m) float32, learned features of pairs, or None.
     """
 
     pairs: NDArray[np.int32]
     n_same: int
+    learned: Float32 | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +117,11 @@ def grow_tree(
     seed: int,
 ) -> Tree:
     """Grow a tree; ``pairs`` are reordered."""
+    learned = _learned_codes(pairs.learned)
     cells, nodes = kernels.grow(
         grid.codes, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
         PAIR_MAPS[pair_map],
-        np.ascontiguousarray(pairs.pairs), pairs.n_same,
+        np.ascontiguousarray(pairs.pairs), pairs.n_same, *learned,
         max_depth, leaf_depth, n_tried, np.uint64(seed),
     )  # fmt: skip
     return Tree(
@@ -124,6 +131,25 @@ def grow_tree(
         node_low=nodes[:, 2].astype(np.int32),
         node_high=nodes[:, 3].astype(np.int32),
     )
+
+
+def _learned_codes(
+    values: Float32 | None,
+) -> tuple[NDArray[np.uint16], Float32, Float32, NDArray[np.int64]]:
+    """Bins of equal counts of each learned feature: codes, values by feature, bins' largest values, how many bins."""
+    if values is None:
+        values = np.empty((0, 0), dtype=np.float32)
+    n, m = values.shape
+    by_feature = np.ascontiguousarray(values.T)
+    codes = np.empty((n, m), dtype=np.uint16)
+    edges = np.full((m, LEARNED_BINS + 1), np.inf, dtype=np.float32)
+    n_bins = np.zeros(m, dtype=np.int64)
+    for k in range(m):
+        ordered = np.sort(by_feature[k])
+        borders = np.unique(ordered[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
+        codes[:, k] = np.searchsorted(borders, by_feature[k])
+        edges[k, : borders.size], n_bins[k] = borders, borders.size
+    return codes, by_feature, edges, n_bins
 
 
 class PackedTrees:
@@ -142,17 +168,33 @@ class PackedTrees:
         self._values = np.concatenate(values)
         self._value_starts = np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64)
 
-    def sums(self, left: Float32, right: Float32, n_threads: int = 1) -> NDArray[np.float64]:
-        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
+    def sums(
+        self,
+        left: Float32,
+        right: Float32,
+        n_threads: int = 1,
+        *,
+        learned: tuple[Float32, Float32] | None = None,
+        forms: Float32 | None = None,
+    ) -> NDArray[np.float64]:
+        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads.
+
+        ``learned`` : learned columns of the rows of ``left`` and ``right``; ``forms`` : see `learned.LearnedFeatures`.
+        """
         n = left.shape[0]
         total = np.empty(n, dtype=np.float64)
         a, step_a = _rows(left)
         b, step_b = _rows(right)
+        if learned is None or forms is None:
+            forms = np.empty((0, 0), dtype=np.float32)
+            columns = (_rows(np.empty((1, 0), dtype=np.float32))[0],) * 2
+        else:
+            columns = (_rows(learned[0])[0], _rows(learned[1])[0])
 
         def score(start: int, stop: int) -> None:
             scoring_kernels.score_pairs(
                 self._nodes, self._node_starts, self._values, self._value_starts,
-                a, b, step_a, step_b, start, stop, self._max_min, total,
+                a, b, step_a, step_b, start, stop, self._max_min, *columns, forms, total,
             )  # fmt: skip
 
         _in_threads(score, n, n_threads)

@@ -1,0 +1,231 @@
+"""Learned pair features: what they estimate, out of fold, symmetric to the last bit, saved as plain arrays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+
+import models
+from models import SimilarityForest, SimilarityTree
+from models.pairs import pair_features, sample_pairs
+from models.similarity import kernels
+from models.similarity.learned import LearnedFeatures, OutOfFold, identities_of_pairs, learn
+from models.similarity.trees import Tree
+
+LEARNED = ["posteriors", "discriminant", "whitened"]
+DIGITS, LABELS = load_digits(return_X_y=True)
+DIGITS = DIGITS.astype(np.float32)
+ROWS = np.random.default_rng(0).permutation(len(LABELS))
+TRAIN, TEST = ROWS[:700], ROWS[700:]
+
+_learned: dict[str, tuple[LearnedFeatures, OutOfFold]] = {}
+_forests: dict[str, SimilarityForest] = {}
+
+
+def learned(kind: Any) -> tuple[LearnedFeatures, OutOfFold]:
+    if kind not in _learned:
+        _learned[kind] = learn(kind, DIGITS[TRAIN], LABELS[TRAIN], np.random.RandomState(0))
+    return _learned[kind]
+
+
+def forest(kind: Any) -> SimilarityForest:
+    if kind not in _forests:
+        model = SimilarityForest(pair_features=kind, n_estimators=4, n_pairs=8000, random_state=0)
+        _forests[kind] = model.fit(DIGITS[TRAIN], LABELS[TRAIN])
+    return _forests[kind]
+
+
+def held_out() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    pairs = sample_pairs(LABELS[TEST], 20_000, scheme="proportional", random_state=0)
+    return DIGITS[TEST][pairs.left], DIGITS[TEST][pairs.right], pairs.same
+
+
+def cell_of(tree: Tree, f: np.ndarray) -> int:
+    cell = 0
+    while tree.cells[cell, kernels.CELL_NODE] >= 0:
+        at = int(tree.cells[cell, kernels.CELL_NODE])
+        while at >= 0:
+            at = int(
+                (tree.node_high if f[tree.node_feature[at]] > tree.node_threshold[at] else tree.node_low)[at]
+            )
+        cell = -1 - at
+    return cell
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_each_feature_tells_pairs_apart_and_out_of_fold_values_do_not_flatter(kind: Any) -> None:
+    features, out_of_fold = learned(kind)
+    left, right, same = held_out()
+    fresh = features.values(left, right)
+    pairs = sample_pairs(LABELS[TRAIN], 20_000, scheme="proportional", random_state=1)
+    training = out_of_fold.values(pairs.left, pairs.right)
+    seen = features.values(DIGITS[TRAIN][pairs.left], DIGITS[TRAIN][pairs.right])
+    assert fresh.shape == (len(same), len(features.names))
+    for k in range(len(features.names)):
+        auc = roc_auc_score(same, fresh[:, k])
+        assert auc > (0.99 if kind == "posteriors" else 0.75)
+        assert abs(roc_auc_score(pairs.same, training[:, k]) - auc) < 0.03
+        # In-sample values would promise more than held-out pairs keep.
+        assert roc_auc_score(pairs.same, seen[:, k]) > roc_auc_score(pairs.same, training[:, k])
+
+
+def test_posteriors_feature_is_the_inner_product_of_two_posteriors() -> None:
+    features, _ = learned("posteriors")
+    columns = features.columns(DIGITS[TEST][:200])
+    posteriors = columns[:, :10].astype(np.float64)
+    assert np.allclose(posteriors.sum(axis=1), 1.0, atol=1e-5)
+    assert (posteriors.argmax(axis=1) == LABELS[TEST][:200]).mean() > 0.95
+    values = features.values(DIGITS[TEST][:100], DIGITS[TEST][100:200])
+    a, b = posteriors[:100], posteriors[100:]
+    assert np.allclose(values[:, 0], (a * b).sum(axis=1), atol=1e-5)
+    cosine = (a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    assert np.allclose(values[:, 1], cosine, atol=1e-5)
+
+
+def test_the_likelihood_ratio_is_that_of_the_gaussian_model() -> None:
+    # Identities around Gaussian centres: the feature must be the log-likelihood ratio itself, up to a constant.
+    features, _ = learned("discriminant")
+    columns = features.columns(DIGITS[TEST][:60]).astype(np.float64)
+    q = features.forms.shape[1]
+    weight = features.forms[0].astype(np.float64)  # psi / (2 psi + 1)
+    psi = weight / (1 - 2 * weight)
+    z, other = columns[:30, :q], columns[30:, :q]
+    expected = np.zeros(30)
+    for i in range(q):
+        joint = np.array([[psi[i] + 1, psi[i]], [psi[i], psi[i] + 1]])
+        both = np.stack([z[:, i], other[:, i]])
+        same = -0.5 * (both * np.linalg.solve(joint, both)).sum(axis=0)
+        expected += same + 0.5 * (both**2).sum(axis=0) / (psi[i] + 1)
+    values = features.values(DIGITS[TEST][:30], DIGITS[TEST][30:60])
+    assert np.allclose(values[:, 0], expected, rtol=1e-3, atol=1e-3)
+    assert np.allclose(values[:, 2], -((z - other) ** 2).sum(axis=1), rtol=1e-3, atol=1e-3)
+
+
+def test_whitening_leaves_rows_of_an_identity_with_unit_scatter() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(100), 10)
+    mix = rng.standard_normal((5, 5))
+    X = (3 * rng.standard_normal((100, 5))[codes] + rng.standard_normal((1000, 5)) @ mix).astype(np.float32)
+    features, _ = learn("whitened", X, codes, np.random.RandomState(0))
+    z = features.columns(X)[:, :5]
+    residual = z - np.stack([z[codes == c].mean(axis=0) for c in range(100)])[codes]
+    assert np.allclose(residual.T @ residual / 900, np.eye(5), atol=0.2)
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_rows_score_alike_alone_and_in_company_whichever_way_round(kind: Any) -> None:
+    model = forest(kind)
+    left, right = DIGITS[TEST][:150], DIGITS[TEST][150:300]
+    together = model.pair_score(left, right)
+    assert together.tobytes() == model.pair_score(right, left).tobytes()
+    assert together.tobytes() == b"".join(
+        model.pair_score(a[None], b[None]).tobytes() for a, b in zip(left, right, strict=True)
+    )
+    many = np.random.default_rng(0).integers(0, 150, 5000)
+    assert model.pair_score(left[many], right[many]).tobytes() == together[many].tobytes()
+    index = model.index(right)
+    assert model.score_against(left[:3], index)[2].tobytes() == model.pair_score(left[2:3], right).tobytes()
+    far = np.full((1, 64), np.float32(1e18))
+    odd = np.concatenate([far, -far, left[:1]])
+    scores = model.score_against(odd, odd)
+    assert np.isfinite(scores).all()
+    assert scores.tobytes() == scores.T.copy().tobytes()
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_forest_with_learned_features_is_what_its_definition_says(kind: Any) -> None:
+    model = forest(kind)
+    left, right, _ = (side[:60] for side in held_out())
+    assert model.learned_ is not None
+    f = np.hstack([pair_features(left, right), model.learned_.values(left, right)])
+    for tree in model.trees_:
+        assert (tree.node_feature >= 128).any()
+    totals = np.zeros(60)
+    for tree in model.trees_:
+        log_odds = dict(zip(tree.leaves.tolist(), tree.leaf_log_odds(), strict=True))
+        totals += [log_odds[cell_of(tree, row)] for row in f]
+    assert np.allclose(model.pair_score(left, right), totals / 4, rtol=1e-6)
+
+
+def test_training_counts_follow_out_of_fold_values() -> None:
+    left, right, same = (side[:3000] for side in held_out())
+    model = SimilarityTree(pair_features="discriminant", max_depth=4, random_state=0)
+    model.fit_pairs(left, right, same)
+    tree = model.trees_[0]
+    assert tree.cells[0, kernels.CELL_SAME] == same.sum()
+    for row in tree.cells[tree.cells[:, kernels.CELL_NODE] >= 0]:
+        children = tree.cells[row[[kernels.CELL_LEFT, kernels.CELL_RIGHT]]]
+        assert children[:, [3, 4]].sum(axis=0).tolist() == row[[3, 4]].tolist()
+
+
+def test_they_make_better_forests() -> None:
+    left, right, same = held_out()
+    auc = {
+        kind: roc_auc_score(same, forest(kind).pair_score(left, right))
+        for kind in ("raw", "posteriors", "discriminant")
+    }
+    assert auc["posteriors"] > 0.99 > auc["raw"]
+    assert auc["discriminant"] > auc["raw"]
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_saved_explained_and_drawn(kind: Any, tmp_path: Path) -> None:
+    model = forest(kind)
+    models.save(model, tmp_path / "model")
+    loaded = models.load(tmp_path / "model")
+    left, right, _ = held_out()
+    assert loaded.pair_score(left, right).tobytes() == model.pair_score(left, right).tobytes()
+    told = loaded.explain(left[0], right[0])
+    assert json.loads(json.dumps(told)) == told
+    assert any(feature["map"] == "learned" for feature in told["features"])
+    assert any(node["map"] == "learned" for node in loaded.tree_data()["nodes"])
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_few_rows_identities_and_constant_columns_are_borne(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = np.hstack([rng.standard_normal((7, 3)), np.ones((7, 2))])
+    y = np.array([0, 0, 0, 1, 1, 2, 3])
+    model = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(X, y)
+    assert np.isfinite(model.pair_score(X, X[::-1])).all()
+    ten = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(X[:, :1], y)
+    assert np.isfinite(ten.pair_score(X[:, :1], X[::-1, :1])).all()
+    constant = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(np.ones((7, 2)), y)
+    assert np.unique(constant.pair_score(np.ones((7, 2)), np.ones((7, 2)))).size == 1
+
+
+def test_pairs_tell_of_identities_by_points_in_common() -> None:
+    points = np.array([[0.0], [1.0], [5.0], [1.0], [2.0], [6.0]], dtype=np.float32)
+    # 0-1 and 1-2 are same pairs (1 occurs twice), 5-6 differ.
+    assert identities_of_pairs(points, 3, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]
+
+
+def test_too_many_classes_or_features_are_refused_with_the_way_out() -> None:
+    y = np.repeat(np.arange(1001), 2)
+    with pytest.raises(ValueError, match=r"1001 classes.*discriminant"):
+        SimilarityTree(pair_features="posteriors").fit(np.random.default_rng(0).random((2002, 2)), y)
+    with pytest.raises(ValueError, match=r"2049 features.*PCA"):
+        SimilarityTree(pair_features="whitened").fit(
+            np.random.default_rng(0).random((8, 2049)), [0, 0, 1, 1] * 2
+        )
+    with pytest.raises(ValueError, match="pair_features"):
+        SimilarityTree(pair_features="psychic").fit(DIGITS[:50], LABELS[:50])
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_the_seed_decides_alone(kind: Any) -> None:
+    left, right, _ = (side[:500] for side in held_out())
+    scores = [
+        SimilarityForest(pair_features=kind, n_estimators=2, n_pairs=2000, random_state=4, n_jobs=n_jobs)
+        .fit(DIGITS[TRAIN][:300], LABELS[TRAIN][:300])
+        .pair_score(left, right)
+        .tobytes()
+        for n_jobs in (1, 2)
+    ]
+    assert scores[0] == scores[1]
