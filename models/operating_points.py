@@ -34,16 +34,26 @@ from models.bootstrap import (
     bootstrap_table,
     confidence_row,
 )
-from models.bounds import FiniteSample, blocks_needed, wilson_interval
-from models.pair_samples import PairSample, pair_sample
+from models.bounds import (
+    ORDER_BELOW,
+    ORDER_BELOW_CLOSED,
+    FiniteSample,
+    blocks_needed,
+    order_pairs_needed,
+    wilson_interval,
+)
+from models.fpr_bands import FprBand, bootstrap_band, finite_sample_band
+from models.pair_samples import PairSample, matched_scores, pair_sample
 
 Method = Literal["finite-sample", "bootstrap"]
 Arrays = dict[str, NDArray[Any]]
 
 AUTO_MULTIPLE = 4
-"""With n blocks k times the floor's, the threshold's own rate must be about r alpha with r ln r + 1 - r =
-1/k: r = 0.38 at k = 4, 0.24 at 2.4, 0.50 at 6.5. From 4 on, the price of a guarantee without assumptions is
-small."""
+"""With n blocks k times the floor's, the rate at the threshold is about r alpha: r = 0.17 at k = 1.5, 0.27 at 2, 0.38
+at 3, 0.46 at 4, 0.55 at 6, 0.64 at 10 (at 95 %, small alpha). From 4 on, where about half of what is allowed is
+used, the price of a guarantee without assumptions is small; below it falls off fast."""
+BAND_REACH = 1e-3
+"""`log10_fpr` takes the finite-sample band where sizes let it reach this far, else the bootstrap's where admitted."""
 STATE_VERSION = 1
 
 
@@ -126,11 +136,15 @@ class Calibration:
         self._n_jobs: int | None = None
         self._lock = threading.Lock()
         self._thresholds: NDArray[np.float32] = self._arrays["thresholds"]
+        self._bands: dict[tuple[str, float], FprBand | None] = {}
         self._finite = FiniteSample(
             above=self._arrays["above"],
             n=int(meta["n_independent"]),
             different_share=float(meta["different_share"]),
             exact_binomial=bool(meta["exact_binomial"]),
+            # Calibrations stored before there was a matching answer by the average alone, as they always did.
+            matched=self._arrays.get("matched"),
+            order_below=ORDER_BELOW if meta["protocol"] == "open-set" else ORDER_BELOW_CLOSED,
         )
 
     @classmethod
@@ -176,6 +190,10 @@ class Calibration:
         thresholds, above = sample.different.steps()
         mate_scores, mate_above = sample.same.steps()
         seed = int(np.random.default_rng(random_state).integers(0, 2**62))
+        matched = None
+        if not sample.independent and not sample.weighted:
+            best_first = matched_scores(sample, np.random.default_rng([seed, 1]))
+            matched = np.searchsorted(-thresholds, -best_first).astype(np.int64)
         meta = {
             "state_version": STATE_VERSION,
             "protocol": sample.protocol,
@@ -197,6 +215,8 @@ class Calibration:
             "same_scores": mate_scores,
             "same_above": mate_above,
         }
+        if matched is not None:
+            arrays["matched"] = matched
         made = cls(arrays, meta, None)
         made._sample, made._n_jobs = sample, n_jobs
         return made
@@ -210,6 +230,8 @@ class Calibration:
             "bootstrap_upper": table.upper,
             "bootstrap_admitted": table.admitted,
         }
+        if table.simultaneous is not None:
+            arrays["bootstrap_simultaneous"] = table.simultaneous
         return arrays, dict(self._meta)
 
     @classmethod
@@ -231,8 +253,11 @@ class Calibration:
                 thresholds=arrays["bootstrap_thresholds"],
                 upper=arrays["bootstrap_upper"],
                 admitted=arrays["bootstrap_admitted"],
+                simultaneous=arrays.get("bootstrap_simultaneous"),
             )
             kept = {name: arrays[name] for name in ("thresholds", "above", "same_scores", "same_above")}
+            if "matched" in arrays:
+                kept["matched"] = arrays["matched"]
             return cls(kept, meta, table)
         except KeyError as error:
             raise ValueError(f"the calibration lacks {error}: expected what to_state() returned") from error
@@ -334,6 +359,59 @@ class Calibration:
             "bands": "pointwise",
         }
 
+    def fpr_band(self, confidence: float = 0.95, method: str = "auto") -> FprBand | None:
+        """A step-wise upper bound of the false positive rate that holds at every threshold at once.
+
+        Parameters
+        ----------
+        method : ``finite-sample``, ``bootstrap`` (asymptotic; confidence 0.90, 0.95 or 0.99), or ``auto``: the first
+            where sizes let it reach `BAND_REACH`, else the second where admitted, else the first.
+
+        Returns
+        -------
+        The band, or None where the data support none.
+        """
+        confidence = checked_rate(confidence, "confidence")
+        if method not in ("auto", "finite-sample", "bootstrap"):
+            raise ValueError(f"method is {method!r}; expected 'auto', 'finite-sample' or 'bootstrap'")
+        key = (method, confidence)
+        if key not in self._bands:
+            if method == "auto":
+                far = self._finite.n >= blocks_needed(BAND_REACH, 1 - (1 - confidence) / 2)
+                order = ("finite-sample", "bootstrap") if far else ("bootstrap", "finite-sample")
+                found = self.fpr_band(confidence, order[0])
+                self._bands[key] = found if found is not None else self.fpr_band(confidence, order[1])
+            elif method == "finite-sample":
+                self._bands[key] = finite_sample_band(self._finite, self._thresholds, confidence)
+            else:
+                self._bands[key] = bootstrap_band(self._bootstrap(), confidence)
+        return self._bands[key]
+
+    def log10_fpr(
+        self, scores: ArrayLike, confidence: float = 0.95, method: str = "auto"
+    ) -> NDArray[np.float64]:
+        """How rare a score is among different pairs, in powers of ten: comparable across models and versions.
+
+        -2 says: with this confidence, at most one different pair in 100 scores that high or higher, and the same
+        holds for all scores at once. Values are steps of `fpr_band`, never interpolated, and never below its floor
+        (about `smallest_fpr`): a higher score than any seen is worth no more than the data show.
+
+        Parameters
+        ----------
+        scores : (n,) taken as float32.
+        confidence, method : as `fpr_band`.
+
+        Returns
+        -------
+        (n,) float64, at most 0; all 0 where the data support no band.
+        """
+        with np.errstate(over="ignore"):
+            values = np.atleast_1d(np.asarray(scores)).astype(np.float32)
+        if np.isnan(values).any():
+            raise ValueError("scores hold NaN; expected numbers")
+        band = self.fpr_band(confidence, method)
+        return np.zeros(values.shape) if band is None else band.log10(values)
+
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
         facts = {name: self._meta[name] for name in _PUBLIC_FACTS}
@@ -345,18 +423,11 @@ class Calibration:
         return self._finite.n >= AUTO_MULTIPLE * blocks_needed(fpr, confidence, self._finite.different_share)
 
     def _finite_sample(self, fpr: float, confidence: float) -> OperatingPoint | None:
-        at = self._finite.lookup(fpr, confidence)
-        if at is None:
+        chosen = self._finite.choose(fpr, confidence)
+        if chosen is None:
             return None
-        bound = self._finite.upper(at, confidence)
-        return self._point(
-            np.float32(self._thresholds[at]),
-            at,
-            fpr if bound is None else bound,
-            fpr,
-            confidence,
-            "finite-sample",
-        )
+        at, bound = chosen
+        return self._point(np.float32(self._thresholds[at]), at, bound, fpr, confidence, "finite-sample")
 
     def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
         found = self._bootstrap().lookup(fpr, confidence)
@@ -485,6 +556,9 @@ def units_needed(
     """
     fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
     blocks = blocks_needed(fpr, confidence, different_share)
+    if not independent_rows and different_share < 1:
+        # In closed-set use the order statistic of matched different pairs asks for less.
+        blocks = min(blocks, math.ceil(order_pairs_needed(fpr, confidence) / different_share))
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     expected = 2 * ENOUGH_PAIRS / (fpr * different_share)
     asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)

@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from models.matching import greedy_matching
 from models.splits import Protocol
 
 Float64 = NDArray[np.float64]
@@ -175,6 +176,28 @@ def independent_blocks(edges: Indices) -> int:
     if n_edges == m * (m - 1) // 2:
         return m // 2
     return n_edges // (largest + 1)
+
+
+def matched_scores(sample: PairSample, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Scores of different pairs that share no unit, best first: independent of each other, for the order statistic.
+
+    The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
+    scores nor labels have a say; one row stands for each pair of units, drawn at random.
+    """
+    different, same = sample.different, sample.same
+    n_different = different.edge_units.shape[0]
+    edges = np.concatenate([different.edge_units, same.edge_units])
+    if sample.protocol == "open-set":
+        edges = different.edge_units
+    known, codes = np.unique(edges, return_inverse=True)
+    codes = codes.reshape(-1, 2).astype(np.int64)
+    chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))
+    chosen = chosen[chosen < n_different]
+    # The first row of an edge in a random order of rows is a random one of it.
+    order = rng.permutation(len(different))
+    row_of = np.full(n_different, -1, dtype=np.int64)
+    row_of[different.edge[order][::-1]] = order[::-1]
+    return np.sort(different.scores[row_of[chosen]])[::-1]
 
 
 def _side(

@@ -9,7 +9,16 @@ import pytest
 from scipy.special import rel_entr
 from scipy.stats import beta, binom, binomtest
 
-from models.bounds import FiniteSample, binomial_log_tail, kl_bernoulli, wilson_interval
+from models.bounds import (
+    FiniteSample,
+    average_log_tail,
+    binomial_log_tail,
+    kl_bernoulli,
+    log_tail,
+    order_rank,
+    order_upper,
+    wilson_interval,
+)
 
 
 def test_kl_is_that_of_two_coins() -> None:
@@ -74,3 +83,31 @@ def test_wilson() -> None:
         assert low == pytest.approx(expected.low, abs=1e-12)
         assert high == pytest.approx(expected.high, abs=1e-12)
     assert wilson_interval(0.5, 0, 0.95) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "mean"),
+    [(10, 0.3, 0.0), (10, 0.3, 0.15), (200, 0.05, 0.023), (2_000, 0.1, 0.085), (300, 0.5, 0.4)],
+)
+def test_the_average_takes_the_best_convex_function(n: int, p: float, mean: float) -> None:
+    """min over c of E(c - B/n)+ / (c - mean): between the binomial tail and Chernoff's bound."""
+    i = np.arange(n + 1)
+    mass = binom.pmf(i, n, p)
+    knots = np.arange(int(mean * n) + 1, n + 1) / n
+    brute = min(np.maximum(c - i / n, 0) @ mass / (c - mean) for c in knots)
+    found = average_log_tail(mean, p, n)
+    assert found == pytest.approx(math.log(brute), abs=1e-7)
+    assert found >= math.log(brute) - 1e-12
+    assert binom.logcdf(int(mean * n), n, p) <= found + 1e-9 <= n * log_tail(mean, p) + 2e-9
+
+
+@pytest.mark.parametrize("n", [1, 29, 30, 59, 500])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_order_statistic_rank_is_the_largest_admitted(n: int, p: float) -> None:
+    k = order_rank(n, p, 0.95)
+    if k is None:
+        assert (1 - p) ** n > 0.05
+        return
+    assert binom.cdf(k, n, p) <= 0.05 < binom.cdf(k + 1, n, p)
+    assert order_upper(k, n, 0.95) <= p
+    assert binom.cdf(k, n, order_upper(k, n, 0.95)) == pytest.approx(0.05)

@@ -37,9 +37,9 @@ def fitted(drawn: Scored, **options: object) -> Calibration:
 def test_identities_a_rate_takes(fpr: float, identities: int) -> None:
     drawn = all_pairs(identities)
     point = operating_point(*short(drawn), fpr, units=drawn.units, **FINITE)
-    # At the floor nothing but the largest score of a different pair will do.
-    assert np.float32(point.threshold) == drawn.scores[~drawn.same].max()
-    assert point.observed_fpr == 0
+    # At the floor nothing but the largest score of the disjoint pairs will do: one in m of all that were scored.
+    assert np.float32(point.threshold) in drawn.scores[~drawn.same]
+    assert point.observed_fpr < fpr
     assert point.fpr_upper_bound <= fpr
     fewer = all_pairs(identities - 1)
     with pytest.raises(InsufficientCalibrationData) as refused:
@@ -87,8 +87,9 @@ def test_an_independent_block_is_what_the_graph_says() -> None:
     assert disjoint.operating_point(0.5).n_independent == 40
     star = np.stack([np.zeros(9, dtype=int), np.arange(1, 10)], axis=1)
     starred = Calibration.fit(rng.random(9), np.zeros(9), star, random_state=0)
-    assert starred.smallest_fpr() == {"finite-sample": None, "bootstrap": None}
-    with pytest.raises(InsufficientCalibrationData, match="finite-sample answers no rate"):
+    # All nine share a person: one pair is all that can be matched, and its order statistic reaches 1 - 0.05.
+    assert starred.smallest_fpr() == {"finite-sample": pytest.approx(0.95), "bootstrap": None}
+    with pytest.raises(InsufficientCalibrationData, match=r"finite-sample answers rates from 0\.95 up"):
         starred.operating_point(0.9)
 
 
@@ -338,3 +339,48 @@ def test_units_may_be_names() -> None:
     named = np.array([f"person {i:03}" for i in range(20)])[GOOD.units]
     by_name = operating_point(GOOD.scores, GOOD.same, 0.5, units=named, random_state=0)
     assert by_name == operating_point(GOOD.scores, GOOD.same, 0.5, units=GOOD.units, random_state=0)
+
+
+def test_a_portable_score_is_a_step_of_what_is_promised_everywhere() -> None:
+    world = People(m=400, effect=0.4, n_pairs=20_000)
+    drawn = world.draw(np.random.default_rng(3))
+    calibration = fitted(drawn)
+    for method in ("finite-sample", "bootstrap", "auto"):
+        band = calibration.fpr_band(0.95, method)
+        assert band is not None
+        assert (np.diff(band.thresholds) < 0).all()
+        assert (np.diff(band.fpr) > 0).all()
+        # A score is worth the step whose threshold it exceeds: matching at that rate and the value agree.
+        assert calibration.log10_fpr(band.thresholds[:1], 0.95, method) > np.log10(band.fpr[0])
+        just_above = np.nextafter(band.thresholds, np.float32(np.inf))
+        assert calibration.log10_fpr(just_above, 0.95, method) == pytest.approx(np.log10(band.fpr))
+        assert calibration.log10_fpr([1e30, -1e30, np.inf], 0.95, method) == pytest.approx(
+            [np.log10(band.smallest_fpr), 0.0, np.log10(band.smallest_fpr)]
+        )
+        # The rate is at most what is said at all steps of this draw.
+        assert all(world.true_rate(float(t)) <= f for t, f in zip(band.thresholds, band.fpr, strict=True))
+    finite = calibration.fpr_band(0.95, "finite-sample")
+    assert finite is not None
+    assert finite.smallest_fpr >= calibration.smallest_fpr()["finite-sample"]
+
+
+def test_too_little_data_make_every_score_worth_nothing() -> None:
+    calibration = fitted(all_pairs(4))
+    assert (calibration.log10_fpr([0.0, 100.0]) == 0).all()
+    with pytest.raises(ValueError, match="NaN"):
+        calibration.log10_fpr([np.nan])
+
+
+def test_which_finite_sample_statistic_answers_is_a_matter_of_sizes() -> None:
+    """Near the floor the order statistic of disjoint pairs, else the average over all pairs."""
+    drawn = all_pairs(240)
+    different = drawn.scores[~drawn.same]
+    calibration = fitted(drawn)
+    near = calibration.operating_point(0.0255, 0.95, "finite-sample")
+    assert near.observed_fpr > 5 / different.size
+    again = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=1)
+    assert again.operating_point(0.0255, 0.95, "finite-sample").threshold != near.threshold
+    # Far from the floor the matching, and with it the seed, plays no part.
+    assert again.operating_point(0.1, 0.95, "finite-sample") == calibration.operating_point(
+        0.1, 0.95, "finite-sample"
+    )
