@@ -1,6 +1,7 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
 from models.evaluation import roc_curve_pairs
+from models.label_ranking.auto import LabelRankingAuto
 from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from models.label_ranking.pairwise import PairwiseLabelRanker
 from models.metric.estimator import MetricSimilarity
@@ -11,6 +12,7 @@ from models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [
     "InsufficientCalibrationData",
+    "LabelRankingAuto",
     "LabelRankingForest",
     "LabelRankingTree",
     "MetricSimilarity",

@@ -23,6 +23,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     label_ranking.TREE,
     label_ranking.FOREST,
     label_ranking.PAIRWISE,
+    label_ranking.AUTO,
 )
 
 

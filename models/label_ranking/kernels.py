@@ -410,3 +410,33 @@ def pair_votes(
                 # The sum of the weights is one but for rounding.
                 share = min(1.0, max(0.0, share))
                 votes[i, j], votes[j, i] = share, 1.0 - share
+
+
+@kernel
+def neighbour_votes(found, positions, y, reach, out):
+    """Votes of each query's neighbours, equal weights; as `pair_votes`.
+
+    Parameters
+    ----------
+    found : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
+    """
+    k = positions.shape[1]
+    m = found.shape[1]
+    for q in range(found.shape[0]):
+        votes = out[q]
+        for i in range(k):
+            for j in range(i + 1, k):
+                share = 0.0
+                for p in range(m):
+                    r = found[q, p]
+                    a, b = positions[r, i], positions[r, j]
+                    if a < b:
+                        share += 1.0
+                    elif a > b:
+                        pass
+                    elif a == b:
+                        share += 0.5
+                    else:
+                        share += min(1.0, max(0.0, 0.5 + (y[r, j] - y[r, i]) / (2.0 * reach)))
+                votes[i, j] = share / m
+                votes[j, i] = 1.0 - votes[i, j]

@@ -30,6 +30,16 @@ class PairProblem:
     first: NDArray[np.bool_]
     weight: NDArray[np.float64]
 
+    @classmethod
+    def of(
+        cls, positions: NDArray[np.float32], first: int, second: int, weight: NDArray[np.float64]
+    ) -> PairProblem:
+        """The pair's rows: those of positive weight that show both labels and do not tie them."""
+        difference = positions[:, second] - positions[:, first]
+        # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
+        rows = np.flatnonzero((np.abs(difference) > 0) & (weight > 0))
+        return cls(rows=rows, first=difference[rows] > 0, weight=weight[rows])
+
     def share(self) -> float:
         """Smoothed share of rows that put the first label before."""
         total = self.weight.sum()
@@ -156,7 +166,7 @@ class TreePairs:
         fitted = _each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage)
         firsts = [problem.first for problem in problems]
         return cls(
-            trees=_end_to_end(fitted, [first.size for first in firsts]),
+            trees=end_to_end(fitted, [first.size for first in firsts]),
             targets=np.concatenate([np.empty(0), *firsts]).astype(np.float64)[:, None],
             n_each=n_each,
         )
@@ -242,7 +252,7 @@ def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any
         )
     for one in working:
         done.append(one)
-        if len(done) % max(1, len(jobs) // 50) == 0:
+        if stage and len(done) % max(1, len(jobs) // 50) == 0:
             report(len(done) / len(jobs), f"{stage}: pair {len(done)} of {len(jobs)}")
     return done
 
@@ -257,7 +267,8 @@ def _probability(model: Any, X: Float32) -> NDArray[np.float64]:
     return np.asarray(model.predict(X), dtype=np.float64)
 
 
-def _end_to_end(fitted: list[Trees], examples: list[int]) -> Trees:
+def end_to_end(fitted: list[Trees], examples: list[int]) -> Trees:
+    """Several `Trees` as one; members of the later ones move behind the ``examples`` of those before."""
     nodes = np.cumsum([0, *(trees.feature.size for trees in fitted)])
     members = np.cumsum([0, *(trees.members.size for trees in fitted)])
     rows = np.cumsum([0, *examples])

@@ -117,7 +117,8 @@ class PairwiseLabelRanker(RankerBase):
         folding = spread_seeds(random, 1)[0]
         constant = rankings.shares[i, j].copy()
         problems = [
-            _problem(rankings.positions, a, b, weight) for a, b in zip(i.tolist(), j.tolist(), strict=True)
+            PairProblem.of(rankings.positions, a, b, weight)
+            for a, b in zip(i.tolist(), j.tolist(), strict=True)
         ]
         empty = np.array([problem.rows.size == 0 for problem in problems])
         self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
@@ -199,13 +200,6 @@ def _square(
     before[:, i, j] = flat
     before[:, j, i] = 1.0 - flat
     return before
-
-
-def _problem(positions: NDArray[np.float32], a: int, b: int, weight: NDArray[np.float64]) -> PairProblem:
-    difference = positions[:, b] - positions[:, a]
-    # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
-    rows = np.flatnonzero((np.abs(difference) > 0) & (weight > 0))
-    return PairProblem(rows=rows, first=difference[rows] > 0, weight=weight[rows])
 
 
 def _checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:

@@ -80,3 +80,31 @@ class PairwiseLabelRankerParams(Params):
     )
     n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
     verbose: int = Field(0, ge=0, le=100, description="accepted for uniformity")
+
+
+class LabelRankingAutoParams(Params):
+    """What the automatic choice of a label ranker can be told."""
+
+    candidates: (
+        Annotated[
+            list[Literal["extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic"]],
+            Field(min_length=1),
+        ]
+        | None
+    ) = Field(None, description="rankers to try; null: all that suit the number of labels")
+    n_folds: int = Field(5, ge=2, le=50, description="folds of the cross-validation that chooses")
+    max_validation_rows: int = Field(
+        3_000, ge=50, le=1_000_000, description="rows that the choice is made on at most"
+    )
+    time_budget: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
+        None,
+        description="seconds after which no further ranker is tried; null: all are, and the seed decides alone",
+    )
+    aggregation: Literal["auto", "borda", "copeland", "kemeny"] = Field(
+        "auto", description="how pairwise shares become a ranking; auto: whichever validates best"
+    )
+    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
+        None, description="seed; the same seed gives the same model"
+    )
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
+    verbose: int = Field(0, ge=0, le=100, description="1: print each candidate's validated tau")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from models.label_ranking.auto import LabelRankingAuto
 from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from models.label_ranking.pairwise import PairwiseLabelRanker
 from models.label_ranking.params import (
+    LabelRankingAutoParams,
     LabelRankingForestParams,
     LabelRankingTreeParams,
     PairwiseLabelRankerParams,
 )
 from models.label_ranking.state import (
+    auto_from_state,
+    auto_to_state,
     pairwise_from_state,
     pairwise_to_state,
     trees_from_state,
@@ -47,5 +51,16 @@ PAIRWISE = LearnerSpec(
     params=PairwiseLabelRankerParams,
     to_state=pairwise_to_state,
     from_state=pairwise_from_state,
+    needs="rankings",
+)
+
+AUTO = LearnerSpec(
+    kind="label-ranking-auto",
+    title="Automatic label ranker: several rankers, blended by cross-validation; the most accurate, slower to train",
+    estimator=LabelRankingAuto,
+    capabilities=frozenset({"rank-labels"}),
+    params=LabelRankingAutoParams,
+    to_state=auto_to_state,
+    from_state=auto_from_state,
     needs="rankings",
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from models.label_ranking.auto import restore_candidate
 from models.label_ranking.base import restore, state_of
 from models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, TreePairs, restore_pairs
 from models.label_ranking.trees import Trees
@@ -63,5 +64,38 @@ def pairwise_from_state(
     estimator.modelled_ = np.asarray(arrays["modelled"], dtype=np.intp)
     estimator.constant_ = np.asarray(arrays["constant"])
     estimator.unseen_pairs_ = np.asarray(arrays["unseen_pairs"], dtype=np.intp)
+    restore(estimator, arrays, meta)
+    return estimator
+
+
+def auto_to_state(estimator: Any) -> tuple[Arrays, dict[str, Any]]:
+    """Every kept candidate's arrays, named by its number, and the weights."""
+    arrays, meta = state_of(estimator)
+    for number, member in enumerate(estimator.members_.values()):
+        arrays |= {f"member{number}_{name}": np.asarray(array) for name, array in member.arrays().items()}
+    meta |= {
+        "members": list(estimator.members_),
+        "weights": estimator.weights_,
+        "tau": estimator.tau_,
+        "blend_tau": estimator.blend_tau_,
+        "aggregation": estimator.aggregation_,
+    }
+    return arrays, meta
+
+
+def auto_from_state(
+    estimator: Any, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
+) -> Any:
+    """The estimator, fitted with what `auto_to_state` gave."""
+    estimator.members_ = {}
+    for number, name in enumerate(meta["members"]):
+        start = f"member{number}_"
+        own = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
+        estimator.members_[name] = restore_candidate(name, own)
+    # Adding up the blend in another order would change its last bits.
+    estimator.weights_ = {name: float(meta["weights"][name]) for name in meta["members"]}
+    estimator.tau_ = {name: float(tau) for name, tau in meta["tau"].items()}
+    estimator.blend_tau_ = float(meta["blend_tau"])
+    estimator.aggregation_ = str(meta["aggregation"])
     restore(estimator, arrays, meta)
     return estimator

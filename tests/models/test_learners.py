@@ -20,7 +20,14 @@ from models.registry import LEARNERS, spec_for, spec_of
 from models.spec import LearnerSpec
 from models.warmup import warm
 
-SMALL: dict[str, Any] = {"n_estimators": 4, "n_pairs": 600, "max_depth": 5, "random_state": 3}
+SMALL: dict[str, Any] = {
+    "n_estimators": 4,
+    "n_pairs": 600,
+    "max_depth": 5,
+    "random_state": 3,
+    "n_folds": 2,
+    "candidates": ["neighbours", "extra-trees"],
+}
 HUGE = float(np.float32(1e18))
 SCORERS = [spec for spec in LEARNERS if "similarity" in spec.capabilities]
 RANKERS = [spec for spec in LEARNERS if "rank-labels" in spec.capabilities]

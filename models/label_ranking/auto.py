@@ -1,0 +1,218 @@
+"""A ranker that tries several ways to rank and blends those that help."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from models.label_ranking.calibration import PairCalibration
+from models.label_ranking.candidates import (
+    BoostedCandidate,
+    Candidate,
+    Examples,
+    ForestCandidate,
+    KernelCandidate,
+    LogisticCandidate,
+    NeighbourCandidate,
+    completed_examples,
+)
+from models.label_ranking.params import LabelRankingAutoParams
+from models.label_ranking.rankings_data import TrainingRankings
+from models.progress import report
+from models.rankings import kendall_tau, positions_of
+from models.spec import Params
+
+CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
+"""In the order tried: where time runs out, the first ones have been heard."""
+
+_STEPS = 20
+_VALIDATION_CELLS = 60_000_000
+_SLOW_PAIRS = 500
+_AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "copeland", "kemeny")
+
+
+class LabelRankingAuto(RankerBase):
+    """Choose and blend label rankers by cross-validation.
+
+    Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise
+    logistic regression each predict, for every training row, by models that have not seen the row, how surely each
+    label comes before each other. Greedy selection with replacement (Caruana et al. 2004) finds the blend of these
+    predictions with the best mean Kendall tau; its members are fitted again on all rows. Choices inside a candidate
+    (numbers of neighbours, widths, ridges) are made within its training rows, so that the validation is honest.
+
+    Parameters
+    ----------
+    candidates : which to try, of ``extra-trees``, ``forest``, ``neighbours``, ``kernel``, ``boosting`` and
+        ``logistic``; ``None``: all (``logistic`` only up to 500 pairs of labels).
+    n_folds : folds of the cross-validation.
+    max_validation_rows : rows that the choice is made on at most; the chosen ones learn from all.
+    time_budget : seconds after which no further candidate is tried; the first always is. With a budget, the model
+        depends on the machine's speed; ``None``: it depends on data and seed alone.
+    aggregation : how blended pairwise shares become a ranking; ``auto``: whichever validates best.
+    random_state : seed.
+    n_jobs : threads.
+    verbose : 1 prints each candidate's validated tau.
+
+    Attributes
+    ----------
+    order_, n_labels_, calibration_ : as in `LabelRankingTree`.
+    tau_ : candidate -> mean Kendall tau on rows left out.
+    weights_ : candidate -> weight in the blend; those of weight 0 are not kept.
+    blend_tau_ : the blend's mean tau on rows left out. The blend was chosen on these rows, so it is a little
+        optimistic: judge by rows held out from `fit`.
+    aggregation_ : the aggregation used.
+    """
+
+    _params_model: type[Params] = LabelRankingAutoParams
+    members_: dict[str, Candidate]
+    weights_: dict[str, float]
+    tau_: dict[str, float]
+    blend_tau_: float
+    aggregation_: str
+
+    def __init__(
+        self,
+        *,
+        candidates: list[str] | tuple[str, ...] | None = None,
+        n_folds: int = 5,
+        max_validation_rows: int = 3_000,
+        time_budget: float | None = None,
+        aggregation: Literal["auto", "borda", "copeland", "kemeny"] = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.candidates = candidates
+        self.n_folds = n_folds
+        self.max_validation_rows = max_validation_rows
+        self.time_budget = time_budget
+        self.aggregation = aggregation
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
+        begun = time.monotonic()
+        n, k = rankings.positions.shape
+        seeds = dict(zip(CANDIDATES, spread_seeds(random, len(CANDIDATES)), strict=True))
+        choosing = np.random.default_rng(spread_seeds(random, 1)[0])
+        names = self._names(k)
+        most = max(200, min(self.max_validation_rows, _VALIDATION_CELLS // (k * k * len(names))))
+        rows = np.sort(choosing.permutation(n)[:most])
+        sample = X[rows]
+        shown = rankings.positions[rows]
+        n_folds = min(self.n_folds, rows.size)
+        self.tau_, self.members_ = {}, {}
+        predictions: dict[str, NDArray[np.float64]] = {}
+        if n_folds >= 2:
+            fold = choosing.permutation(np.arange(rows.size) % n_folds)
+            for number, name in enumerate(names):
+                if (
+                    predictions
+                    and self.time_budget is not None
+                    and time.monotonic() - begun > self.time_budget
+                ):
+                    break
+                before = np.empty((rows.size, k, k))
+                for part in range(n_folds):
+                    train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+                    data = completed_examples(sample[train], shown[train], rankings.shares)
+                    before[test] = fit_candidate(name, data, seeds[name], self.n_jobs).shares(sample[test])
+                    share = (number + (part + 1) / n_folds) / len(names)
+                    report(0.8 * share, f"trying {name}")
+                predictions[name] = before
+                self.tau_[name] = _tau(before, shown, "borda")
+                if self.verbose:
+                    print(f"LabelRankingAuto: {name}, tau {self.tau_[name]:.4f}")
+        if predictions:
+            weights = _greedy(predictions, shown)
+            blend = sum(predictions[name] * weight for name, weight in weights.items())
+        else:
+            weights, blend = {names[0]: 1.0}, None
+        self._settle(weights, blend, shown)
+        data = completed_examples(X, rankings.positions, rankings.shares)
+        for number, name in enumerate(weights):
+            self.members_[name] = fit_candidate(name, data, seeds[name], self.n_jobs)
+            report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
+
+    def _settle(self, weights: dict[str, float], blend: Any, shown: NDArray[np.float32]) -> None:
+        self.weights_ = weights
+        self.aggregation_ = "borda" if self.aggregation == "auto" else self.aggregation
+        self.calibration_ = PairCalibration()
+        self.blend_tau_ = 0.0
+        if blend is None:
+            return
+        taus = {name: _tau(blend, shown, name) for name in _AGGREGATIONS}
+        if self.aggregation == "auto":
+            self.aggregation_ = max(taus, key=lambda name: taus[name])
+        self.blend_tau_ = taus[self.aggregation_]
+        self.calibration_ = PairCalibration.fit(blend, shown)
+
+    def _names(self, k: int) -> list[str]:
+        if self.candidates is not None:
+            return [name for name in CANDIDATES if name in self.candidates]
+        return [name for name in CANDIDATES if name != "logistic" or k * (k - 1) // 2 <= _SLOW_PAIRS]
+
+    def _scores(self, X: Float32) -> NDArray[np.float64]:
+        return aggregated(self._before(X), self.aggregation_)
+
+    def _before(self, X: Float32) -> NDArray[np.float64]:
+        blend = np.zeros((X.shape[0], self.n_labels_, self.n_labels_))
+        for name, weight in self.weights_.items():
+            blend += weight * self.members_[name].shares(X)
+        return blend
+
+
+def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
+    """Fit the candidate of that name."""
+    if name in ("extra-trees", "forest"):
+        return ForestCandidate.fit(data, seed, n_jobs, random=name == "extra-trees")
+    if name == "neighbours":
+        return NeighbourCandidate.fit(data, seed, n_jobs)
+    if name == "kernel":
+        return KernelCandidate.fit(data, seed, n_jobs)
+    if name == "boosting":
+        return BoostedCandidate.fit(data, seed, n_jobs)
+    return LogisticCandidate.fit(data, seed, n_jobs)
+
+
+def restore_candidate(name: str, arrays: Any) -> Candidate:
+    """The candidate of that name from its arrays."""
+    classes: dict[str, Any] = {
+        "extra-trees": ForestCandidate,
+        "forest": ForestCandidate,
+        "neighbours": NeighbourCandidate,
+        "kernel": KernelCandidate,
+        "boosting": BoostedCandidate,
+        "logistic": LogisticCandidate,
+    }
+    restored: Candidate = classes[name].restore(arrays)
+    return restored
+
+
+def _tau(before: NDArray[np.float64], shown: NDArray[np.float32], aggregation: str) -> float:
+    tau = kendall_tau(shown.astype(np.float64), positions_of(aggregated(before, aggregation)))
+    return float(np.nanmean(tau)) if np.isfinite(tau).any() else 0.0
+
+
+def _greedy(predictions: dict[str, NDArray[np.float64]], shown: NDArray[np.float32]) -> dict[str, float]:
+    """Weights by greedy selection with replacement: each step adds the prediction that helps most."""
+    counts = dict.fromkeys(predictions, 0)
+    total = np.zeros_like(next(iter(predictions.values())))
+    best_tau, best_counts = -np.inf, dict(counts)
+    for step in range(_STEPS):
+        taus = {
+            name: _tau((total + before) / (step + 1), shown, "borda") for name, before in predictions.items()
+        }
+        name = max(taus, key=lambda one: taus[one])
+        counts[name] += 1
+        total += predictions[name]
+        if taus[name] > best_tau + 1e-9:
+            best_tau, best_counts = taus[name], dict(counts)
+    chosen = sum(best_counts.values())
+    return {name: count / chosen for name, count in best_counts.items() if count}

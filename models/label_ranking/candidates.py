@@ -1,0 +1,424 @@
+"""The rankers that `LabelRankingAuto` chooses among: each learns from canonical rankings and answers pairwise shares.
+
+A candidate is data: `fit` makes it, `shares` reads it, `arrays` and `restore` take it to disk and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist, pdist
+from sklearn.neighbors import NearestNeighbors
+
+from models.base import Float32
+from models.label_ranking.kernels import neighbour_votes
+from models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, PairProblem, end_to_end
+from models.label_ranking.rankings_data import completed_targets
+from models.label_ranking.trees import GrowOptions, Trees, grow_trees
+from models.spec import Arrays
+
+Float64 = NDArray[np.float64]
+_MAX_SIGN_PAIRS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """What candidates learn from: positions (NaN = absent) and completed targets, in canonical label order."""
+
+    X: Float32
+    positions: NDArray[np.float32]
+    targets: Float64
+
+    def part(self, rows: NDArray[np.intp]) -> Examples:
+        """Some of the rows."""
+        return Examples(X=self.X[rows], positions=self.positions[rows], targets=self.targets[rows])
+
+
+class Candidate(Protocol):
+    """A fitted candidate."""
+
+    def shares(self, X: Float32) -> Float64:
+        """How surely the first label comes before the second, (n, k, k), the diagonal 0."""
+        ...
+
+    def arrays(self) -> Arrays: ...
+
+
+class _Stored:
+    """Candidates whose fields are arrays, by their own names."""
+
+    def arrays(self) -> Arrays:
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Any]) -> Self:
+        return cls(**{field.name: arrays[field.name] for field in fields(cls)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForestCandidate:
+    """Forest of best or of random borders, read by its leaves' pairwise votes."""
+
+    trees: Trees
+    positions: NDArray[np.float32]
+    targets: Float64
+
+    def shares(self, X: Float32) -> Float64:
+        return self.trees.votes(X, self.positions, self.targets)
+
+    def arrays(self) -> Arrays:
+        trees = {name: getattr(self.trees, name) for name in TREE_ARRAYS}
+        return trees | {"positions": self.positions, "targets": self.targets}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Any]) -> ForestCandidate:
+        return cls(
+            trees=Trees(**{name: arrays[name] for name in TREE_ARRAYS}),
+            positions=arrays["positions"],
+            targets=arrays["targets"],
+        )
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None, *, random: bool) -> ForestCandidate:
+        options = GrowOptions(
+            split="breiman",
+            splitter="random" if random else "best",
+            max_depth=None,
+            min_samples_leaf=1,
+            max_features=None if random else "third",
+            honest=False,
+            max_samples=None,
+            bootstrap=not random,
+        )
+        seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, 100)]
+        trees, _ = grow_trees(data.X, [data.targets], options, seeds, n_jobs=n_jobs, stage="")
+        return cls(trees=trees, positions=data.positions, targets=data.targets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoostedCandidate:
+    """Gradient boosting of positions by shallow trees on all labels at once (Friedman 2001, squared error).
+
+    Attributes
+    ----------
+    values : (n_leaves, k) steps of the leaves; each leaf has one member, which points here.
+    """
+
+    rounds: ClassVar[int] = 150
+    rate: ClassVar[float] = 0.1
+
+    trees: Trees
+    values: Float64
+    base: Float64
+
+    def shares(self, X: Float32) -> Float64:
+        mean, _ = self.trees.means(X, self.values)
+        return gap_shares(self.base + mean * self.trees.roots.size)
+
+    def arrays(self) -> Arrays:
+        trees = {name: getattr(self.trees, name) for name in TREE_ARRAYS}
+        return trees | {"values": self.values, "base": self.base}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Any]) -> BoostedCandidate:
+        return cls(
+            trees=Trees(**{name: arrays[name] for name in TREE_ARRAYS}),
+            values=arrays["values"],
+            base=arrays["base"],
+        )
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> BoostedCandidate:
+        options = GrowOptions(
+            split="breiman",
+            splitter="best",
+            max_depth=6,
+            min_samples_leaf=3,
+            max_features="third" if data.X.shape[1] > 8 else None,
+            honest=False,
+            max_samples=0.7,
+            bootstrap=False,
+        )
+        rng = np.random.default_rng(seed)
+        base = data.targets.mean(axis=0)
+        current = np.broadcast_to(base, data.targets.shape).copy()
+        grown, values = [], []
+        for _ in range(cls.rounds):
+            residual = data.targets - current
+            trees, _ = grow_trees(
+                data.X, [residual], options, [int(rng.integers(0, 2**62))], n_jobs=1, stage=""
+            )
+            leaves = np.flatnonzero(np.diff(trees.member_start))
+            owner = np.repeat(np.arange(leaves.size), np.diff(trees.member_start)[leaves])
+            step = np.zeros((leaves.size, residual.shape[1]))
+            np.add.at(step, owner, residual[trees.members] * trees.mass[:, None])
+            step *= cls.rate
+            one = _single_members(trees, leaves)
+            current += one.means(data.X, step)[0]
+            grown.append(one)
+            values.append(step)
+        return cls(
+            trees=end_to_end(grown, [len(step) for step in values]), values=np.concatenate(values), base=base
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourCandidate(_Stored):
+    """The votes of the nearest rows in standardised features; how many is chosen leaving one out."""
+
+    numbers: ClassVar[tuple[int, ...]] = (1, 3, 5, 10, 20, 40)
+
+    points: Float64
+    mean: Float64
+    scale: Float64
+    positions: NDArray[np.float32]
+    targets: Float64
+    n_neighbours: NDArray[np.int64]
+
+    def shares(self, X: Float32) -> Float64:
+        near = NearestNeighbors(n_neighbors=int(self.n_neighbours)).fit(self.points)
+        _, found = near.kneighbors((X - self.mean) / self.scale)
+        return _votes(found, self.positions, self.targets)
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> NeighbourCandidate:
+        mean, scale = standard(data.X)
+        points = (data.X - mean) / scale
+        n = len(points)
+        most = min(max(cls.numbers), n - 1)
+        best, chosen = -np.inf, 1
+        if most >= 1:
+            asked = np.random.default_rng(seed).permutation(n)[:2_000]
+            found = NearestNeighbors(n_neighbors=most + 1).fit(points).kneighbors(points[asked])[1]
+            # A row is its own neighbour, unless as many twins hide it.
+            others = np.array([row[row != own][:most] for row, own in zip(found, asked, strict=True)])
+            for number in cls.numbers:
+                if number > most:
+                    break
+                votes = _votes(others[:, :number], data.positions, data.targets)
+                agreement = pair_agreement(votes, data.positions[asked])
+                if agreement > best + 1e-12:
+                    best, chosen = agreement, number
+        return cls(
+            points=points,
+            mean=mean,
+            scale=scale,
+            positions=data.positions,
+            targets=data.targets,
+            n_neighbours=np.array(chosen),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCandidate(_Stored):
+    """Kernel ridge regression of the pairs' signs (of positions where there are very many pairs).
+
+    A Gaussian kernel on standardised features, through landmarks drawn from the rows (Nystroem); its width and the
+    ridge are chosen by the exact leave-one-out predictions of the linear problem on landmarks.
+    """
+
+    landmarks: ClassVar[int] = 600
+    widths: ClassVar[tuple[float, ...]] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    ridges: ClassVar[tuple[float, ...]] = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+
+    centres: Float64
+    mean: Float64
+    scale: Float64
+    gamma: Float64
+    coef: Float64
+    base: Float64
+    k: NDArray[np.int64]
+
+    def shares(self, X: Float32) -> Float64:
+        points = (X - self.mean) / self.scale
+        kernel = np.exp(-float(self.gamma) * cdist(points, self.centres, "sqeuclidean"))
+        return _shares_of_output(kernel @ self.coef + self.base, int(self.k))
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> KernelCandidate:
+        n, k = data.targets.shape
+        rng = np.random.default_rng(seed)
+        mean, scale = standard(data.X)
+        points = (data.X - mean) / scale
+        centres = points[np.sort(rng.permutation(n)[: cls.landmarks])]
+        output = _kernel_output(data)
+        base = output.mean(axis=0)
+        centred = output - base
+        sample = centres[: min(len(centres), 300)]
+        typical = float(np.median(pdist(sample, "sqeuclidean"))) if len(sample) > 1 else 1.0
+        distances = cdist(points, centres, "sqeuclidean")
+        inner = cdist(centres, centres, "sqeuclidean")
+        asked = rng.permutation(n)[:2_000]
+        best: tuple[float, float, Float64] | None = None
+        for width in cls.widths:
+            gamma = width / max(typical, 1e-12)
+            values, vectors = np.linalg.eigh(np.exp(-gamma * inner))
+            keep = values > 1e-8 * values[-1]
+            root = vectors[:, keep] / np.sqrt(values[keep])
+            phi = np.exp(-gamma * distances) @ root
+            spectrum, rotation = np.linalg.eigh(phi.T @ phi)
+            rotated = phi @ rotation
+            projected = rotated.T @ centred
+            for ridge in cls.ridges:
+                shrink = 1.0 / (np.maximum(spectrum, 0.0) + ridge)
+                part = rotated[asked]
+                fitted = part @ (shrink[:, None] * projected)
+                leverage = np.minimum(np.einsum("ij,j,ij->i", part, shrink, part), 1.0 - 1e-9)
+                left_out = centred[asked] - (centred[asked] - fitted) / (1.0 - leverage)[:, None]
+                votes = _shares_of_output(left_out + base, k)
+                agreement = pair_agreement(votes, data.positions[asked])
+                if best is None or agreement > best[0] + 1e-12:
+                    best = (agreement, gamma, root @ (rotation @ (shrink[:, None] * projected)))
+        assert best is not None
+        return cls(
+            centres=centres,
+            mean=mean,
+            scale=scale,
+            gamma=np.array(best[1]),
+            coef=best[2],
+            base=base,
+            k=np.array(k),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticCandidate:
+    """A logistic regression a pair."""
+
+    models: LogisticPairs
+    modelled: NDArray[np.int64]
+    constant: Float64
+    k: int
+
+    def shares(self, X: Float32) -> Float64:
+        flat = np.broadcast_to(self.constant, (X.shape[0], self.constant.size)).copy()
+        flat[:, self.modelled] = self.models.shares(X, 1)
+        return _square(flat, self.k)
+
+    def arrays(self) -> Arrays:
+        return self.models.arrays() | {
+            "modelled": self.modelled,
+            "constant": self.constant,
+            "k": np.array(self.k),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Any]) -> LogisticCandidate:
+        names = ("mean", "scale", "coef", "intercept")
+        return cls(
+            models=LogisticPairs(**{name: np.asarray(arrays[name]) for name in names}),
+            modelled=np.asarray(arrays["modelled"]),
+            constant=np.asarray(arrays["constant"]),
+            k=int(arrays["k"]),
+        )
+
+    @classmethod
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
+        k = data.positions.shape[1]
+        problems = [
+            PairProblem.of(data.positions, a, b, np.ones(len(data.X)))
+            for a, b in zip(*(side.tolist() for side in np.triu_indices(k, 1)), strict=True)
+        ]
+        constant = np.array([problem.share() for problem in problems])
+        modelled = np.flatnonzero([not p.one_sided and p.rows.size > 0 for p in problems])
+        models = LogisticPairs.fit(data.X, [problems[at] for at in modelled], n_jobs, "")
+        return cls(models=models, modelled=modelled, constant=constant, k=k)
+
+
+def completed_examples(X: Float32, positions: NDArray[np.float32], shares: Float64) -> Examples:
+    """Examples whose absent labels are filled by their neighbours' votes, and by ``shares`` where those are silent."""
+    targets = completed_targets(positions, shares)
+    if np.isnan(positions).any() and len(X) > 2:
+        mean, scale = standard(X)
+        points = (X - mean) / scale
+        number = min(20, len(X) - 1)
+        k = positions.shape[1]
+        near = NearestNeighbors(n_neighbors=number + 1).fit(points)
+        filled = np.empty_like(targets)
+        block = max(1, 8_000_000 // (k * k))
+        for start in range(0, len(X), block):
+            rows = np.arange(start, min(len(X), start + block))
+            found = near.kneighbors(points[rows])[1]
+            others = np.array([row[row != own][:number] for row, own in zip(found, rows, strict=True)])
+            filled[rows] = completed_targets(positions[rows], _votes(others, positions, targets))
+        targets = filled
+    return Examples(X=X, positions=positions, targets=targets)
+
+
+def gap_shares(positions: Float64) -> Float64:
+    """Shares by a logistic curve over the gap between expected (doubled, centred) positions."""
+    k = positions.shape[1]
+    before = 0.5 * (1.0 + np.tanh(0.5 * (positions[:, None, :] - positions[:, :, None])))
+    before[:, np.arange(k), np.arange(k)] = 0.0
+    return np.asarray(before)
+
+
+def pair_agreement(before: Float64, positions: NDArray[np.float32]) -> float:
+    """Mean share of shown, untied pairs that Borda on ``before`` orders right, of the rows of ``positions``."""
+    scores = before.sum(axis=2)
+    difference = positions[:, None, :] - positions[:, :, None]
+    lead = scores[:, :, None] - scores[:, None, :]
+    told = np.isfinite(difference) & (difference != 0)
+    if not told.any():
+        return 0.0
+    return float(np.sign(lead[told] * difference[told]).mean())
+
+
+def standard(X: Float32) -> tuple[Float64, Float64]:
+    """Mean and standard deviation of the features, 1 where they are constant."""
+    scale = X.std(axis=0, dtype=np.float64)
+    scale[scale == 0] = 1.0
+    return X.mean(axis=0, dtype=np.float64), scale
+
+
+def _votes(found: NDArray[Any], positions: NDArray[np.float32], targets: Float64) -> Float64:
+    k = positions.shape[1]
+    out = np.zeros((found.shape[0], k, k))
+    neighbour_votes(
+        np.ascontiguousarray(found, dtype=np.int64), positions, targets, float(max(2, k) - 1), out
+    )
+    return out
+
+
+def _kernel_output(data: Examples) -> Float64:
+    k = data.targets.shape[1]
+    i, j = np.triu_indices(k, 1)
+    if i.size > _MAX_SIGN_PAIRS:
+        return data.targets
+    sign = np.sign(data.positions[:, j] - data.positions[:, i]).astype(np.float64)
+    guess = np.clip((data.targets[:, j] - data.targets[:, i]) / (k - 1 if k > 2 else 1), -1.0, 1.0)
+    return np.where(np.isnan(sign), guess, sign)
+
+
+def _shares_of_output(output: Float64, k: int) -> Float64:
+    if output.shape[1] == k * (k - 1) // 2 and output.shape[1] <= _MAX_SIGN_PAIRS:
+        return _square(np.clip(0.5 + 0.5 * output, 0.0, 1.0), k)
+    return gap_shares(output)
+
+
+def _square(flat: Float64, k: int) -> Float64:
+    before = np.zeros((flat.shape[0], k, k))
+    i, j = np.triu_indices(k, 1)
+    before[:, i, j] = flat
+    before[:, j, i] = 1.0 - flat
+    return before
+
+
+def _single_members(trees: Trees, leaves: NDArray[np.intp]) -> Trees:
+    """The same trees with one member a leaf: the leaf's place among ``leaves``."""
+    count = np.zeros(trees.feature.size, dtype=np.int64)
+    count[leaves] = 1
+    return Trees(
+        roots=trees.roots,
+        feature=trees.feature,
+        threshold=trees.threshold,
+        left=trees.left,
+        right=trees.right,
+        member_start=np.concatenate([[0], np.cumsum(count)]),
+        members=np.arange(leaves.size, dtype=np.int32),
+        mass=np.ones(leaves.size, dtype=np.float32),
+    )
