@@ -1,0 +1,109 @@
+"""1:N: the exact order statistic, its floor, what is refused, CMC and FNIR by hand, and why the formula fails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from models import InsufficientCalibrationData
+from models.identification import (
+    GalleryCalibration,
+    cmc,
+    independent_fpir,
+    leave_one_subject_out,
+    rank_of_mate,
+)
+
+
+@pytest.mark.parametrize(("fpir", "probes"), [(0.1, 29), (0.05, 59), (0.01, 299)])
+def test_floor_and_refusal(fpir: float, probes: int) -> None:
+    best = np.random.default_rng(0).random(probes)
+    point = GalleryCalibration(best, gallery_size=5).operating_point(fpir)
+    assert point.threshold == np.float32(best.max())
+    assert point.observed_fpir == 0
+    with pytest.raises(InsufficientCalibrationData, match="one probe each") as refused:
+        GalleryCalibration(best[1:], gallery_size=5).operating_point(fpir)
+    assert refused.value.required_units == {"finite-sample": probes}
+    assert refused.value.smallest_fpr["finite-sample"] > fpir
+
+
+def strangers(rng: np.random.Generator, gallery: np.ndarray, n: int) -> np.ndarray:
+    probes = rng.standard_normal((n, gallery.shape[1]))
+    return (probes @ gallery.T).max(axis=1)
+
+
+def test_coverage_in_this_gallery_and_the_naive_quantile_beside_it() -> None:
+    rng = np.random.default_rng(1)
+    gallery = rng.standard_normal((100, 6))
+    truth = np.sort(strangers(rng, gallery, 100_000).astype(np.float32))
+    n, exact, naive = 400, 0, 0
+    for _ in range(n):
+        best = truth[rng.integers(0, truth.size, 120)]
+        threshold = GalleryCalibration(best, gallery_size=100).operating_point(0.05, 0.9).threshold
+        exact += (truth > np.float32(threshold)).mean() > 0.05
+        naive += (truth > np.quantile(best, 0.95, method="higher")).mean() > 0.05
+    assert exact <= binom.ppf(0.999, n, 0.1)
+    assert naive > 2 * binom.ppf(0.999, n, 0.1) * 0.9
+
+
+def test_the_formula_for_independent_comparisons_is_wrong() -> None:
+    """Long probes score high with many: 1 - (1 - FMR)^N says several times what happens."""
+    rng = np.random.default_rng(2)
+    gallery = rng.standard_normal((500, 4))
+    scores = rng.standard_normal((4_000, 4)) @ gallery.T
+    threshold = np.quantile(scores, 1 - 1e-3)
+    observed = (scores.max(axis=1) > threshold).mean()
+    assert independent_fpir(1e-3, 500) > 2 * observed
+
+
+def test_mated_probes() -> None:
+    calibration = GalleryCalibration(np.arange(100), gallery_size=3, mated_scores=[10.0, 97.5, 200.0, 300.0])
+    point = calibration.operating_point(0.1)
+    assert point.fnir == np.mean(np.array([10.0, 97.5, 200.0, 300.0]) <= point.threshold)
+    assert point.fnir_interval is not None
+    assert point.as_dict()["fnir_interval"] == list(point.fnir_interval)
+    again = GalleryCalibration.from_state(*calibration.to_state())
+    assert again.operating_point(0.1) == point
+
+
+def test_ranks_and_cmc_by_hand() -> None:
+    subjects = np.array(["a", "a", "b", "c"])
+    assert rank_of_mate([0.1, 0.9, 0.5, 0.2], subjects, "a") == 1
+    assert rank_of_mate([0.1, 0.9, 0.5, 0.5], subjects, "b") == 3
+    found = cmc([1, 1, 2, 5], max_rank=3)
+    assert found.rate.tolist() == [0.5, 0.75, 0.75]
+    assert (found.low < found.rate).all()
+    assert found.as_dict()["rank"] == [1, 2, 3]
+    with pytest.raises(ValueError, match="not mated"):
+        rank_of_mate([1.0], ["a"], "b")
+
+
+def test_leave_one_subject_out_is_an_estimate_and_says_so() -> None:
+    found = leave_one_subject_out([0.9, 0.1, 0.2], ["a", "a", "b"], 0.5)
+    assert found.fpir == 0.25
+    assert found.label.startswith("estimate")
+    with pytest.raises(ValueError, match="every item"):
+        leave_one_subject_out([0.9, 0.1], np.array(["a", None], dtype=object), 0.5)
+    with pytest.raises(ValueError, match="single subject"):
+        leave_one_subject_out([0.9, 0.1], ["a", "a"], 0.5)
+
+
+def test_a_gallery_that_has_changed_is_stale() -> None:
+    calibration = GalleryCalibration([0.5] * 3, gallery_size=100)
+    assert not calibration.stale(110)
+    assert calibration.stale(111)
+    assert calibration.stale(100, changed=11)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match="has 2 probes"):
+        GalleryCalibration([0.1, 0.2], gallery_size=1, subjects=["a", "a"])
+    with pytest.raises(ValueError, match="no un-enrolled"):
+        GalleryCalibration([], gallery_size=1)
+    with pytest.raises(ValueError, match="NaN"):
+        GalleryCalibration([np.nan], gallery_size=1)
+    with pytest.raises(ValueError, match="strictly between"):
+        GalleryCalibration([0.1], gallery_size=1).operating_point(0)
+    # An empty comparison is a probe that matched nothing.
+    assert GalleryCalibration([-np.inf] * 60, gallery_size=1).operating_point(0.05).observed_fpir == 0
