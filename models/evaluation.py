@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from models.evaluation_kernels import sweep
 from models.pair_samples import PairSample, Side, pair_sample
+from models.simultaneous import simultaneous_bands
 
 Float64 = NDArray[np.float64]
 
@@ -25,6 +26,7 @@ FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
 N_REPLICATES = 500
 _BLOCK = 16
+_BAND_NAMES = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ class EvaluationReport:
         same, with ``"resolved": false``.
     fpr, tpr, thresholds : (n,) the ROC, at most about 1,000 points, every step kept at the low end.
     bands : ``fpr_low, fpr_high, tpr_low, tpr_high``, each (n,): intervals at each threshold by itself
-        (pointwise).
+        (pointwise); and ``simultaneous_fpr_low`` and so on, which hold at all thresholds and for both rates at once.
     confidence : of intervals and bands.
     """
 
@@ -64,8 +66,41 @@ class EvaluationReport:
             "bands": {
                 "kind": "pointwise",
                 "confidence": self.confidence,
-                **{name: values.tolist() for name, values in self.bands.items()},
+                **{name: self.bands[name].tolist() for name in _BAND_NAMES},
             },
+            "simultaneous_bands": {
+                "kind": "simultaneous",
+                "confidence": self.confidence,
+                **{name: self.bands[f"simultaneous_{name}"].tolist() for name in _BAND_NAMES},
+            },
+        }
+
+    def det(self) -> dict[str, Any]:
+        """The DET curve in ISO/IEC 19795-1 words: FNMR against FMR, by threshold, with its bands.
+
+        Returns
+        -------
+        JSON-able: ``fmr``, ``fnmr``, ``thresholds`` (descending), ``bands`` (pointwise), ``simultaneous_bands``, each
+        ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
+        """
+        roc = self.roc()
+
+        def turned(bands: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "kind": bands["kind"],
+                "confidence": bands["confidence"],
+                "fmr_low": bands["fpr_low"],
+                "fmr_high": bands["fpr_high"],
+                "fnmr_low": [1 - value for value in bands["tpr_high"]],
+                "fnmr_high": [1 - value for value in bands["tpr_low"]],
+            }
+
+        return {
+            "fmr": roc["fpr"],
+            "fnmr": [1 - value for value in roc["tpr"]],
+            "thresholds": roc["thresholds"],
+            "bands": turned(roc["bands"]),
+            "simultaneous_bands": turned(roc["simultaneous_bands"]),
         }
 
 
@@ -143,7 +178,7 @@ def pair_report(
     fpr, tpr, thresholds = _roc(sample)
     kept = _decimated(fpr, tpr)
     merged = _Merged.of(sample, thresholds[kept])
-    point, _ = merged.measure(merged.weight, targets)
+    point, observed = merged.measure(merged.weight, targets)
     seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
     blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
     done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
@@ -152,7 +187,15 @@ def pair_report(
     )
     levels = [(1 - confidence) / 2, (1 + confidence) / 2]
     summary = np.quantile(np.concatenate([block[0] for block in done]), levels, axis=0)
-    curves = np.quantile(np.concatenate([block[1] for block in done]), levels, axis=0)
+    drawn = np.concatenate([block[1] for block in done])
+    curves = np.quantile(drawn, levels, axis=0)
+    everywhere = simultaneous_bands(
+        observed,
+        drawn,
+        (sample.different.n_blocks, sample.same.n_blocks),
+        (sample.different.edge_units.shape[0], sample.same.edge_units.shape[0]),
+        confidence,
+    )
 
     def entry(at: int) -> dict[str, Any]:
         return {"value": float(point[at]), "interval": [float(summary[0, at]), float(summary[1, at])]}
@@ -182,6 +225,10 @@ def pair_report(
         "fpr_high": curves[1, 0],
         "tpr_low": curves[0, 1],
         "tpr_high": curves[1, 1],
+        "simultaneous_fpr_low": everywhere[0, 0],
+        "simultaneous_fpr_high": everywhere[0, 1],
+        "simultaneous_tpr_low": everywhere[1, 0],
+        "simultaneous_tpr_high": everywhere[1, 1],
     }
     return EvaluationReport(
         metrics=metrics,

@@ -130,3 +130,39 @@ def test_needs_both_kinds() -> None:
         pair_report([0.1, 0.2], [1, 0], confidence=1)
     with pytest.raises(ValueError, match="n_replicates is 5"):
         pair_report([0.1, 0.2], [1, 0], n_replicates=5)
+
+
+def test_simultaneous_bands_hold_at_all_thresholds_at_once() -> None:
+    """The band of the whole curve covers it about as often as promised; the pointwise one does not."""
+    from scipy.stats import norm
+
+    world = People(m=120, per=2, effect=0.5, n_pairs=4_000)
+    rng = np.random.default_rng(4)
+    n, whole, pointwise = 60, 0, 0
+    for _ in range(n):
+        drawn = world.draw(rng)
+        report = pair_report(
+            drawn.scores, drawn.same, drawn.units, confidence=0.9, n_replicates=200, random_state=rng
+        )
+        kept = (report.thresholds > drawn.scores.min()) & (report.thresholds < drawn.scores.max())
+        truth = norm.sf(report.thresholds[kept] / np.sqrt(1 + 2 * world.effect**2))
+        bands = {name: values[kept] for name, values in report.bands.items()}
+        whole += bool(
+            ((bands["simultaneous_fpr_low"] <= truth) & (truth <= bands["simultaneous_fpr_high"])).all()
+        )
+        pointwise += bool(((bands["fpr_low"] <= truth) & (truth <= bands["fpr_high"])).all())
+        assert (report.bands["simultaneous_fpr_low"] <= report.fpr).all()
+        assert (report.bands["simultaneous_tpr_high"] >= report.tpr).all()
+    assert whole >= 0.8 * n
+    assert pointwise < 0.6 * n
+
+
+def test_det_is_the_roc_in_other_words() -> None:
+    drawn = People(m=60).draw(np.random.default_rng(0))
+    report = pair_report(drawn.scores, drawn.same, drawn.units, n_replicates=100, random_state=0)
+    roc, det = report.roc(), report.det()
+    assert det["fmr"] == roc["fpr"]
+    assert np.allclose(np.array(det["fnmr"]) + roc["tpr"], 1)
+    for kind in ("bands", "simultaneous_bands"):
+        assert (np.array(det[kind]["fnmr_low"]) <= np.array(det["fnmr"]) + 1e-9).all()
+        assert (np.array(det[kind]["fmr_high"]) >= np.array(det["fmr"]) - 1e-9).all()

@@ -1,0 +1,246 @@
+"""The promise, counted: how often a threshold was given and its true false positive rate exceeded what was asked.
+
+Worlds with a known rate are drawn again and again, calibrated, and asked for operating points by every method, with
+the naive empirical quantile beside them. Searches of galleries of 100, 1,000 and 10,000 likewise (FPIR), beside the
+formula 1 - (1 - FMR)^N. ``quick`` is small; ``full`` takes 1,000 calibrations of every world.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+import numpy as np
+from scipy.stats import binom
+
+from benchmarks.common import Claim, Preset, Result
+from models.identification import GalleryCalibration, independent_fpir
+from models.operating_points import Calibration, InsufficientCalibrationData
+from tests.models.pair_worlds import Classes, People, Scored
+
+CONFIDENCES = (0.90, 0.95)
+METHODS = ("finite-sample", "bootstrap", "auto")
+SLACK = 0.02
+"""What an asymptotic method may exceed its promise by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A world, the rates asked of it, and calibrations by preset; ``methods`` leaves out what would take too long."""
+
+    name: str
+    world: People | Classes
+    rates: tuple[float, ...]
+    quick: int = 100
+    full: int = 1_000
+    methods: tuple[str, ...] = METHODS
+
+
+SCENARIOS = (
+    Scenario(name="Gaussian effects", world=People(m=300, n_pairs=20_000), rates=(0.1, 0.05, 0.01)),
+    Scenario(name="heavy tails (t3)", world=People(m=400, effect=0.4, tail="t3"), rates=(0.1, 0.02, 0.01)),
+    Scenario(name="few people, many samples", world=People(m=64, per=20), rates=(0.1,)),
+    Scenario(name="ties", world=People(m=300, n_pairs=20_000, step=0.5), rates=(0.1, 0.05)),
+    Scenario(name="a partial list", world=People(m=600, per=1, n_pairs=3_000), rates=(0.1, 0.05, 0.02)),
+    Scenario(name="closed-set classes", world=Classes(m=240), rates=(0.15, 0.1)),
+    Scenario(
+        name="people at 1 %", world=People(m=800, effect=0.4, per=1, n_pairs=40_000), rates=(0.01,), quick=60
+    ),
+    Scenario(
+        name="people at 0.1 %, resampled",
+        world=People(m=600, effect=0.3, per=1, n_pairs=180_000),
+        rates=(0.001,),
+        quick=16,
+        methods=("bootstrap", "naive"),
+    ),
+    Scenario(
+        name="8,000 people at 0.1 %",
+        world=People(m=8_000, effect=0.4, per=1, n_pairs=100_000),
+        rates=(0.001,),
+        quick=60,
+        methods=("finite-sample", "naive"),
+    ),
+    Scenario(
+        name="closed-set at 1 %",
+        world=Classes(m=1_000, n_pairs=60_000, n_classes=10),
+        rates=(0.01,),
+        quick=40,
+        methods=("finite-sample", "bootstrap", "naive"),
+    ),
+)
+Key = tuple[float, float, str]
+
+
+def run(preset: Preset) -> Result:
+    """All scenarios, pairs first."""
+    rows: list[dict[str, Any]] = []
+    for scenario in SCENARIOS:
+        rows += measure(scenario, scenario.full if preset == "full" else scenario.quick)
+    rows += galleries(1_000 if preset == "full" else 400)
+    return Result(rows=rows, claims=claims(rows))
+
+
+def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
+    """The worst excess by method, over its promise and Monte-Carlo error (one row in a thousand would exceed it)."""
+    found = []
+    for method, slack in (
+        ("finite-sample", 0.0),
+        ("band, finite-sample", 0.0),
+        ("bootstrap", SLACK),
+        ("auto", SLACK),
+    ):
+        mine = [row for row in rows if row["method"] == method]
+        excess = [
+            row["failed"] - _most(row["calibrations"], 1 - row["confidence"] + slack) / row["calibrations"]
+            for row in mine
+        ]
+        found.append(
+            Claim(
+                what=f"{method}: worst failure rate above what chance allows",
+                goal=f"at most 0 ({slack:g} allowed over the promise)",
+                measured=max(excess),
+                holds=max(excess) <= 0,
+            )
+        )
+    return found
+
+
+def _most(n: int, rate: float) -> float:
+    return float(binom.ppf(0.999, n, rate))
+
+
+def measure(scenario: Scenario, n: int) -> list[dict[str, Any]]:
+    """Rows of one scenario; draws are seeded, whatever the number of processes."""
+    blocks = np.array_split(np.arange(n), max(1, n // 10))
+    done = joblib.Parallel(n_jobs=min(2, os.cpu_count() or 1))(
+        joblib.delayed(_block)(scenario, block.tolist()) for block in blocks
+    )
+    failed: Counter[Key] = Counter()
+    refused: Counter[Key] = Counter()
+    asked: set[Key] = set()
+    for some_failed, some_refused, some_asked in done:
+        failed.update(some_failed)
+        refused.update(some_refused)
+        asked |= some_asked
+    return [
+        {
+            "scenario": scenario.name,
+            "asked": rate if rate else "all rates",
+            "confidence": confidence,
+            "method": method,
+            "calibrations": n,
+            "refused": refused[rate, confidence, method] / n,
+            "failed": failed[rate, confidence, method] / n,
+            "allowed": round(1 - confidence, 2),
+        }
+        for rate, confidence, method in sorted(asked)
+    ]
+
+
+def _block(scenario: Scenario, draws: list[int]) -> tuple[Counter[Key], Counter[Key], set[Key]]:
+    failed: Counter[Key] = Counter()
+    refused: Counter[Key] = Counter()
+    asked: set[Key] = set()
+    methods = {*scenario.methods, "naive"}
+    for draw in draws:
+        rng = np.random.default_rng([20_261_121, draw])
+        drawn = scenario.world.draw(rng)
+        calibration = _calibrated(scenario.world, drawn, rng)
+        for rate in scenario.rates:
+            for confidence in CONFIDENCES:
+                for method in methods:
+                    key = (rate, confidence, method)
+                    asked.add(key)
+                    threshold = _threshold(calibration, drawn, rate, confidence, method)
+                    if threshold is None:
+                        refused[key] += 1
+                    elif scenario.world.true_rate(threshold) > rate:
+                        failed[key] += 1
+        for confidence in CONFIDENCES:
+            for method in sorted(methods & {"finite-sample", "bootstrap"}):
+                key = (0.0, confidence, f"band, {method}")
+                asked.add(key)
+                band = calibration.fpr_band(confidence, method)
+                if band is None:
+                    refused[key] += 1
+                elif any(
+                    scenario.world.true_rate(float(t)) > f
+                    for t, f in zip(band.thresholds, band.fpr, strict=True)
+                ):
+                    failed[key] += 1
+    return failed, refused, asked
+
+
+def _calibrated(world: People | Classes, drawn: Scored, rng: np.random.Generator) -> Calibration:
+    return Calibration.fit(
+        drawn.scores,
+        drawn.same,
+        drawn.units,
+        protocol="open-set" if isinstance(world, People) else "closed-set",
+        random_state=rng,
+        n_replicates=1_000,
+        n_jobs=1,
+    )
+
+
+def _threshold(
+    calibration: Calibration, drawn: Scored, rate: float, confidence: float, method: str
+) -> float | None:
+    if method == "naive":
+        return float(np.quantile(drawn.scores[~drawn.same], 1 - rate, method="higher"))
+    try:
+        return calibration.operating_point(rate, confidence, method).threshold
+    except InsufficientCalibrationData:
+        return None
+
+
+def galleries(
+    n: int, *, sizes: Sequence[int] = (100, 1_000, 10_000), rate: float = 0.05
+) -> list[dict[str, Any]]:
+    """FPIR: probes and items are vectors, a score their inner product, so that some probes match many items."""
+    rows = []
+    for size in sizes:
+        rng = np.random.default_rng([7, size])
+        gallery = rng.standard_normal((size, 8)).astype(np.float32)
+        strangers = np.concatenate(
+            [
+                (rng.standard_normal((500, 8)).astype(np.float32) @ gallery.T).max(axis=1)
+                for _ in range(40_000 // 500)
+            ]
+        )
+        every = (rng.standard_normal((1_000, 8)).astype(np.float32) @ gallery.T).ravel()
+        # A draw with replacement from these strangers has exactly their rate, so the truth is known.
+        ordered = np.sort(strangers)
+
+        def true_rate(threshold: float, ordered: Any = ordered) -> float:
+            return 1 - float(np.searchsorted(ordered, np.float32(threshold), side="right")) / ordered.size
+
+        independent = float(np.quantile(every, (1 - rate) ** (1 / size)))
+        for confidence in CONFIDENCES:
+            broken: Counter[str] = Counter()
+            for _ in range(n):
+                best = rng.choice(strangers, 300)
+                exact = (
+                    GalleryCalibration(best, gallery_size=size).operating_point(rate, confidence).threshold
+                )
+                broken["finite-sample"] += true_rate(exact) > rate
+                broken["naive"] += true_rate(float(np.quantile(best, 1 - rate, method="higher"))) > rate
+            formula = f"1 - (1 - FMR)^N says {independent_fpir(1 - (1 - rate) ** (1 / size), size):.2g}"
+            rows += [
+                {
+                    "scenario": f"search of {size:,} ({formula}, is {true_rate(independent):.2g})",
+                    "asked": rate,
+                    "confidence": confidence,
+                    "method": method,
+                    "calibrations": n,
+                    "refused": 0.0,
+                    "failed": broken[method] / n,
+                    "allowed": round(1 - confidence, 2),
+                }
+                for method in ("finite-sample", "naive")
+            ]
+    return rows

@@ -1,0 +1,53 @@
+"""Bands around a whole ROC (and so DET) curve, from replicates of the sampling units.
+
+Each rate p(t) is worth n(t) = p (1 - p) / V(t) independent observations, V being the replicates' variance, between the
+number of disjoint blocks and that of pairs of units. With z*(t) = |p*(t) - p(t)| / sqrt(s (1 - s) / n), s = (n p + 2) /
+(n + 4), the critical value is the quantile of the largest z* over all thresholds and both rates (Nair 1984: equal
+precision), and the band at t is Wilson's interval with it, so that it has a width where nothing was seen, too. Rates
+rise as t falls, which cuts off what one threshold's band says against its neighbours'. Asymptotic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+Float64 = NDArray[np.float64]
+
+
+def simultaneous_bands(
+    curve: Float64, replicates: Float64, blocks: tuple[int, int], edges: tuple[int, int], confidence: float
+) -> Float64:
+    """Low and high ends that hold at all thresholds and for both rates at once.
+
+    Parameters
+    ----------
+    curve : (2, G) FPR and TPR, not decreasing along the thresholds.
+    replicates : (R, 2, G) the same of each replicate.
+    blocks, edges : for each rate the least and the most independent observations it can be worth.
+
+    Returns
+    -------
+    (2, 2, G): low and high of FPR, then of TPR; neither decreases along the thresholds.
+    """
+    variance = replicates.var(axis=0)
+    least, most = (np.maximum(1.0, np.array(ends, dtype=np.float64))[:, None] for ends in (blocks, edges))
+    spread = curve * (1 - curve)
+    worth = np.divide(
+        spread, variance, out=np.broadcast_to(least, curve.shape).copy(), where=(variance > 0) & (spread > 0)
+    )
+    worth = np.clip(worth, least, np.maximum(least, most))
+    centre = (worth * curve + 2) / (worth + 4)
+    far = np.abs(replicates - curve) / np.sqrt(centre * (1 - centre) / worth)
+    critical = float(np.quantile(far.max(axis=(1, 2)), confidence))
+    # No narrower than at one threshold by itself.
+    z = max(critical, float(ndtri(0.5 + confidence / 2)))
+    middle = (curve + z * z / (2 * worth)) / (1 + z * z / worth)
+    half = z / (1 + z * z / worth) * np.sqrt(spread / worth + (z / (2 * worth)) ** 2)
+    low = np.where(curve <= 0, 0.0, np.clip(middle - half, 0.0, curve))
+    high = np.where(curve >= 1, 1.0, np.clip(middle + half, curve, 1.0))
+    low = np.maximum.accumulate(low, axis=1)
+    high = np.minimum.accumulate(high[:, ::-1], axis=1)[:, ::-1]
+    bands: Float64 = np.stack([low, high], axis=1)
+    return bands
