@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.metrics import roc_curve
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,16 +29,16 @@ from models.base import (
 )
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation
 from models.progress import report
-from models.similarity import explain
+from models.similarity import explain, kernels
+from models.similarity.bagging import WEIGHT_TOTAL, Bag, OutOfBag, PairSource, leaf_numbers, weighted
 from models.similarity.binning import quantise
 from models.similarity.explain import PairWords
-from models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures, identities_of_pairs, learn
+from models.similarity.leaf_rank import checked_leaf_rank, grow_by_classifier
+from models.similarity.learned import LearnedFeatures, PairFeatures, identities_of_pairs, learn
 from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
+from models.similarity.pruning import best_price, counted, gains, pruned
 from models.similarity.trees import Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
-from models.spec import check_params
-
-_WEIGHT_TOTAL = 2**30
-"""Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
+from models.spec import Params, check_params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,45 +48,14 @@ class LearnedIndex(GalleryIndex):
     columns: Float32 | None
 
 
+N_PRUNING_FOLDS = 3
+
+
 class RocKnots(NamedTuple):
     """A broken-line ROC: false and true positive rates at its knots."""
 
     fpr: NDArray[np.float64]
     tpr: NDArray[np.float64]
-
-
-class _PairSource:
-    """Where a tree's pairs come from: drawn from identities, or given."""
-
-    def __init__(self, n_pairs: int | None, bootstrap: bool, seed: int) -> None:
-        self.n_pairs, self.bootstrap, self.seed = n_pairs, bootstrap, seed
-        self.population: PairPopulation | None = None
-        self.given: WeightedPairs | None = None
-        self.learned: OutOfFold | None = None
-
-    def draw(self, seed: int) -> WeightedPairs:
-        """Pairs for the tree of that seed, in arrays of its own."""
-        rng = np.random.default_rng(seed if self.bootstrap else self.seed)
-        if self.population is not None:
-            pairs = self.population.sample(self.n_pairs, random_state=rng)
-            n_same = int(np.count_nonzero(pairs.same))
-            ones = np.ones(len(pairs), dtype=np.int32)
-            return self.described(_weighted(pairs.left, pairs.right, ones, n_same))
-        assert self.given is not None
-        if self.bootstrap:
-            return _resampled(self.given, rng)
-        return replace(self.given, pairs=self.given.pairs.copy())
-
-    def described(self, drawn: WeightedPairs) -> WeightedPairs:
-        """The pairs with their learned features, if any are learned."""
-        if self.learned is None:
-            return drawn
-        numbers = np.arange(drawn.pairs.shape[1], dtype=np.int32)
-        return WeightedPairs(
-            pairs=np.vstack([drawn.pairs, numbers]),
-            n_same=drawn.n_same,
-            learned=self.learned.values(drawn.pairs[0], drawn.pairs[1]),
-        )
 
 
 class _SimilarityBase(PairScorerMixin, BaseEstimator):
@@ -103,6 +74,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     learned_: LearnedFeatures | None
     _packed: PackedTrees
     _bootstrap = False
+    _bag: Bag = "pairs"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and identities, by pairs drawn from them.
@@ -120,8 +92,8 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         random = self._begin()
         X = checked_matrix(self, X, "X", reset=True)
         _, codes = checked_identities(y, X.shape[0])
-        source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
-        source.population = PairPopulation(codes)
+        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0], self._bag)
+        source.population, source.codes = PairPopulation(codes), codes
         self._learn(X, codes, source, random)
         return self._grow(X, source, random)
 
@@ -159,13 +131,13 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         if n_same in (0, used.size):
             kind = "different" if n_same else "same"
             raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
-        source = _PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
+        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
         points = np.concatenate([a, b])
         if self.pair_features != "raw":
             self._learn(points, identities_of_pairs(points, n, flags), source, random)
         else:
             self.learned_ = None
-        source.given = source.described(_weighted(used, used + np.int32(n), weight[used], n_same))
+        source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
         return self._grow(points, source, random)
 
     def explain(
@@ -201,7 +173,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _learn(
-        self, X: Float32, codes: NDArray[np.int64], source: _PairSource, random: np.random.RandomState
+        self, X: Float32, codes: NDArray[np.int64], source: PairSource, random: np.random.RandomState
     ) -> None:
         """Learn pair features, where some are asked for."""
         self.learned_ = None
@@ -218,27 +190,41 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_scores(self.max_depth)
 
-    def _grow(self, X: Float32, source: _PairSource, random: np.random.RandomState) -> Self:
+    def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> Self:
         n_trees = self._n_trees()
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
-        grid = quantise(X)
+        grid = quantise(X) if self.leaf_rank == "cart" else None
         n_tried = resolved_max_features(self.max_features, X.shape[1])
+        out_of_bag = self._out_of_bag(source)
         stop = Event()
 
-        def grow(seed: int) -> Tree | None:
-            if stop.is_set():
-                return None
+        def grown(pairs: WeightedPairs, seed: int) -> Tree:
+            if grid is None:
+                return grow_by_classifier(
+                    X,
+                    pairs,
+                    self.leaf_rank,
+                    pair_map=self.pair_map,
+                    max_depth=self.max_depth,
+                    n_tried=n_tried,
+                    seed=seed,
+                )
             return grow_tree(
                 grid,
-                source.draw(seed),
+                pairs,
                 pair_map=self.pair_map,
                 max_depth=self.max_depth,
                 leaf_depth=self.leaf_depth,
                 n_tried=n_tried,
                 seed=seed,
             )
+
+        def grow(seed: int) -> Tree | None:
+            if stop.is_set():
+                return None
+            return self._shaped(X, source.draw(seed), source, seed, grown)
 
         trees: list[Tree] = []
         growing = self._each(grow, seeds)
@@ -256,8 +242,28 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
                 pass
             raise
         self.trees_ = trees
+        if out_of_bag is not None:
+            self._judge(X, source, out_of_bag, seeds)
         self._finish()
         return self
+
+    def _shaped(
+        self,
+        X: Float32,
+        pairs: WeightedPairs,
+        source: PairSource,
+        seed: int,
+        grown: Callable[[WeightedPairs, int], Tree],
+    ) -> Tree:
+        """A tree from pairs, which may be reordered."""
+        return grown(pairs, seed)
+
+    def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
+        """Pairs to judge the trees on, where that is asked for."""
+        return None
+
+    def _judge(self, X: Float32, source: PairSource, pairs: OutOfBag, seeds: list[int]) -> None:
+        raise NotImplementedError
 
     def _each(self, grow: Callable[[int], Tree | None], seeds: list[int]) -> Iterator[Tree | None]:
         """The trees of the seeds, in order, as they are done."""
@@ -325,13 +331,17 @@ class SimilarityTree(_SimilarityBase):
     ----------
     max_depth : depth J of the tree.
     leaf_depth : depth of the tree that splits each cell.
-    leaf_rank : ``cart``.
+    leaf_rank : how cells are split: ``cart``, a greedy tree; ``linear``, a plane in the space of f by cost-sensitive
+        logistic regression; or a scikit-learn classifier taking ``sample_weight``, a clone of which learns in each
+        cell (such a model cannot be saved: that would take code).
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
         ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant`` or ``whitened``
         (open-set use: new identities); see `models.similarity.learned`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
     max_features : features tried in each cell; each brings both its pair features.
+    prune : whether the tree is cut back to the subtree of best AUC on pairs held out in turn (three folds of
+        identities, of rows where there are few, or of explicit pairs).
     random_state : seed of pairs and features.
     n_jobs : threads that score large batches.
     verbose : 1 prints a line when the tree is grown.
@@ -348,11 +358,12 @@ class SimilarityTree(_SimilarityBase):
         *,
         max_depth: int = 8,
         leaf_depth: int = 3,
-        leaf_rank: str = "cart",
+        leaf_rank: Any = "cart",
         pair_map: PairMap = "diff-sum",
         pair_features: PairFeatures = "raw",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = None,
+        prune: bool = False,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -364,6 +375,7 @@ class SimilarityTree(_SimilarityBase):
         self.pair_features = pair_features
         self.n_pairs = n_pairs
         self.max_features = max_features
+        self.prune = prune
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -386,8 +398,28 @@ class SimilarityTree(_SimilarityBase):
         return explain.tree_data(self.trees_[0], self._words(feature_names), depth=self.max_depth)
 
     def _begin(self) -> np.random.RandomState:
-        check_params(self, SimilarityTreeParams)
+        _check(self, SimilarityTreeParams)
         return _random(self.random_state)
+
+    def _shaped(
+        self,
+        X: Float32,
+        pairs: WeightedPairs,
+        source: PairSource,
+        seed: int,
+        grown: Callable[[WeightedPairs, int], Tree],
+    ) -> Tree:
+        if not self.prune:
+            return grown(pairs, seed)
+        whole = grown(replace(pairs, pairs=pairs.pairs.copy()), seed)
+        folds = []
+        for kept, held_out in source.folds(pairs, N_PRUNING_FOLDS):
+            if min(kept.n_same, held_out.n_same, kept.n_different, held_out.n_different):
+                tree = grown(replace(kept, pairs=kept.pairs.copy()), seed)
+                same = np.arange(held_out.pairs.shape[1]) < held_out.n_same
+                leaf = leaf_numbers(tree, X, held_out, self.pair_map)
+                folds.append((tree, counted(tree, leaf, same, held_out.pairs[2].astype(np.int64))))
+        return pruned(whole, best_price(whole, folds)) if folds else whole
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
@@ -405,15 +437,26 @@ class SimilarityForest(_SimilarityBase):
     max_depth, leaf_depth, leaf_rank, pair_map, pair_features, n_pairs, max_features, random_state, verbose : as in
         `SimilarityTree`; ``n_pairs`` is for each tree.
     aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
-        minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`).
+        minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``auto``: whichever has the
+        better AUC on out-of-bag pairs, ``log-odds`` where there are none.
     bootstrap : whether each tree draws pairs of its own (in `fit`), or resamples the given ones (in `fit_pairs`).
+    bag : ``identities``: each tree draws identities with replacement, then pairs among them; its out-of-bag pairs are
+        of identities that it never saw, as in open-set use. ``fit_pairs`` always draws pairs.
+    oob_score : whether ``oob_roc_`` and ``oob_auc_`` are measured.
     n_jobs : threads that grow trees and score large batches.
 
     Attributes
     ----------
     trees_ : the `Tree` objects.
     tree_aucs_ : (n_estimators,) each tree's AUC on the pairs it was grown from.
+    aggregation_ : the aggregation in use.
+    oob_roc_, oob_auc_ : ROC, and its area, of pairs scored by the trees that did not learn from them; with
+        ``oob_score`` or ``aggregation="auto"``, and None where trees left no pair out.
+    feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
     """
+
+    aggregation_: Aggregation
+    oob_roc_: RocKnots | None
 
     def __init__(
         self,
@@ -421,13 +464,15 @@ class SimilarityForest(_SimilarityBase):
         n_estimators: int = 50,
         max_depth: int = 12,
         leaf_depth: int = 4,
-        leaf_rank: str = "cart",
+        leaf_rank: Any = "cart",
         pair_map: PairMap = "diff-sum",
         pair_features: PairFeatures = "raw",
-        aggregation: Aggregation = "log-odds",
+        aggregation: Aggregation | Literal["auto"] = "log-odds",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = "sqrt",
         bootstrap: bool = True,
+        bag: Bag = "pairs",
+        oob_score: bool = False,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -442,6 +487,8 @@ class SimilarityForest(_SimilarityBase):
         self.n_pairs = n_pairs
         self.max_features = max_features
         self.bootstrap = bootstrap
+        self.bag = bag
+        self.oob_score = oob_score
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -451,6 +498,45 @@ class SimilarityForest(_SimilarityBase):
         """Each tree's AUC on the pairs it was grown from."""
         check_is_fitted(self)
         return np.array([tree.auc() for tree in self.trees_])
+
+    @property
+    def oob_auc_(self) -> float | None:
+        """Area under `oob_roc_`."""
+        check_is_fitted(self)
+        return None if self.oob_roc_ is None else float(np.trapezoid(self.oob_roc_.tpr, self.oob_roc_.fpr))
+
+    @property
+    def pair_feature_importances_(self) -> NDArray[np.float64]:
+        """(2 d + learned,) each pair feature's share of the trees' AUC gain.
+
+        A cell's gain, half its Lambda, is shared evenly by the nodes that split it (by weight, where planes do).
+        """
+        check_is_fitted(self)
+        n_learned = 0 if self.learned_ is None else len(self.learned_.names)
+        return importances(self.trees_, 2 * self.n_features_in_ + n_learned)
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """(d,) the shares of both pair features of each feature; learned ones have the rest."""
+        d = self.n_features_in_
+        by_pair = self.pair_feature_importances_
+        return np.asarray(by_pair[:d] + by_pair[d : 2 * d])
+
+    def anytime_score(self, left: ArrayLike, right: ArrayLike, n_trees: int) -> Float32:
+        """`pair_score` by the first ``n_trees`` trees only: the score of the smaller forest that they are.
+
+        Raises
+        ------
+        ValueError
+            When there are not so many trees, and as `pair_score` does.
+        """
+        check_is_fitted(self)
+        if not 1 <= n_trees <= len(self.trees_):
+            raise ValueError(f"n_trees is {n_trees}; expected 1 to {len(self.trees_)}")
+        first = copy(self)
+        first.trees_ = self.trees_[:n_trees]
+        first._finish()
+        return first.pair_score(left, right)
 
     def tree_data(self, feature_names: list[str] | None = None, *, tree: int = 0) -> dict[str, Any]:
         """One of the trees as JSON-able data; see `SimilarityTree.tree_data`."""
@@ -465,15 +551,53 @@ class SimilarityForest(_SimilarityBase):
         }
 
     def _begin(self) -> np.random.RandomState:
-        check_params(self, SimilarityForestParams)
-        self._bootstrap = self.bootstrap
+        _check(self, SimilarityForestParams)
+        self._bootstrap, self._bag = self.bootstrap, self.bag
+        self.aggregation_ = "log-odds" if self.aggregation == "auto" else self.aggregation
+        self.oob_roc_ = None
+        if self.oob_score and not self.bootstrap:
+            raise ValueError(
+                "oob_score needs bootstrap=True: without it every tree learns from the same pairs"
+            )
         return _random(self.random_state)
 
     def _n_trees(self) -> int:
         return self.n_estimators
 
+    def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
+        if not self.bootstrap or not (self.oob_score or self.aggregation == "auto"):
+            return None
+        return source.out_of_bag()
+
+    def _judge(self, X: Float32, source: PairSource, pairs: OutOfBag, seeds: list[int]) -> None:
+        leaves = [leaf_numbers(tree, X, pairs.drawn, self.pair_map) for tree in self.trees_]
+        unseen = np.stack([source.unseen(seed, pairs) for seed in seeds])
+        scored = unseen.any(axis=0)
+        same = np.arange(scored.size) < pairs.drawn.n_same
+        if not (scored & same).any() or not (scored & ~same).any():
+            if self.oob_score:
+                raise ValueError(
+                    "oob_score: every tree drew every pair, so none is out of bag; expected fewer n_pairs, or "
+                    "bag='identities'"
+                )
+            return
+        found = {}
+        wanted: list[Aggregation] = (
+            ["log-odds", "rank"] if self.aggregation == "auto" else [self.aggregation_]
+        )
+        for way in wanted:
+            self.aggregation_ = way
+            total = np.zeros(scored.size)
+            for tree, leaf, counts in zip(self.trees_, leaves, unseen, strict=True):
+                total += np.where(counts, self._leaf_values(tree)[leaf], 0.0)
+            mean = total[scored] / unseen.sum(axis=0)[scored]
+            fpr, tpr, _ = roc_curve(same[scored], mean, sample_weight=pairs.drawn.pairs[2][scored])
+            found[way] = RocKnots(fpr, tpr)
+        self.aggregation_ = max(wanted, key=lambda way: float(np.trapezoid(found[way].tpr, found[way].fpr)))
+        self.oob_roc_ = found[self.aggregation_]
+
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
-        return tree.leaf_log_odds() if self.aggregation == "log-odds" else tree.leaf_scores(self.max_depth)
+        return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.forest(self.trees_, left, right, words)}
@@ -490,6 +614,37 @@ def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
     if isinstance(max_features, float):
         return max(1, round(max_features * n_features))
     return min(int(max_features), n_features)
+
+
+def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
+    """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing was split."""
+    total = np.zeros(n)
+    for tree in trees:
+        gain = gains(tree)
+        starts = tree.cells[:, kernels.CELL_NODE]
+        split = np.flatnonzero(starts >= 0)
+        split = split[np.argsort(starts[split])]
+        bounds = np.append(starts[split], tree.node_feature.size)
+        for place, cell in enumerate(split):
+            for node in range(bounds[place], bounds[place + 1]):
+                share = gain[cell] / (bounds[place + 1] - bounds[place])
+                feature = int(tree.node_feature[node])
+                if feature >= 0:
+                    total[feature] += share
+                elif tree.planes.shape[0]:
+                    weight = np.abs(tree.planes[node].astype(np.float64))
+                    total += share * weight / max(float(weight.sum()), 1e-300)
+                else:
+                    columns = tree.rules[node][0]
+                    total[columns] += share / len(columns)
+    return np.asarray(total / total.sum()) if total.sum() > 0 else total
+
+
+def _check(estimator: Any, params: type[Params]) -> None:
+    """Hold parameters against their model; a LeafRank given as an object by what it can do."""
+    checked_leaf_rank(estimator.leaf_rank)
+    plain = isinstance(estimator.leaf_rank, str)
+    check_params(estimator if plain else clone(estimator).set_params(leaf_rank="cart"), params)
 
 
 def _random(random_state: int | np.random.RandomState | None) -> np.random.RandomState:
@@ -513,30 +668,7 @@ def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int3
     weight = weight / weight.max()
     total = weight.sum()
     given = np.asarray(sample_weight, dtype=np.float64)
-    if given.sum() < _WEIGHT_TOTAL // 4 and (given == np.rint(given)).all():
+    if given.sum() < WEIGHT_TOTAL // 4 and (given == np.rint(given)).all():
         return given.astype(np.int32)
-    scale = (_WEIGHT_TOTAL // 4 - n if n < _WEIGHT_TOTAL // 8 else _WEIGHT_TOTAL // 8) / total
+    scale = (WEIGHT_TOTAL // 4 - n if n < WEIGHT_TOTAL // 8 else WEIGHT_TOTAL // 8) / total
     return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
-
-
-def _weighted(
-    left: NDArray[np.int32], right: NDArray[np.int32], weight: NDArray[np.int32], n_same: int
-) -> WeightedPairs:
-    return WeightedPairs(pairs=np.stack([left, right, weight]), n_same=n_same)
-
-
-def _resampled(given: WeightedPairs, rng: np.random.Generator) -> WeightedPairs:
-    """As many pairs of each kind drawn with replacement, written as how often each was drawn."""
-    times = np.concatenate(
-        [
-            np.bincount(rng.integers(0, size, size), minlength=size)
-            for size in (given.n_same, given.pairs.shape[1] - given.n_same)
-        ]
-    )
-    drawn = np.flatnonzero(times)
-    pairs = given.pairs[:, drawn]
-    weight = pairs[2].astype(np.int64) * times[drawn]
-    while weight.sum() > _WEIGHT_TOTAL:
-        weight = (weight + 1) // 2
-    pairs[2] = weight
-    return replace(given, pairs=pairs, n_same=int(np.searchsorted(drawn, given.n_same)))

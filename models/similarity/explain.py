@@ -10,7 +10,8 @@ import numpy as np
 
 from models.base import Float32
 from models.pairs import PairMap, pair_features
-from models.similarity import kernels
+from models.similarity import kernels, scoring_kernels
+from models.similarity.leaf_rank import decide
 from models.similarity.learned import LearnedFeatures
 from models.similarity.trees import HALF_NAMES, Tree
 
@@ -48,11 +49,36 @@ class PairWords:
 
     def name(self, feature: int) -> dict[str, str]:
         """``feature`` and ``map`` (``learned`` for a learned one)."""
+        if feature < 0:
+            return {"feature": "weighted sum of all pair features", "map": "plane"}
         half, place = divmod(feature, len(self.names))
         if half > 1:
             assert self.learned is not None
             return {"feature": self.learned.names[feature - 2 * len(self.names)], "map": "learned"}
         return {"feature": self.names[place], "map": HALF_NAMES[self.pair_map][half]}
+
+
+def tested(tree: Tree, at: int, features: Float32) -> tuple[float, bool]:
+    """The value that node ``at`` tests, and whether it is above the threshold."""
+    if tree.rules:
+        above = bool(decide(features[None, :], *tree.rules[at])[0])
+        return float(above), above
+    if tree.planes.shape[0]:
+        value = np.empty(1, dtype=np.float32)
+        scoring_kernels.plane_values(features[None, :], np.array(tree.planes[at]), value)
+    else:
+        value = features[tree.node_feature[at]][None]
+    return float(value[0]), bool(value[0] > tree.node_threshold[at])
+
+
+def weigh(tree: Tree, at: int, feature: int) -> list[tuple[int, float]]:
+    """The pair features that node ``at`` rests on, with their shares."""
+    if feature >= 0:
+        return [(feature, 1.0)]
+    if tree.rules:
+        return [(int(column), 1.0 / len(tree.rules[at][0])) for column in tree.rules[at][0]]
+    weight = np.abs(tree.planes[at].astype(np.float64))
+    return [(int(i), float(weight[i] / weight.sum())) for i in np.flatnonzero(weight)]
 
 
 def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
@@ -70,8 +96,7 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     while tree.cells[cell, kernels.CELL_NODE] >= 0:
         at = int(tree.cells[cell, kernels.CELL_NODE])
         while at >= 0:
-            value, threshold = features[tree.node_feature[at]], tree.node_threshold[at]
-            above = bool(value > threshold)
+            value, above = tested(tree, at, features)
             steps.append(
                 {
                     **_test(tree, at, words),
@@ -105,17 +130,17 @@ def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWord
     for tree in trees:
         cell = 0
         while tree.cells[cell, kernels.CELL_NODE] >= 0:
-            at, used = int(tree.cells[cell, kernels.CELL_NODE]), []
+            at = int(tree.cells[cell, kernels.CELL_NODE])
+            used: list[tuple[int, float]] = []
             while at >= 0:
                 feature = int(tree.node_feature[at])
-                used.append(feature)
-                at = int(
-                    tree.node_high[at] if values[feature] > tree.node_threshold[at] else tree.node_low[at]
-                )
+                used += weigh(tree, at, feature)
+                at = int(tree.node_high[at] if tested(tree, at, values)[1] else tree.node_low[at])
             up = -1 - at == tree.cells[cell, kernels.CELL_LEFT]
             half_left = 2.0 ** -(int(tree.cells[cell, kernels.CELL_DEPTH]) + 1)
-            for feature in used:
-                effect[feature] += (half_left if up else -half_left) / len(used)
+            total = sum(share for _, share in used)
+            for feature, share in used:
+                effect[feature] += (half_left if up else -half_left) * share / total
                 decisions[feature] += 1
             cell = -1 - at
         leaves.append(_cell(tree, cell))

@@ -16,12 +16,15 @@ MaxFeatures = (
 )
 
 
-class SimilarityTreeParams(Params):
-    """What a similarity tree can be told."""
+class _SharedParams(Params):
+    """What trees and forests can be told."""
 
     max_depth: int = Field(8, ge=1, le=24, description="depth of the similarity tree: at most 2^depth scores")
     leaf_depth: int = Field(3, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
-    leaf_rank: Literal["cart"] = Field("cart", description="how a cell is split")
+    leaf_rank: Literal["cart", "linear"] = Field(
+        "cart",
+        description="how a cell is split: by a small tree, or by a plane (cost-sensitive logistic regression)",
+    )
     pair_map: Literal["diff-sum", "max-min"] = Field(
         "diff-sum", description="symmetric features of a pair: (|x-x'|, x+x') or (max, min)"
     )
@@ -43,14 +46,24 @@ class SimilarityTreeParams(Params):
     verbose: int = Field(0, ge=0, le=100, description="1: print a line as trees finish")
 
 
-class SimilarityForestParams(SimilarityTreeParams):
+class SimilarityTreeParams(_SharedParams):
+    """What a similarity tree can be told."""
+
+    prune: bool = Field(
+        False, description="cut back by a cross-validated AUC: fewer cells that hold on other pairs"
+    )
+
+
+class SimilarityForestParams(_SharedParams):
     """What a similarity forest can be told."""
 
     n_estimators: int = Field(50, ge=1, le=10_000, description="trees")
     max_depth: int = Field(12, ge=1, le=24, description="depth of each similarity tree")
     leaf_depth: int = Field(4, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
-    aggregation: Literal["rank", "log-odds"] = Field(
-        "log-odds", description="a forest's score: mean log-odds of the leaves, or mean rank of the cells"
+    aggregation: Literal["rank", "log-odds", "auto"] = Field(
+        "log-odds",
+        description="a forest's score: mean log-odds of the leaves, mean rank of the cells, or 'auto' for the better "
+        "one on out-of-bag pairs",
     )
     max_features: MaxFeatures = Field(
         "sqrt", description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"
@@ -59,3 +72,7 @@ class SimilarityForestParams(SimilarityTreeParams):
         True,
         description="each tree draws pairs of its own (resamples explicit pairs); else all learn from the same",
     )
+    bag: Literal["pairs", "identities"] = Field(
+        "pairs", description="what each tree draws: pairs, or first identities and then pairs among them"
+    )
+    oob_score: bool = Field(False, description="measure the ROC on pairs that trees did not learn from")

@@ -104,6 +104,48 @@ def _walk(nodes, n_nodes, block, n, at, active):
 
 
 @kernel
+def _plane_value(f, weights):
+    total = 0.0
+    for i in range(weights.shape[0]):
+        total += np.float64(f[i]) * np.float64(weights[i])
+    return np.float32(min(max(total, -3e38), 3e38))
+
+
+@kernel
+def plane_values(f, weights, out):
+    """Weighted sum of each row of features: in float64, in order, so that training and scoring agree to the bit."""
+    for p in range(f.shape[0]):
+        out[p] = _plane_value(f[p], weights)
+
+
+@kernel
+def score_by_planes(
+    children, thresholds, planes, node_starts, values, value_starts, left, right, step_left, step_right,
+    start, stop, max_min, learned_left, learned_right, forms, out,
+):  # fmt: skip
+    """`score_pairs` for trees whose nodes test planes: ``children`` (n_nodes, 2), ``planes`` (n_nodes, features)."""
+    block = np.empty((BLOCK, 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
+    floats = block.view(np.float32)
+    for first in range(start, stop, BLOCK):
+        n = min(BLOCK, stop - first)
+        _fill_features(
+            block, left, right, step_left, step_right, first, n, max_min, learned_left, learned_right, forms
+        )
+        ordered_bits(block.reshape(block.size))
+        for p in range(n):
+            total = 0.0
+            for t in range(node_starts.shape[0] - 1):
+                base, n_nodes = node_starts[t], node_starts[t + 1] - node_starts[t]
+                at = np.int64(0)
+                while at < n_nodes:
+                    node = base + at
+                    high = _plane_value(floats[p], planes[node]) > thresholds[node]
+                    at = np.int64(children[node, 1] if high else children[node, 0])
+                total += values[value_starts[t] + at - n_nodes]
+            out[first + p] = total
+
+
+@kernel
 def score_pairs(
     nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, max_min,
     learned_left, learned_right, forms, out,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from models.similarity.estimators import _SimilarityBase
+from models.similarity.estimators import RocKnots, SimilarityForest, _SimilarityBase
 from models.similarity.learned import LearnedFeatures
 from models.similarity.trees import Tree
 from models.spec import Arrays
@@ -19,13 +19,26 @@ def to_state(estimator: _SimilarityBase) -> tuple[Arrays, dict[str, Any]]:
     """Arrays of all trees end to end, with where each begins."""
     trees = estimator.trees_
     arrays: Arrays = {name: np.concatenate([getattr(tree, name) for tree in trees]) for name in _NODE_ARRAYS}
+    if any(tree.rules for tree in trees):
+        raise ValueError(
+            f"leaf_rank is a {type(estimator.leaf_rank).__name__}, whose fitted copies could only be saved as code; "
+            "models with leaf_rank 'cart' or 'linear' can be saved"
+        )
+    if any(tree.planes.shape[0] for tree in trees):
+        width = max(tree.planes.shape[1] for tree in trees)
+        arrays["planes"] = np.concatenate([tree.planes.reshape(-1, width) for tree in trees])
     arrays["cells"] = np.concatenate([tree.cells for tree in trees])
     arrays["node_starts"] = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
     arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
-    if estimator.learned_ is None:
-        return arrays, {}
-    learned, meta = estimator.learned_.to_state()
-    return {**arrays, **learned}, {"learned": meta}
+    meta: dict[str, Any] = {}
+    if estimator.learned_ is not None:
+        learned, meta["learned"] = estimator.learned_.to_state()
+        arrays.update(learned)
+    if isinstance(estimator, SimilarityForest):
+        meta["aggregation"] = estimator.aggregation_
+        if estimator.oob_roc_ is not None:
+            arrays["oob_fpr"], arrays["oob_tpr"] = estimator.oob_roc_
+    return arrays, meta
 
 
 def from_state(
@@ -36,7 +49,10 @@ def from_state(
     estimator.trees_ = [
         Tree(
             cells=arrays["cells"][cells[t] : cells[t + 1]],
-            **{name: arrays[name][nodes[t] : nodes[t + 1]] for name in _NODE_ARRAYS},
+            **{  # type: ignore[arg-type]
+                name: arrays[name][nodes[t] : nodes[t + 1]]
+                for name in (*_NODE_ARRAYS, *(("planes",) if "planes" in arrays else ()))
+            },
         )
         for t in range(len(nodes) - 1)
     ]
@@ -44,5 +60,10 @@ def from_state(
     estimator.learned_ = (
         None if told is None else LearnedFeatures.from_state(estimator.pair_features, arrays, told)
     )
+    if isinstance(estimator, SimilarityForest):
+        # Artefacts from before there was a choice hold what was asked for.
+        default = "log-odds" if estimator.aggregation == "auto" else estimator.aggregation
+        estimator.aggregation_ = meta.get("aggregation", default)
+        estimator.oob_roc_ = RocKnots(arrays["oob_fpr"], arrays["oob_tpr"]) if "oob_fpr" in arrays else None
     estimator._finish()
     return estimator

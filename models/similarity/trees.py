@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +37,11 @@ class WeightedPairs:
     n_same: int
     learned: Float32 | None = None
 
+    @property
+    def n_different(self) -> int:
+        """How many are of different identities."""
+        return int(self.pairs.shape[1]) - self.n_same
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
@@ -50,6 +55,9 @@ class Tree:
     node_threshold : (n_nodes,) float32.
     node_low, node_high : (n_nodes,) int32: where a pair goes whose feature is at most, or above, the threshold;
         a node (>= 0) or ``-1 - cell``.
+    planes : (n_nodes, all features) float32, where nodes test weighted sums instead; ``node_feature`` is then
+        ``-1 - node``.
+    rules : (columns, classifier) of each node, where classifiers of a user's own decide.
     """
 
     cells: NDArray[np.int64]
@@ -57,6 +65,8 @@ class Tree:
     node_threshold: Float32
     node_low: NDArray[np.int32]
     node_high: NDArray[np.int32]
+    planes: Float32 = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    rules: tuple[Any, ...] = ()
 
     @property
     def leaves(self) -> NDArray[np.int64]:
@@ -163,7 +173,21 @@ class PackedTrees:
 
     def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
         self._max_min = PAIR_MAPS[pair_map] == kernels.MAX_MIN
-        self._nodes = np.concatenate([_packed(tree) for tree in trees])
+        self._trees, self._leaf_values, self._map = trees, values, pair_map
+        self._by_rule = any(tree.rules for tree in trees)
+        self._by_plane = any(tree.planes.shape[0] for tree in trees)
+        if self._by_plane:
+            width = max(tree.planes.shape[1] for tree in trees)
+            self._planes = np.concatenate(
+                [
+                    tree.planes.reshape(-1, width) if tree.planes.size else np.empty((0, width), np.float32)
+                    for tree in trees
+                ]
+            )
+            self._children = np.concatenate([np.stack(_children(tree), axis=1) for tree in trees])
+            self._thresholds = np.concatenate([np.asarray(tree.node_threshold) for tree in trees])
+        if not (self._by_rule or self._by_plane):
+            self._nodes = np.concatenate([_packed(tree) for tree in trees])
         self._node_starts = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
         self._values = np.concatenate(values)
         self._value_starts = np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64)
@@ -176,13 +200,18 @@ class PackedTrees:
         *,
         learned: tuple[Float32, Float32] | None = None,
         forms: Float32 | None = None,
+        n_trees: int | None = None,
     ) -> NDArray[np.float64]:
         """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads.
 
+        ``n_trees`` : the first so many trees only.
         ``learned`` : learned columns of the rows of ``left`` and ``right``; ``forms`` : see `learned.LearnedFeatures`.
         """
         n = left.shape[0]
         total = np.empty(n, dtype=np.float64)
+        n_trees = len(self._trees) if n_trees is None else n_trees
+        if self._by_rule:
+            return self._rule_sums(left, right, n_trees, learned, forms)
         a, step_a = _rows(left)
         b, step_b = _rows(right)
         if learned is None or forms is None:
@@ -191,14 +220,45 @@ class PackedTrees:
         else:
             columns = (_rows(learned[0])[0], _rows(learned[1])[0])
 
+        starts = self._node_starts[: n_trees + 1]
+
         def score(start: int, stop: int) -> None:
+            if self._by_plane:
+                scoring_kernels.score_by_planes(
+                    self._children, self._thresholds, self._planes, starts, self._values, self._value_starts,
+                    a, b, step_a, step_b, start, stop, self._max_min, *columns, forms, total,
+                )  # fmt: skip
+                return
             scoring_kernels.score_pairs(
-                self._nodes, self._node_starts, self._values, self._value_starts,
+                self._nodes, starts, self._values, self._value_starts,
                 a, b, step_a, step_b, start, stop, self._max_min, *columns, forms, total,
             )  # fmt: skip
 
         _in_threads(score, n, n_threads)
         return total
+
+    def _rule_sums(
+        self,
+        left: Float32,
+        right: Float32,
+        n_trees: int,
+        learned: tuple[Float32, Float32] | None,
+        forms: Float32 | None,
+    ) -> NDArray[np.float64]:
+        from models.similarity.leaf_rank import sums_by_rule
+
+        values = None
+        if learned is not None and forms is not None:
+            values = np.empty((left.shape[0], forms.shape[0]), dtype=np.float32)
+            rows = np.arange(left.shape[0])
+            scoring_kernels.forms_of_pairs(*(_whole(side) for side in learned), rows, rows, forms, values)
+        return sums_by_rule(
+            self._trees[:n_trees], self._leaf_values[:n_trees], left, right, self._map, values
+        )
+
+
+def _whole(rows: Float32) -> Float32:
+    return np.array(rows, dtype=np.float32, order="C")
 
 
 def _in_threads(work: Any, n: int, n_threads: int) -> None:
@@ -223,16 +283,22 @@ def _rows(rows: Float32) -> tuple[Float32, int]:
     return rows, step
 
 
-def _packed(tree: Tree) -> NDArray[np.uint64]:
-    """Two words a node, with cells resolved to the node they begin with or to their leaf's number."""
+def _children(tree: Tree) -> list[NDArray[np.uint64]]:
+    """Low and high child of each node, cells resolved to the node they begin with or to node count + leaf number."""
     n_nodes = tree.node_feature.size
     entry = tree.cells[:, kernels.CELL_NODE].copy()
     leaves = tree.leaves
     entry[leaves] = n_nodes + np.arange(leaves.size)
-    children = [
+    return [
         np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
         for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
     ]
+
+
+def _packed(tree: Tree) -> NDArray[np.uint64]:
+    """Two words a node."""
+    n_nodes = tree.node_feature.size
+    children = _children(tree)
     bits = (
         (np.ascontiguousarray(tree.node_threshold, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()
     )

@@ -1,0 +1,150 @@
+"""Pruning a tree by a cross-validated AUC (Clemencon & Vogel, section 3.1).
+
+The AUC of a subtree is ``1/2 + 1/2`` of the sum of Lambda over its split cells, so the subtree that is best at a price
+per split cell follows from the leaves upwards. Trees grown without each fold in turn say, on that fold's pairs, which
+price leaves the best AUC; the whole tree is then pruned at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.similarity import kernels
+from models.similarity.trees import Tree
+
+
+def gains(tree: Tree, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """What each split cell adds to the AUC, (n_cells,); 0 for leaves.
+
+    ``counts`` : (n_cells, 2) weights of same and of different pairs in each cell; the training pairs' when None.
+    """
+    if counts is None:
+        counts = tree.cells[:, [kernels.CELL_SAME, kernels.CELL_DIFFERENT]].astype(np.float64)
+    rates = counts / np.maximum(counts[0], 1e-300)
+    out = np.zeros(tree.cells.shape[0])
+    split = np.flatnonzero(tree.cells[:, kernels.CELL_NODE] >= 0)
+    left = tree.cells[split, kernels.CELL_LEFT]
+    out[split] = 0.5 * (rates[split, 1] * rates[left, 0] - rates[split, 0] * rates[left, 1])
+    return out
+
+
+def kept_cells(tree: Tree, price: float) -> NDArray[np.bool_]:
+    """The split cells of the subtree of greatest AUC less ``price`` a split cell; of equals, the smallest."""
+    gain = gains(tree)
+    worth = np.zeros(gain.size)
+    splits = np.zeros(gain.size, dtype=np.bool_)
+    # Children come after their parents.
+    for cell in range(gain.size - 1, -1, -1):
+        if tree.cells[cell, kernels.CELL_NODE] >= 0:
+            left, right = tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]
+            worth[cell] = max(gain[cell] - price + worth[left] + worth[right], 0.0)
+            splits[cell] = worth[cell] > 1e-15
+    kept = np.zeros(gain.size, dtype=np.bool_)
+    kept[0] = splits[0]
+    for cell in range(gain.size):
+        if kept[cell]:
+            for child in tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]:
+                kept[child] = splits[child]
+    return kept
+
+
+def prices(tree: Tree) -> list[float]:
+    """Prices between those at which the best subtree changes, from 0 upwards."""
+    critical = {0.0}
+    gain = gains(tree)
+    kept = tree.cells[:, kernels.CELL_NODE] >= 0
+    while kept[0]:
+        total, number = np.where(kept, gain, 0.0), kept.astype(np.int64)
+        for cell in range(gain.size - 1, -1, -1):
+            if kept[cell]:
+                for child in tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]:
+                    total[cell] += total[child]
+                    number[cell] += number[child]
+        ratio = np.where(kept, total / np.maximum(number, 1), np.inf)
+        least = float(ratio.min())
+        critical.add(max(least, 0.0))
+        # Weakest links go, with all below them.
+        kept &= ratio > least + 1e-15
+        for cell in range(gain.size):
+            if not kept[cell] and tree.cells[cell, kernels.CELL_NODE] >= 0:
+                kept[tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]] = False
+    ordered = sorted(critical)
+    between = [float(np.sqrt(max(a, 1e-12) * b)) for a, b in pairwise(ordered)]
+    return [0.0, *between, 2 * ordered[-1] + 1e-9]
+
+
+def counted(
+    tree: Tree, leaf: NDArray[np.int64], same: NDArray[np.bool_], weight: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Weights of pairs in every cell, (n_cells, 2), from the number of the leaf that each pair reaches."""
+    counts = np.zeros((tree.cells.shape[0], 2))
+    cell = tree.leaves[leaf]
+    np.add.at(counts[:, 0], cell[same], weight[same])
+    np.add.at(counts[:, 1], cell[~same], weight[~same])
+    for number in range(tree.cells.shape[0] - 1, -1, -1):
+        if tree.cells[number, kernels.CELL_NODE] >= 0:
+            counts[number] = counts[tree.cells[number, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]].sum(axis=0)
+    return counts
+
+
+def best_price(tree: Tree, folds: list[tuple[Tree, NDArray[np.float64]]]) -> float:
+    """The price whose subtrees of the folds' trees have the best mean AUC on held-out pairs."""
+    candidates = prices(tree)
+    scored = [
+        (np.mean([gains(grown, counts)[kept_cells(grown, price)].sum() for grown, counts in folds]), price)
+        for price in candidates
+    ]
+    best = max(score for score, _ in scored)
+    return max(price for score, price in scored if score >= best - 1e-12)
+
+
+def pruned(tree: Tree, price: float) -> Tree:
+    """The tree without what is not worth ``price``; its leaves score ``2^J (1 - k / 2^j)`` where they are."""
+    kept = kept_cells(tree, price)
+    cells = tree.cells.copy()
+    stays = np.zeros(cells.shape[0], dtype=np.bool_)
+    stays[0] = True
+    for cell in np.flatnonzero(kept):
+        stays[cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]] = True
+    number = np.cumsum(stays) - 1
+    starts = np.append(tree.cells[:, kernels.CELL_NODE], -1)
+    node_cell = np.zeros(tree.node_feature.size, dtype=np.int64)
+    split = np.flatnonzero(starts >= 0)
+    order = split[np.argsort(starts[split])]
+    bounds = np.append(starts[order], tree.node_feature.size)
+    for place, cell in enumerate(order):
+        node_cell[bounds[place] : bounds[place + 1]] = cell
+    node_stays = kept[node_cell]
+    node_number = np.cumsum(node_stays) - 1
+
+    def renumbered(child: NDArray[np.int32]) -> NDArray[np.int32]:
+        child = child[node_stays].astype(np.int64)
+        nodes, of_cells = np.maximum(child, 0), np.maximum(-1 - child, 0)
+        return np.where(child >= 0, node_number[nodes], -1 - number[of_cells]).astype(np.int32)
+
+    leaf = ~kept
+    cells[leaf, kernels.CELL_NODE] = -1
+    cells[leaf, kernels.CELL_LEFT] = -1
+    cells[leaf, kernels.CELL_RIGHT] = -1
+    inner = np.flatnonzero(kept)
+    cells[inner, kernels.CELL_NODE] = node_number[cells[inner, kernels.CELL_NODE]]
+    for field in (kernels.CELL_LEFT, kernels.CELL_RIGHT):
+        cells[inner, field] = number[cells[inner, field]]
+    of_rules = np.flatnonzero(node_stays)
+    feature = tree.node_feature[node_stays]
+    if tree.planes.shape[0] or tree.rules:
+        feature = (-1 - np.arange(feature.size)).astype(np.int32)
+    return replace(
+        tree,
+        cells=cells[stays],
+        node_feature=feature,
+        node_threshold=tree.node_threshold[node_stays],
+        node_low=renumbered(tree.node_low),
+        node_high=renumbered(tree.node_high),
+        planes=tree.planes[of_rules] if tree.planes.shape[0] else tree.planes,
+        rules=tuple(tree.rules[at] for at in of_rules) if tree.rules else (),
+    )

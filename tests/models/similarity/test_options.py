@@ -1,0 +1,301 @@
+"""LeafRank by classifiers, pruning, bags and what is out of them: each against its definition, by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+import models
+from models import SimilarityForest, SimilarityTree
+from models.pairs import pair_features, sample_pairs
+from models.similarity import kernels
+from models.similarity.bagging import leaf_numbers
+from models.similarity.pruning import counted, gains, kept_cells, prices, pruned
+from models.similarity.trees import Tree, WeightedPairs
+
+X, y = load_iris(return_X_y=True)
+X = X.astype(np.float32)
+LEFT, RIGHT = np.triu_indices(len(y), 1)
+SAME = y[LEFT] == y[RIGHT]
+
+
+def split_cells(tree: Tree) -> list[int]:
+    return np.flatnonzero(tree.cells[:, kernels.CELL_NODE] >= 0).tolist()
+
+
+@pytest.mark.parametrize("leaf_rank", ["linear", DecisionTreeClassifier(max_depth=2)])
+@pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
+def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map: Any) -> None:
+    model = SimilarityTree(leaf_rank=leaf_rank, max_depth=3, pair_map=pair_map, random_state=0)
+    model.fit_pairs(X[LEFT], X[RIGHT], SAME)
+    tree = model.trees_[0]
+    f = pair_features(X[LEFT], X[RIGHT], pair_map)
+    reached = np.zeros(len(SAME), dtype=int)
+    for cell in split_cells(tree):
+        node = tree.cells[cell, kernels.CELL_NODE]
+        inside = reached == cell
+        if leaf_rank == "linear":
+            goes = (
+                f[inside].astype(np.float64) @ tree.planes[node].astype(np.float64)
+                > tree.node_threshold[node]
+            )
+        else:
+            columns, classifier = tree.rules[node]
+            goes = classifier.predict(f[inside][:, columns])
+        reached[inside] = np.where(
+            goes, tree.cells[cell, kernels.CELL_LEFT], tree.cells[cell, kernels.CELL_RIGHT]
+        )
+    for cell in tree.leaves:
+        inside = reached == cell
+        assert tree.cells[cell, kernels.CELL_SAME] == (SAME & inside).sum()
+        assert tree.cells[cell, kernels.CELL_DIFFERENT] == (~SAME & inside).sum()
+    depth, position = tree.cells[reached, kernels.CELL_DEPTH], tree.cells[reached, kernels.CELL_POSITION]
+    scores = model.pair_score(X[LEFT], X[RIGHT])
+    assert scores.tolist() == (2.0**3 * (1 - position / 2.0**depth)).tolist()
+    assert scores.tobytes() == model.pair_score(X[RIGHT], X[LEFT]).tobytes()
+    assert scores[:5].tolist() == [
+        model.pair_score(X[i][None], X[j][None])[0] for i, j in zip(LEFT[:5], RIGHT[:5], strict=True)
+    ]
+    assert model.auc_ > 0.9
+    told = model.explain(X[0], X[70])
+    assert json.loads(json.dumps(told)) == told
+    assert [told["cell"]["depth"], told["cell"]["position"]] == tree.cells[reached[69], :2].tolist()
+    assert json.dumps(model.tree_data())
+
+
+def test_planes_split_what_no_axis_does() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((8, 6)) * 2
+    labels = np.repeat(np.arange(8), 60)
+    noise = rng.standard_normal((480, 6)) @ rng.standard_normal((6, 6))
+    points = centres[labels] + noise
+    params = {"max_depth": 1, "n_pairs": 20_000, "random_state": 0}
+    planes = SimilarityTree(leaf_rank="linear", **params).fit(points, labels)
+    assert planes.auc_ > SimilarityTree(leaf_depth=1, **params).fit(points, labels).auc_
+
+
+def test_forests_of_planes_are_saved_as_arrays_and_those_of_classifiers_refused(tmp_path: Path) -> None:
+    params: dict[str, Any] = {"n_estimators": 3, "n_pairs": 800, "max_depth": 3, "random_state": 0}
+    planes = SimilarityForest(leaf_rank="linear", pair_features="discriminant", **params).fit(X, y)
+    models.save(planes, tmp_path / "planes")
+    loaded = models.load(tmp_path / "planes")
+    assert loaded.pair_score(X[LEFT], X[RIGHT]).tobytes() == planes.pair_score(X[LEFT], X[RIGHT]).tobytes()
+    assert planes.pair_feature_importances_.shape == (11,)
+    told = planes.explain(X[0], X[70])
+    assert json.loads(json.dumps(told)) == told
+    own = SimilarityForest(
+        leaf_rank=DecisionTreeClassifier(max_depth=2), pair_features="discriminant", **params
+    )
+    own.fit(X, y)
+    assert roc_auc_score(SAME, own.pair_score(X[LEFT], X[RIGHT])) > 0.9
+    with pytest.raises(ValueError, match=r"DecisionTreeClassifier.*'cart' or 'linear'"):
+        models.save(own, tmp_path / "own")
+    for n_jobs in (1, 2):
+        again = SimilarityForest(
+            leaf_rank="linear", pair_features="discriminant", n_jobs=n_jobs, **params
+        ).fit(X, y)
+        assert again.pair_score(X[LEFT], X[RIGHT]).tobytes() == planes.pair_score(X[LEFT], X[RIGHT]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("leaf_rank", "message"),
+    [
+        ("svm", "leaf_rank is 'svm'"),
+        (KNeighborsClassifier(), "KNeighborsClassifier.*sample_weight"),
+        (3, "leaf_rank is 3"),
+    ],
+)
+def test_classifiers_that_cannot_rank_are_named(leaf_rank: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SimilarityTree(leaf_rank=leaf_rank).fit(X, y)
+
+
+def subtrees(tree: Tree, cell: int = 0) -> list[frozenset[int]]:
+    """Every pruned subtree, as its split cells."""
+    if tree.cells[cell, kernels.CELL_NODE] < 0:
+        return [frozenset()]
+    left, right = (
+        subtrees(tree, int(tree.cells[cell, field])) for field in (kernels.CELL_LEFT, kernels.CELL_RIGHT)
+    )
+    return [frozenset()] + [a | b | {cell} for a, b in itertools.product(left, right)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_subtree_of_a_price_is_the_best_of_all_subtrees(seed: int) -> None:
+    model = SimilarityTree(max_depth=3, leaf_depth=1, n_pairs=300, random_state=seed).fit(X[:, :2], y)
+    tree, gain = model.trees_[0], gains(model.trees_[0])
+    everything = subtrees(tree)
+    assert 0.5 + gain.sum() == pytest.approx(model.auc_)
+    seen = set()
+    for price in [*prices(tree), 0.001, 0.01, 0.1]:
+        kept = frozenset(np.flatnonzero(kept_cells(tree, price)).tolist())
+        worth = {cells: sum(gain[c] for c in cells) - price * len(cells) for cells in everything}
+        assert worth[kept] == pytest.approx(max(worth.values()), abs=1e-9)
+        seen.add(kept)
+        cut = pruned(tree, price)
+        left, right = X[LEFT, :2], X[RIGHT, :2]
+        scorer = SimilarityTree(max_depth=3, leaf_depth=1, n_pairs=300, random_state=seed).fit(X[:, :2], y)
+        whole = tree.leaves[leaf_of(tree, left, right)]
+        scorer.trees_ = [cut]
+        scorer._finish()
+        for row, score in zip(whole[:200], scorer.pair_score(left, right)[:200], strict=True):
+            path = ancestors(tree, int(row))
+            stop = next(c for c in path if c not in kept)
+            depth, position = tree.cells[stop, :2]
+            assert score == 8 * (1 - position / 2**depth)
+        assert 0.5 + gains(cut).sum() == pytest.approx(0.5 + sum(gain[c] for c in kept))
+    assert len(seen) > 2
+
+
+def leaf_of(tree: Tree, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    n = len(left)
+    table = np.stack([np.arange(n), np.arange(n, 2 * n), np.ones(n)]).astype(np.int32)
+    return leaf_numbers(tree, np.concatenate([left, right]), WeightedPairs(pairs=table, n_same=0), "diff-sum")
+
+
+def ancestors(tree: Tree, cell: int) -> list[int]:
+    path = [cell]
+    while path[0]:
+        path.insert(0, int(np.flatnonzero((tree.cells[:, 5:7] == path[0]).any(axis=1))[0]))
+    return path
+
+
+def test_held_out_counts_give_the_held_out_auc() -> None:
+    model = SimilarityTree(max_depth=4, n_pairs=300, random_state=0).fit(X[::2], y[::2])
+    tree = model.trees_[0]
+    counts = counted(tree, leaf_of(tree, X[LEFT], X[RIGHT]), SAME, np.ones(len(SAME), dtype=np.int64))
+    assert 0.5 + gains(tree, counts).sum() == pytest.approx(
+        roc_auc_score(SAME, model.pair_score(X[LEFT], X[RIGHT]))
+    )
+
+
+@pytest.mark.parametrize("features", ["raw", "discriminant"])
+def test_pruning_leaves_noise_alone_and_keeps_what_holds(features: Any) -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((600, 3))
+    labels = rng.integers(0, 20, 600)
+    params: dict[str, Any] = {"prune": True, "random_state": 0, "n_pairs": 8000, "max_depth": 6}
+    grown = SimilarityTree(pair_features=features, **{**params, "prune": False}).fit(noise, labels)
+    cut = SimilarityTree(pair_features=features, **params).fit(noise, labels)
+    assert len(cut.trees_[0].leaves) < len(grown.trees_[0].leaves)
+    held = SimilarityTree(pair_features=features, **params).fit(X, y)
+    assert held.auc_ > 0.9
+    assert held.pair_score(X[:9], X[9:18]).shape == (9,)
+    explicit = SimilarityTree(**params).fit_pairs(X[LEFT[::7]], X[RIGHT[::7]], SAME[::7])
+    assert explicit.auc_ > 0.9
+
+
+@pytest.mark.parametrize("bag", ["pairs", "identities"])
+def test_out_of_bag_scores_are_means_over_trees_that_did_not_see_the_pair(bag: Any) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(15), 12)
+    points = rng.standard_normal((15, 4))[labels] + 0.5 * rng.standard_normal((180, 4))
+    points = points.astype(np.float32)
+    forest = SimilarityForest(
+        n_estimators=12, n_pairs=1500, max_depth=4, bag=bag, oob_score=True, random_state=0
+    )
+    caught: dict[str, Any] = {}
+    judge = SimilarityForest._judge
+
+    class Watched(SimilarityForest):
+        def _judge(self, X: Any, source: Any, pairs: Any, seeds: Any) -> None:
+            caught.update(source=source, pairs=pairs, seeds=seeds)
+            judge(self, X, source, pairs, seeds)
+
+    watched = Watched(**forest.get_params()).fit(points, labels)
+    drawn = caught["pairs"].drawn
+    a, b = drawn.pairs[:2]
+    total, number = np.zeros(len(a)), np.zeros(len(a))
+    for tree, seed in zip(watched.trees_, caught["seeds"], strict=True):
+        learned_from = caught["source"].draw(seed).pairs[:2]
+        if bag == "pairs":
+            seen = {tuple(sorted(pair)) for pair in learned_from.T.tolist()}
+            out = np.array(
+                [tuple(sorted(pair)) not in seen for pair in zip(a.tolist(), b.tolist(), strict=True)]
+            )
+        else:
+            rows = caught["source"]._bag_of(np.random.default_rng(seed))
+            assert set(np.unique(labels[learned_from])) <= set(labels[rows])
+            assert 2 <= len(set(labels[rows])) < 15
+            out = ~rows[a] & ~rows[b]
+        leaf = leaf_of(tree, points[a], points[b])
+        total += np.where(out, tree.leaf_log_odds()[leaf], 0.0)
+        number += out
+    scored = number > 0
+    same = labels[a] == labels[b]
+    assert watched.oob_auc_ == pytest.approx(roc_auc_score(same[scored], total[scored] / number[scored]))
+    assert watched.oob_roc_ is not None
+    assert (np.diff(watched.oob_roc_.fpr) >= 0).all()
+
+
+def test_aggregation_is_chosen_out_of_bag_and_kept(tmp_path: Path) -> None:
+    labels = np.repeat(np.arange(15), 12)
+    points = np.random.default_rng(0).standard_normal((15, 4))[labels]
+    points = points + 0.7 * np.random.default_rng(1).standard_normal((180, 4))
+    params: dict[str, Any] = {"n_estimators": 6, "n_pairs": 1000, "max_depth": 5, "random_state": 0}
+    chosen = SimilarityForest(aggregation="auto", **params).fit(points, labels)
+    each = {
+        way: SimilarityForest(aggregation=way, oob_score=True, **params).fit(points, labels).oob_auc_
+        for way in ("rank", "log-odds")
+    }
+    assert chosen.aggregation_ == max(each, key=lambda way: each[way] or 0.0)
+    assert chosen.oob_auc_ == each[chosen.aggregation_]
+    models.save(chosen, tmp_path / "chosen")
+    loaded = models.load(tmp_path / "chosen")
+    assert loaded.aggregation_ == chosen.aggregation_
+    assert loaded.oob_auc_ == chosen.oob_auc_
+    assert (
+        loaded.pair_score(points, points[::-1]).tobytes() == chosen.pair_score(points, points[::-1]).tobytes()
+    )
+    given = sample_pairs(labels, 1500, random_state=0)
+    pairs = SimilarityForest(aggregation="auto", bag="identities", **params)
+    pairs.fit_pairs(points[given.left], points[given.right], given.same)
+    assert pairs.oob_auc_ is not None
+    assert pairs.oob_auc_ > 0.7
+
+
+def test_out_of_bag_pairs_must_exist() -> None:
+    with pytest.raises(ValueError, match="oob_score needs bootstrap"):
+        SimilarityForest(oob_score=True, bootstrap=False).fit(X, y)
+    with pytest.raises(ValueError, match="every tree drew every pair"):
+        SimilarityForest(oob_score=True, n_estimators=2, n_pairs=None, max_depth=2).fit(X, y)
+    forest = SimilarityForest(aggregation="auto", n_estimators=2, n_pairs=None, max_depth=2).fit(X, y)
+    assert (forest.aggregation_, forest.oob_roc_, forest.oob_auc_) == ("log-odds", None, None)
+
+
+def test_first_trees_score_as_the_smaller_forest_does() -> None:
+    params: dict[str, Any] = {"n_pairs": 500, "max_depth": 4, "random_state": 0}
+    large = SimilarityForest(n_estimators=6, **params).fit(X, y)
+    small = SimilarityForest(n_estimators=6, **params).fit(X, y)
+    small.trees_ = small.trees_[:2]
+    small._finish()
+    assert (
+        large.anytime_score(X[LEFT], X[RIGHT], 2).tobytes() == small.pair_score(X[LEFT], X[RIGHT]).tobytes()
+    )
+    assert (
+        large.anytime_score(X[LEFT], X[RIGHT], 6).tobytes() == large.pair_score(X[LEFT], X[RIGHT]).tobytes()
+    )
+    for n in (0, 7):
+        with pytest.raises(ValueError, match="expected 1 to 6"):
+            large.anytime_score(X, X, n)
+
+
+def test_importances_share_the_gain_by_feature() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 20)
+    points = np.column_stack([rng.standard_normal((200, 2)), labels + 0.1 * rng.standard_normal(200)])
+    forest = SimilarityForest(n_estimators=5, n_pairs=2000, max_features=None, random_state=0).fit(
+        points, labels
+    )
+    assert forest.pair_feature_importances_.sum() == pytest.approx(1.0)
+    assert forest.feature_importances_.argmax() == 2
+    assert forest.feature_importances_[2] > 0.5
