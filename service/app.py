@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from models import warmup
 from service.api import calibrations, datasets, docs, jobs, learners, models, openapi, problems, status
+from service.api.embed import EmbedRoute
 from service.api.hot import ScoringRoutes
 from service.api.house import House
 from service.api.middleware import Edge
@@ -63,12 +64,14 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.state.warm = warm
     scoring = ScoringRoutes(house.runtime, settings)
     ranking = RankRoute(house.runtime, settings)
+    embedding = EmbedRoute(house.runtime, settings)
     hot = {
         ("POST", "/similarity"): scoring.similarity,
         ("POST", "/match"): scoring.match,
         ("POST", "/explain"): scoring.explain,
         ("GET", "/rank-labels"): ranking.rank,
         ("POST", "/rank-labels"): ranking.rank,
+        ("POST", "/embed"): embedding.embed,
     }
     # First in the table, so that the table is whole; the edge answers them before it is searched.
     for (method, path), endpoint in hot.items():

@@ -561,11 +561,37 @@ class Client:
             ).json()
         )
 
-    def calibrate(self, name: str, version: int, dataset: str) -> dict[str, Any]:
-        """Calibrate a version on another dataset."""
-        return _dict(
-            self.post(f"/models/{_part(name)}/versions/{version}/calibrations", {"dataset": dataset})
-        )
+    def calibrate(self, name: str, version: int, dataset: str, **options: Any) -> dict[str, Any]:
+        """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs`` and ``default``, which
+        makes it the one that answers from now on."""
+        path = f"/models/{_part(name)}/versions/{version}/calibrations"
+        return _dict(self.post(path, {"dataset": dataset, **options}, timeout=None))
+
+    def calibrate_scores(
+        self,
+        name: str,
+        scores: Sequence[float] | NDArray[Any],
+        same: Sequence[int] | NDArray[Any],
+        *,
+        left_unit: Sequence[int | str] | NDArray[Any] | None = None,
+        right_unit: Sequence[int | str] | NDArray[Any] | None = None,
+    ) -> dict[str, Any]:
+        """Calibrate scores made elsewhere; decide others with `match(scores=.., calibration=answer["id"])`.
+
+        Units are the identity (open-set) or the sample (closed-set) on each side; none when pairs are independent.
+        """
+        body = {
+            "name": name,
+            "scores": scores,
+            "same": same,
+            "left_unit": left_unit,
+            "right_unit": right_unit,
+        }
+        return _dict(self.post("/calibrations", _given(body), timeout=None))
+
+    def calibration(self, calibration_id: str) -> dict[str, Any]:
+        """A calibration: what it is of, its counts, the smallest rates it supports, and its curve."""
+        return _dict(self.get(f"/calibrations/{_part(calibration_id)}"))
 
     def evaluate(
         self, name: str, version: int, dataset: str, *, protocol: str | None = None

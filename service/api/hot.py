@@ -22,7 +22,7 @@ from service.api.problems import NotAcceptable, UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
 from service.runtime.live import picked
 from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
-from service.runtime.scoring import Decision, Served, plain
+from service.runtime.scoring import Decision, Served, count, plain
 from service.runtime.vectors import Pairs, holds_scores, parse_npz, parse_octets, parse_pairs, parse_scores
 from service.settings import Settings
 
@@ -54,6 +54,7 @@ class Query:
     confidence: float = CONFIDENCE
     method: str = "auto"
     calibration: str | None = None
+    detail: bool = False
 
 
 class ScoringRoutes:
@@ -77,7 +78,7 @@ class ScoringRoutes:
             served = await self._runtime.version_for(pairs.model, "similarity")
             if _is_small(pairs, served):
                 scores = served.score_pairs(pairs)
-                self._seen(served, pairs, picked(scores), None)
+                self._seen(served, pairs, scores, None)
                 await _send(send, *_scores_answer(served, scores, raw))
                 return
             read = pairs
@@ -98,6 +99,8 @@ class ScoringRoutes:
         """POST /match."""
         kind, raw = _media(scope)
         query = self._query(scope["query_string"], match=True)
+        if raw and query.detail:
+            raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
         body = await read_body(scope, receive, self._settings.max_body_bytes)
         if kind == JSON and holds_scores(body):
             await self._match_scores(send, query, body, raw)
@@ -107,11 +110,19 @@ class ScoringRoutes:
             pairs.check_sizes(self._settings.max_batch_pairs)
             served = await self._runtime.version_for(pairs.model, "match")
             decision = await self._decide(served, query)
-            if _is_small(pairs, served):
+            if _is_small(pairs, served) and not query.detail:
                 scores = served.score_pairs(pairs)
-                matched = decision.matches(scores)
-                self._seen(served, pairs, picked(scores), (decision, int(matched.sum())))
-                await _send(send, *_match_answer(served.model_json, scores, matched, decision, raw))
+                if raw:
+                    matched = decision.matches(scores)
+                    answer = _match_answer(served.model_json, scores, matched, decision, True)
+                    n_matched = count(matched)
+                else:
+                    listed = scores.tolist()
+                    decided = decision.few(listed)
+                    answer = _listed_answer(served.model_json, listed, decided, decision)
+                    n_matched = sum(decided)
+                self._seen(served, pairs, scores, (decision, n_matched))
+                await _send(send, *answer)
                 return
             read = pairs
         else:
@@ -123,8 +134,9 @@ class ScoringRoutes:
             def work() -> tuple[Any, int, Answer]:
                 scores = served.score_pairs(pairs)
                 matched = decision.matches(scores)
-                answer = _match_answer(served.model_json, scores, matched, decision, raw)
-                return picked(scores), int(matched.sum()), answer
+                rare = self._rare(decision, scores, query)
+                answer = _match_answer(served.model_json, scores, matched, decision, raw, rare)
+                return picked(scores), count(matched), answer
 
             some, n_matched, answer = await place.run(work)
         self._seen(served, pairs, some, (decision, n_matched))
@@ -185,10 +197,20 @@ class ScoringRoutes:
                         f"the request has {len(scores)} scores; at most {self._settings.max_batch_pairs} are taken",
                         limit=self._settings.max_batch_pairs,
                     )
-                return _match_answer(to_json(model), scores, decision.matches(scores), decision, raw)
+                matched, rare = decision.matches(scores), self._rare(decision, scores, query)
+                return _match_answer(to_json(model), scores, matched, decision, raw, rare)
 
             answer = await place.run(work)
         await _send(send, *answer)
+
+    def _rare(self, decision: Decision, scores: Any, query: Query) -> list[float] | None:
+        """With `detail`: log10 of the bound on how often a different pair scores so high."""
+        if not query.detail:
+            return None
+        found: list[float] = self._runtime.decisions.log10_fpr(
+            decision.public["calibration_id"], scores, query.confidence, query.method
+        ).tolist()
+        return found
 
     async def _decide(self, served: Served | None, query: Query) -> Decision:
         assert query.fpr is not None
@@ -287,7 +309,14 @@ def _scores_answer(served: Served, scores: Any, raw: bool) -> Answer:
     return b'{"model":%b,"scores":%b}' % (served.model_json, to_json(scores.tolist())), JSON, ()
 
 
-def _match_answer(model: bytes, scores: Any, matched: Any, decision: Decision, raw: bool) -> Answer:
+def _match_answer(
+    model: bytes,
+    scores: Any,
+    matched: Any,
+    decision: Decision,
+    raw: bool,
+    rare: list[float] | None = None,
+) -> Answer:
     if raw:
         point = decision.public
         headers = (
@@ -298,9 +327,23 @@ def _match_answer(model: bytes, scores: Any, matched: Any, decision: Decision, r
             (b"x-pairmark-fpr-upper-bound", repr(point["fpr_upper_bound"]).encode()),
         )
         return matched.tobytes(), OCTETS, headers
+    if rare is not None:
+        entries = zip(scores.tolist(), matched.tolist(), rare, strict=True)
+        detailed = [{"score": score, "match": match, "log10_fpr": power} for score, match, power in entries]
+        return (
+            b'{"model":%b,"matches":%b,"operating_point":%b}' % (model, to_json(detailed), decision.json),
+            JSON,
+            (),
+        )
+    return _listed_answer(model, scores.tolist(), matched.tolist(), decision)
+
+
+def _listed_answer(model: bytes, scores: list[float], matched: list[bool], decision: Decision) -> Answer:
     listed = ",".join(
-        f'{{"score":{score!r},"match":{"true" if match else "false"}}}'
-        for score, match in zip(scores.tolist(), matched.tolist(), strict=True)
+        [
+            f'{{"score":{score!r},"match":true}}' if match else f'{{"score":{score!r},"match":false}}'
+            for score, match in zip(scores, matched, strict=True)
+        ]
     )
     body = b'{"model":%b,"matches":[%b],"operating_point":%b}' % (model, listed.encode(), decision.json)
     return body, JSON, ()
@@ -334,7 +377,9 @@ def _parse_query(raw: bytes, *, match: bool, max_dimension: int) -> Query:
         )
     except (ValueError, UnicodeDecodeError) as error:
         raise InvalidInput("the query is not of the form name=value&name=value", field="query") from error
-    known = ["model", "dim", "n_left"] + (["fpr", "confidence", "method", "calibration"] if match else [])
+    known = ["model", "dim", "n_left"] + (
+        ["fpr", "confidence", "method", "calibration", "detail"] if match else []
+    )
     for name in given:
         if name not in known:
             raise InvalidInput(
@@ -360,6 +405,7 @@ def _parse_query(raw: bytes, *, match: bool, max_dimension: int) -> Query:
         confidence=checked_confidence(_number(given.get("confidence", str(CONFIDENCE)), "confidence")),
         method=checked_method(given.get("method", "")),
         calibration=given.get("calibration") or None,
+        detail=_flag(given, "detail"),
     )
 
 
@@ -367,6 +413,13 @@ def _number(text: str, field: str) -> float:
     if not _NUMBER.fullmatch(text):
         raise InvalidInput(f"{field} is {text[:50]!r}; expected a number above 0 and below 1", field=field)
     return float(text)
+
+
+def _flag(given: dict[str, str], field: str) -> bool:
+    text = given.get(field, "0")
+    if text not in ("0", "1"):
+        raise InvalidInput(f"{field} is {text[:50]!r}; expected 1 or 0", field=field)
+    return text == "1"
 
 
 def _whole(given: dict[str, str], field: str, largest: int) -> int | None:

@@ -17,6 +17,7 @@ from service.api.house import Caller, Cursor, InHouse, Limit
 from service.api.problems import responses
 from service.errors import InvalidInput
 from service.runtime.pictures import MEDIA_TYPES, roc_picture
+from service.store.groups import ROLE_TEXT, GroupRole
 from service.store.refs import MAX_VERSION
 from service.store.schemas import (
     AliasChangePage,
@@ -60,10 +61,11 @@ class CalibrationRequest(BaseModel):
         max_length=200, description="`name` or `name:version`; no row of it may be training data"
     )
     protocol: Protocol = Field("auto", description="auto: the protocol the version was trained under")
-    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 500,000")
+    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 200,000")
     default: bool | None = Field(
         None, description="answer /match with it from now on; by default only if the version has none"
     )
+    groups: GroupRole = Field("together", description=ROLE_TEXT)
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
@@ -76,7 +78,8 @@ class EvaluationRequest(BaseModel):
         max_length=200, description="`name` or `name:version`; training data in it is counted"
     )
     protocol: Protocol = Field("auto", description="auto: the protocol the version was trained under")
-    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 500,000")
+    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 200,000")
+    groups: GroupRole = Field("together", description=ROLE_TEXT)
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
@@ -245,6 +248,7 @@ async def calibrate(
                 n_pairs=request.n_pairs,
                 default=request.default,
                 random_state=request.random_state,
+                groups=request.groups,
             )
         )
     await house.runtime.changed()
@@ -268,6 +272,7 @@ async def evaluate(house: InHouse, name: Name, version: Number, request: Evaluat
                 protocol=request.protocol,
                 n_pairs=request.n_pairs,
                 random_state=request.random_state,
+                groups=request.groups,
             )
         )
 

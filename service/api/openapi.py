@@ -11,11 +11,12 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
 from service.api import access
+from service.api.embed import EmbedRoute, VectorsOut
 from service.api.hot import ScoringRoutes
 from service.api.problems import Problem, responses
 from service.api.rank import RankingsOut, RankRoute
 from service.runtime.ranking import RankBody
-from service.runtime.vectors import PairsBody, ScoresBody
+from service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
 
 DESCRIPTION = """\
 Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive
@@ -46,6 +47,11 @@ class MatchOut(BaseModel):
 
     score: float
     match: bool = Field(description="score > threshold, strictly, compared in float32")
+    log10_fpr: float | None = Field(
+        None,
+        description="with `detail`: at most 10 to this power of different pairs score so high, with the confidence "
+        "asked for and for all scores at once; comes in steps, and stops where the data stop",
+    )
 
 
 class OperatingPointOut(BaseModel):
@@ -85,7 +91,18 @@ class ExplanationOut(BaseModel):
 
 
 _BINARY = {"type": "string", "format": "binary"}
-_SHOWN = (ScoresOut, MatchesOut, ExplanationOut, RankingsOut, PairsBody, ScoresBody, RankBody, Problem)
+_SHOWN = (
+    ScoresOut,
+    MatchesOut,
+    ExplanationOut,
+    RankingsOut,
+    PairsBody,
+    ScoresBody,
+    RankBody,
+    VectorsOut,
+    FeaturesBody,
+    Problem,
+)
 _BINARY_TEXT = (
     "\n\nBulk bodies: `application/octet-stream` is little-endian float32, row-major, all left rows and then all right "
     "rows (`dim`, default the model's; `n_left`, default half); `application/x-npz` holds arrays `left` and `right`. "
@@ -108,7 +125,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             schemas[model.__name__] = shown
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
-        schema["paths"] = {**_scoring_paths(), **_ranking_paths(), **schema["paths"]}
+        schema["paths"] = {**_scoring_paths(), **_embedding_paths(), **_ranking_paths(), **schema["paths"]}
         schema["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -168,6 +185,11 @@ def _scoring_paths() -> dict[str, Any]:
             {"type": "string", "enum": ["auto", "finite-sample", "bootstrap"], "default": "auto"},
         ),
         _parameter("calibration", "id of a calibration; default the version's own", {"type": "string"}),
+        _parameter(
+            "detail",
+            "1: with each score how rare it is among different pairs (`log10_fpr`), comparable across models",
+            {"type": "integer", "enum": [0, 1], "default": 0},
+        ),
     ]
     return {
         "/similarity": {
@@ -219,6 +241,26 @@ def _scoring_paths() -> dict[str, Any]:
             )
         },
     }
+
+
+def _embedding_paths() -> dict[str, Any]:
+    operation = _operation(
+        EmbedRoute.embed,
+        "embed",
+        "Embed points",
+        "A model's own vectors of these points: what it compares. Bulk bodies: `application/octet-stream` is "
+        "little-endian float32, row-major. With `Accept: application/octet-stream` the answer is raw too, its width in "
+        "`X-Pairmark-Dimension`.",
+        parameters=[one for one in _binary_parameters() if one["name"] != "n_left"],
+        body={"$ref": "#/components/schemas/FeaturesBody"},
+        answer=VectorsOut,
+        raw_headers={**_MODEL_HEADER, "X-Pairmark-Dimension": {"schema": {"type": "integer"}}},
+        statuses=(404, 406, 415, 429),
+    )
+    content = operation["requestBody"]["content"]
+    del content["application/x-npz"]
+    content["application/json"]["examples"] = {"one point": {"value": {"features": [0.12, -0.4, 1.7]}}}
+    return {"/embed": {"post": operation}}
 
 
 def _ranking_paths() -> dict[str, Any]:

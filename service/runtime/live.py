@@ -32,7 +32,7 @@ Float64 = NDArray[np.float64]
 FALSE_ALARM = 0.01
 """Bound on the chance that a window of scores like calibration's raises the alarm."""
 WINDOW = 1_000
-"""Independent scores in a window. Rows that meet one vector (1:n) share it: they count as one request together."""
+"""Independent scores in a window, at least. Rows that meet one vector (1:n) share it and count as one together."""
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 """Rates, false and true positive, whose thresholds are watched."""
 PICKED = 4_096
@@ -116,21 +116,16 @@ def judge(counts: NDArray[np.int64], squares: float, reference: Reference) -> Ve
 
 
 def _distance(above: Float64, reference: Reference) -> float:
-    """The least over pi of the largest gap less the mixture's margin: convex in pi, so thirds find it."""
-
-    def gap(share: float) -> float:
-        mixed = share * reference.same + (1 - share) * reference.different
-        margin = share * reference.same_margin + (1 - share) * reference.different_margin
-        return float(np.abs(above - mixed).max()) - margin
-
+    """The least over pi of the largest gap less the mixture's margin: convex in pi, so ever finer grids find it."""
     low, high = 0.0, 1.0
-    for _ in range(60):
-        third = (high - low) / 3
-        if gap(low + third) <= gap(high - third):
-            high -= third
-        else:
-            low += third
-    return max(0.0, min(gap((low + high) / 2), gap(0.0), gap(1.0)))
+    for _ in range(3):
+        shares = np.linspace(low, high, 33)[:, None]
+        mixed = shares * reference.same + (1 - shares) * reference.different
+        margin = shares * reference.same_margin + (1 - shares) * reference.different_margin
+        gaps = (np.abs(above - mixed) - margin).max(axis=1)
+        at = int(gaps.argmin())
+        low, high = float(shares[max(at - 1, 0), 0]), float(shares[min(at + 1, 32), 0])
+    return max(0.0, float(gaps[at]))
 
 
 def _margin(n: int, chance: float) -> float:
@@ -150,7 +145,10 @@ def _margin(n: int, chance: float) -> float:
 
 @dataclass(slots=True)
 class Watch:
-    """Counts of one version's live scores since they were last read, and of the window under way."""
+    """Counts of one version's live scores since they were last read, and of the window under way.
+
+    A window goes on while the verdict on the one before is not read: so judging costs next to nothing.
+    """
 
     model: str
     version: int
@@ -186,16 +184,17 @@ class Watch:
                 window[at] += times
         self.n_window += n
         self.squares += n * n if shared else n
-        if self.n_window * self.n_window >= WINDOW * self.squares:
+        if not self.verdicts and self.n_window * self.n_window >= WINDOW * self.squares:
             self.verdicts.append(judge(np.array(window, dtype=np.int64), self.squares, self.reference))
             self.window, self.squares, self.n_window = [0] * len(counts), 0.0, 0
 
     def decide(self, rate: str, n: int, matched: int) -> None:
         """Count decisions at a false positive rate."""
-        # Clients choose the rates: those beyond the first few share a name.
-        if rate not in self.decided and len(self.decided) >= MAX_RATES:
-            rate = "other"
-        entry = self.decided.setdefault(rate, [0, 0])
+        entry = self.decided.get(rate)
+        if entry is None:
+            # Clients choose the rates: those beyond the first few share a name.
+            name = rate if len(self.decided) < MAX_RATES else "other"
+            entry = self.decided.setdefault(name, [0, 0])
         entry[0] += n
         entry[1] += matched
 

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, issparse
 from models.operating_points import Calibration, InsufficientCalibrationData
 from service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from service.runtime.loaded import LoadedVersion
-from service.runtime.vectors import Pairs, to_rows
+from service.runtime.vectors import Features, Pairs, to_rows
 
 Float32 = NDArray[np.float32]
 METHODS = ("auto", "finite-sample", "bootstrap")
@@ -90,6 +90,20 @@ class Served:
         return told
 
 
+def embedded(served: Served, features: Features) -> Float32:
+    """A version's own vectors of points, (n, n_components) C-contiguous float32."""
+    rows = to_rows(features.rows, "features", served.n_features, accepts_sparse=served.accepts_sparse)
+    vectors = np.ascontiguousarray(served.estimator.transform(rows), dtype=np.float32)
+    if not np.isfinite(vectors).all():
+        at = int(np.argmin(np.isfinite(vectors).all(axis=1)))
+        raise InvalidInput(
+            f"the vector of point {at} is not finite: it is too extreme for this model",
+            field="features",
+            point=at,
+        )
+    return vectors
+
+
 def _repeated(rows: Any, n: int) -> Any:
     if rows.shape[0] == n:
         return rows
@@ -112,6 +126,16 @@ class Decision:
         """Which scores match."""
         matched: NDArray[np.bool_] = scores > self.threshold
         return matched
+
+    def few(self, scores: list[float]) -> list[bool]:
+        """As `matches`, of a few scores: an array costs more than they do. Doubles of float32 order as these."""
+        threshold = float(self.threshold)
+        return [score > threshold for score in scores]
+
+
+def count(matched: NDArray[np.bool_]) -> int:
+    """How many match."""
+    return int(np.count_nonzero(matched))
 
 
 Owner = tuple[str, int]
@@ -181,6 +205,12 @@ class Decisions:
             while len(self._answers) > self._max_answers:
                 self._answers.popitem(last=False)
         return answer
+
+    def log10_fpr(
+        self, calibration_id: str, scores: Float32, confidence: float, method: str
+    ) -> NDArray[np.float64]:
+        """How rare each score is among different pairs, in powers of ten; see `Calibration.log10_fpr` (blocking)."""
+        return self.calibration(calibration_id).log10_fpr(scores, confidence=confidence, method=method)
 
     def owner(self, calibration_id: str) -> Owner | None:
         """The version a calibration was made for; None for scores made elsewhere (blocking)."""

@@ -27,7 +27,8 @@ from service.errors import (
 from service.names import checked_name
 from service.pagination import checked_limit, decode_cursor, encode_cursor
 from service.store import repository
-from service.store.measured import whole_dataset
+from service.store.groups import GroupRole, without_groups
+from service.store.measured import ScoredPairs, whole_dataset
 from service.store.overlap import overlap_with
 from service.store.report import read_trained_on
 from service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration, Protocol
@@ -58,6 +59,7 @@ class Calibrations:
         n_pairs: int | None = None,
         default: bool | None = None,
         random_state: int = 0,
+        groups: GroupRole = "together",
         told: Told | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on a dataset it was not trained on.
@@ -85,12 +87,20 @@ class Calibrations:
         self.check_width(row, name, data)
         chosen = self.protocol_of(row, protocol)
         self._refuse_overlap(row, name, data, chosen)
-        scores, same, units, resolved = self.scored(
-            row, name, data, protocol=chosen, n_pairs=n_pairs, random_state=random_state, told=told
+        scores, pairs = self.scored(
+            row,
+            name,
+            without_groups(data, groups),
+            protocol=chosen,
+            n_pairs=n_pairs,
+            random_state=random_state,
+            told=told,
         )
         if told is not None:
             told(0.8, "calibrating")
-        calibration = fitted(scores, same, units, protocol=resolved, random_state=random_state)
+        calibration = fitted(
+            scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=random_state
+        )
         return self._registered(
             calibration,
             name=f"{found.name}:{found.version}",
@@ -170,19 +180,14 @@ class Calibrations:
         n_pairs: int | None,
         random_state: int,
         told: Told | None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int64], str]:
-        """Scores, same, units and protocol of pairs of a dataset that is held out as a whole."""
+    ) -> tuple[NDArray[np.float32], ScoredPairs]:
+        """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._shelf.load(row, name)
         asked = min(n_pairs or DEFAULT_PAIRS, self._shelf.settings.max_calibration_pairs)
         pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
         X = taken_by(spec_of(row.kind), data.X, self._shelf.settings.max_dense_bytes)
         report = None if told is None else (lambda share: told(0.8 * share, "scoring"))
-        return (
-            score_pairs(estimator, X, pairs.left, pairs.right, report),
-            pairs.same,
-            pairs.units,
-            pairs.protocol,
-        )
+        return score_pairs(estimator, X, pairs.left, pairs.right, report), pairs
 
     def check_width(self, row: ModelVersion, name: str, data: LabelledData) -> None:
         """Refuse a dataset whose vectors the version does not take."""

@@ -13,6 +13,7 @@ from models.operating_points import InsufficientCalibrationData
 from service.datasets.ingest import Datasets
 from service.errors import InvalidInput, ModelNotCapable
 from service.store.calibrations import Calibrations
+from service.store.groups import GroupRole, rates_by_group, without_groups
 from service.store.overlap import overlap_with
 from service.store.report import read_trained_on, roc_of
 from service.store.schemas import EvaluationOut, OverlapOut, Protocol, SeenOperatingPoint
@@ -37,6 +38,7 @@ class Evaluations:
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
         random_state: int = 0,
+        groups: GroupRole = "together",
         told: Callable[[float, str], None] | None = None,
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored.
@@ -54,21 +56,26 @@ class Evaluations:
         found = self._datasets.get(dataset)
         data = self._datasets.load(found.id)
         self._calibrations.check_width(row, name, data)
-        scores, same, units, resolved = self._calibrations.scored(
+        scores, pairs = self._calibrations.scored(
             row,
             name,
-            data,
+            without_groups(data, groups),
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,
             random_state=random_state,
             told=told,
         )
+        same, units, resolved = pairs.same, pairs.units, pairs.protocol
         if told is not None:
             told(0.8, "evaluating")
         try:
             report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
         except ValueError as error:
             raise InvalidInput(f"dataset {found.name}:{found.version}: {error}", field="dataset") from error
+        by_group = None
+        if groups == "compare" and row.calibration_id is not None:
+            calibration, _ = self._calibrations.load(row.calibration_id)
+            by_group = rates_by_group(calibration, scores, pairs, data)
         overlap = OverlapOut(rows=0, identities=0)
         if row.report is not None:
             overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)
@@ -79,10 +86,10 @@ class Evaluations:
             dataset_sha256=found.sha256,
             protocol=resolved,
             metrics=report.metrics,
-            roc=roc_of(report),
+            roc=roc_of(report).model_copy(update={"groups": by_group}),
             operating_points=self._seen(row, scores, same),
             overlap=overlap,
-            warnings=_warnings(overlap, resolved),
+            warnings=_warnings(overlap, resolved) + (by_group["warnings"] if by_group else []),
         )
 
     def _seen(

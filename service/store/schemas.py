@@ -145,6 +145,11 @@ class RocOut(BaseModel):
     tpr: list[float]
     thresholds: list[float] = Field(description="float32 values, descending")
     bands: RocBands | None = None
+    groups: dict[str, Any] | None = Field(
+        None,
+        description="false and true positive rate of each group of people at the served thresholds, with intervals; "
+        "where the version was trained with `groups: compare`",
+    )
 
 
 class SeenOperatingPoint(BaseModel):

@@ -19,6 +19,7 @@ from service.settings import Settings
 from service.store import repository
 from service.store.calibrations import Calibrations
 from service.store.evaluation import Evaluations
+from service.store.groups import GroupRole
 from service.store.refs import ModelRef, checked_alias, parse_ref
 from service.store.report import read_roc
 from service.store.schemas import (
@@ -141,7 +142,8 @@ class ModelStore:
         row = self._shelf.row(name, version)
         if row.report is None:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) has no ROC: it does not score pairs")
-        return read_roc(self._blobs.folder(row.report))
+        curve = read_roc(self._blobs.folder(row.report))
+        return curve.model_copy(update={"groups": row.metrics.get("groups")})
 
     def tree(self, name: str, version: int, number: int = 0) -> dict[str, Any]:
         """The version's tree as JSON-able data; ``number`` picks one of a forest's.
@@ -289,6 +291,7 @@ class ModelStore:
         n_pairs: int | None = None,
         default: bool | None = None,
         random_state: int = 0,
+        groups: GroupRole = "together",
         told: Told | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on another dataset; see `Calibrations.calibrate`."""
@@ -300,6 +303,7 @@ class ModelStore:
             n_pairs=n_pairs,
             default=default,
             random_state=random_state,
+            groups=groups,
             told=told,
         )
 
@@ -330,11 +334,19 @@ class ModelStore:
         protocol: Protocol = "auto",
         n_pairs: int | None = None,
         random_state: int = 0,
+        groups: GroupRole = "together",
         told: Told | None = None,
     ) -> EvaluationOut:
         """Measure a version on another dataset; see `Evaluations.evaluate`."""
         return self._evaluations.evaluate(
-            name, version, dataset, protocol=protocol, n_pairs=n_pairs, random_state=random_state, told=told
+            name,
+            version,
+            dataset,
+            protocol=protocol,
+            n_pairs=n_pairs,
+            random_state=random_state,
+            groups=groups,
+            told=told,
         )
 
     # Moving versions between houses: see `transfer`

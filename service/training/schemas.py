@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.store.groups import ROLE_TEXT, GroupRole
+
 Protocol = Literal["auto", "open-set", "closed-set"]
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
@@ -29,6 +31,7 @@ class EvaluationRequest(BaseModel):
         0.25, gt=0.0, lt=1.0, description="share held out for the operating point, and used for nothing else"
     )
     test_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="share held out for the report")
+    groups: GroupRole = Field("together", description=ROLE_TEXT)
     n_pairs: int = Field(
         DEFAULT_EVALUATION_PAIRS, ge=2, description="most pairs scored in each of the two held-out parts"
     )

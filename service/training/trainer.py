@@ -27,6 +27,7 @@ from service.db import Database
 from service.errors import InvalidInput, NotReady
 from service.settings import Settings
 from service.store.calibrations import store_calibration
+from service.store.groups import rates_by_group, without_groups
 from service.store.measured import ScoredPairs, listed_pairs, pairs_among, split_codes
 from service.store.overlap import trained_on
 from service.store.report import write_report
@@ -111,7 +112,8 @@ class Trainer:
         seed = int(claim.params.get("random_state") or 0)
         if spec.needs == "rankings":
             return self._run_ranker(spec, claim, data, X, seed, progress)
-        parts = _parts(data, claim, seed)
+        role = claim.evaluation.groups
+        parts = _parts(without_groups(data, role), claim, seed)
         progress.stage("fitting")
         estimator = self._fitted(spec, claim, data, X, parts, progress)
         progress.stage("scoring")
@@ -120,8 +122,11 @@ class Trainer:
         calibration = _calibrated(parts.calibration, scored.calibration, seed)
         progress.stage("evaluating")
         report = _reported(parts.test, scored.test, seed)
+        metrics = report.metrics
+        if role == "compare":
+            metrics = {**metrics, "groups": rates_by_group(calibration, scored.test, parts.test, data)}
         progress.stage("storing")
-        return self._stored(spec, claim, data, parts, estimator, calibration, report, report.metrics, seed)
+        return self._stored(spec, claim, data, parts, estimator, calibration, report, metrics, seed)
 
     def _run_ranker(
         self, spec: LearnerSpec, claim: Claim, data: LabelledData, X: Any, seed: int, progress: Progress

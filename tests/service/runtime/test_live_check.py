@@ -38,9 +38,12 @@ def calibration(rng: np.random.Generator, m: int = 150) -> Calibration:
 
 
 def verdicts(watch: Watch, batches: list[tuple[np.ndarray, bool]]) -> list[bool]:
+    alarms = []
     for scores, shared in batches:
         watch.count(scores, shared)
-    return [verdict.alarm for verdict in watch.verdicts]
+        alarms += [verdict.alarm for verdict in watch.verdicts]
+        watch.verdicts.clear()
+    return alarms
 
 
 def watching(rng: np.random.Generator) -> Watch:
@@ -63,13 +66,28 @@ def test_scores_like_calibration_s_seldom_raise_the_alarm_whatever_the_mixture()
 def test_rows_that_meet_one_vector_count_as_one_draw() -> None:
     rng = np.random.default_rng(1)
     watch = watching(rng)
+    verdicts = []
     for _ in range(2 * WINDOW):
         # One probe meets many: all its scores move together.
         probe = rng.standard_t(3) * 0.5
         scores = probe + rng.standard_t(3, size=70) * 0.5 + rng.normal(size=70)
         watch.count(scores.astype(np.float32), True)
-    assert [verdict.n_scores for verdict in watch.verdicts] == [70 * WINDOW] * 2
-    assert not any(verdict.alarm for verdict in watch.verdicts)
+        verdicts += watch.verdicts
+        watch.verdicts.clear()
+    assert [verdict.n_scores for verdict in verdicts] == [70 * WINDOW] * 2
+    assert not any(verdict.alarm for verdict in verdicts)
+
+
+def test_a_window_goes_on_until_the_verdict_before_was_read() -> None:
+    rng = np.random.default_rng(8)
+    watch = watching(rng)
+    for _ in range(4):
+        watch.count(draw(rng, 1_000, 0.1), False)
+    assert [verdict.n_scores for verdict in watch.verdicts] == [1_000]
+    watch.verdicts.clear()
+    watch.count(draw(rng, 10, 0.1), False)
+    assert [verdict.n_scores for verdict in watch.verdicts] == [3_010]
+    assert watch.verdicts[0].limit < 0.04
 
 
 @pytest.mark.parametrize("change", ["noise", "shifted", "constant"])
@@ -82,8 +100,7 @@ def test_other_scores_raise_it(change: str) -> None:
             "shifted": lambda: draw(rng, 1_000, 0.1) - np.float32(3),
             "constant": lambda: np.full(1_000, 0.5, np.float32),
         }[change]()
-        watch.count(scores, False)
-    assert [verdict.alarm for verdict in watch.verdicts] == [True] * 3
+        assert verdicts(watch, [(scores, False)]) == [True]
 
 
 def test_counts_are_those_above_each_threshold_one_by_one_and_in_bulk() -> None:

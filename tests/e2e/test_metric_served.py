@@ -1,0 +1,161 @@
+"""A metric over HTTP: scored dense and sparse, embedded, told in detail, and watched while it serves."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pytest
+from serving import RunningServer
+
+RAW = "application/octet-stream"
+
+
+@pytest.fixture(scope="module")
+def metric(digits_house: RunningServer) -> RunningServer:
+    """The shared house with a metric under the name ``live``, in production nowhere."""
+    job = digits_house.train(
+        learner="metric", dataset="digits", model="live", params={"metric": "euclidean"}, promote="shadow"
+    )
+    assert job["state"] == "succeeded", job
+    return digits_house
+
+
+def sparse(row: np.ndarray) -> dict:
+    at = np.flatnonzero(row)
+    return {"indices": at.tolist(), "values": row[at].tolist()}
+
+
+def test_sparse_and_dense_score_alike_and_the_parts_add_up(metric: RunningServer) -> None:
+    X = metric.facts["X"]
+    forms = [
+        {"left": X[:3].tolist(), "right": X[3:6].tolist()},
+        {"left": [sparse(row) for row in X[:3]], "right": [sparse(row) for row in X[3:6]]},
+        {"left": X[:3].tolist(), "right": [sparse(row) for row in X[3:6]]},
+    ]
+    scores = [
+        metric.http.post("/similarity", json={"model": "live@shadow", **form}).json()["scores"]
+        for form in forms
+    ]
+    assert scores[0] == scores[1] == scores[2]
+    expected = -np.linalg.norm(X[:3].astype(np.float64) - X[3:6], axis=1)
+    np.testing.assert_allclose(scores[0], expected, rtol=1e-6)
+    one = {"model": "live:1", "left": X[0].tolist(), "right": sparse(X[3])}
+    told = metric.http.post("/explain", json=one).json()
+    parts = told["explanation"]["features"]
+    assert sum(part["contribution"] for part in parts) == pytest.approx(told["score"], rel=1e-5)
+
+
+def test_embeddings_are_given_as_json_and_raw(metric: RunningServer) -> None:
+    X, http = metric.facts["X"], metric.http
+    many = http.post("/embed", json={"model": "live@shadow", "features": X[:5].tolist()})
+    assert many.status_code == 200, many.text
+    assert many.json()["model"] == {"name": "live", "version": 1, "kind": "metric"}
+    assert many.json()["vectors"] == X[:5].tolist()
+    one = http.post("/embed", json={"model": "live:1", "features": sparse(X[0])})
+    assert one.json()["vectors"] == X[:1].tolist()
+    raw = http.post(
+        "/embed?model=live@shadow", content=X[:7].tobytes(), headers={"content-type": RAW, "accept": RAW}
+    )
+    assert raw.headers["x-pairmark-dimension"] == "64"
+    assert raw.content == X[:7].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"features": [[1.0]] * 3, "model": "live:1"}, 422, "features"),
+        ({"features": [], "model": "live:1"}, 422, "features"),
+        ({"features": [[1, 2], [3]], "model": "live:1"}, 422, "features[1]"),
+        ({"features": [[1, "2"]], "model": "live:1"}, 422, "features[0][1]"),
+        ({"model": "live:1"}, 422, "features"),
+        ({"features": [1.0], "model": "live:1", "more": 1}, 422, "more"),
+        ({"features": [0.0] * 64}, 404, "model"),
+    ],
+)
+def test_bad_points_name_the_field(metric: RunningServer, body: dict, status: int, field: str) -> None:
+    answer = metric.http.post("/embed", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["field"] == field
+
+
+def test_a_forest_has_no_vectors_of_its_own(metric: RunningServer) -> None:
+    answer = metric.http.post("/embed", json={"model": "digits", "features": [0.0] * 64})
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "/problems/model-not-capable"
+
+
+def test_detail_tells_how_rare_a_score_is(metric: RunningServer) -> None:
+    X, http = metric.facts["X"], metric.http
+    body = {"model": "live@shadow", "left": X[:200].tolist(), "right": X[200:400].tolist()}
+    told = http.post("/match?fpr=0.1&detail=1", json=body).json()
+    plain = http.post("/match?fpr=0.1", json=body).json()
+    assert [{"score": one["score"], "match": one["match"]} for one in told["matches"]] == plain["matches"]
+    assert told["operating_point"] == plain["operating_point"]
+    order = np.argsort([one["score"] for one in told["matches"]])
+    powers = np.array([one["log10_fpr"] for one in told["matches"]])[order]
+    assert (np.diff(powers) <= 0).all()
+    assert powers.max() <= 0
+    assert powers.min() < np.log10(0.5)
+    calibration = told["operating_point"]["calibration_id"]
+    scores = {"scores": [one["score"] for one in told["matches"]]}
+    elsewhere = http.post(f"/match?fpr=0.1&detail=1&calibration={calibration}", json=scores).json()
+    assert elsewhere["matches"] == told["matches"]
+    assert http.post("/match?fpr=0.1&detail=yes", json=body).json()["field"] == "detail"
+    raw = http.post("/match?fpr=0.1&detail=1", json=body, headers={"accept": RAW})
+    assert raw.status_code == 406
+
+
+def series(server: RunningServer, name: str) -> dict[str, float]:
+    """Samples of a metric of the model ``live``, by their other labels."""
+    found = {}
+    for line in server.http.get("/metrics").text.splitlines():
+        matched = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
+        if matched and 'model="live"' in matched[1]:
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', matched[1]))
+            del labels["model"], labels["version"]
+            found[",".join(labels.values())] = float(matched[2])
+    return found
+
+
+def test_live_scores_are_counted_and_held_against_calibration(metric: RunningServer) -> None:
+    X, http = metric.facts["X"], metric.http
+
+    def ask(left: np.ndarray, right: np.ndarray, path: str = "/match?fpr=0.3") -> dict:
+        answer = http.post(
+            path, json={"model": "live@shadow", "left": left.tolist(), "right": right.tolist()}
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    rng = np.random.default_rng(0)
+    i, j = rng.integers(0, len(X), (2, 4_000))
+    # Counting starts with the first score, as soon as the calibration is read.
+    deadline = time.monotonic() + 30
+    while not series(metric, "pairmark_live_scores_total") and time.monotonic() < deadline:
+        ask(X[:1], X[1:2], "/similarity")
+        time.sleep(0.05)
+    before = sum(series(metric, "pairmark_live_scores_total").values())
+    matched = 0
+    for at in range(0, 4_000, 1_000):
+        told = ask(X[i[at : at + 1_000]], X[j[at : at + 1_000]])
+        matched += sum(one["match"] for one in told["matches"])
+    single = ask(X[0], X[1])
+    matched += single["matches"][0]["match"]
+    assert sum(series(metric, "pairmark_live_scores_total").values()) == before + 4_001
+    assert series(metric, "pairmark_live_decided_total")["0.3"] == 4_001
+    assert series(metric, "pairmark_live_matched_total")["0.3"] == matched
+    assert series(metric, "pairmark_live_alarm") == {"": 0}
+    assert set(series(metric, "pairmark_live_windows_total")) == {"calm"}
+    expected = series(metric, "pairmark_live_expected_share")
+    assert all(0 <= share <= 1 for share in expected.values())
+    assert {key.rpartition(",")[2] for key in expected} == {"same", "different"}
+    # Vectors on another scale: far apart as no pair of calibration was.
+    for at in range(0, 3_000, 1_000):
+        ask(5 * X[i[at : at + 1_000]], -5 * X[j[at : at + 1_000]])
+    assert series(metric, "pairmark_live_alarm") == {"": 1}
+    assert series(metric, "pairmark_live_distance")[""] > series(metric, "pairmark_live_limit")[""]
+    page = http.get("/", headers={"Accept": "text/html"}).text
+    assert "The newest scores are not those it was calibrated on" in page
+    assert "matched at 30 %" in page

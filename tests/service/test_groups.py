@@ -1,0 +1,49 @@
+"""Rates by group of people: told apart, not torn apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.datasets.schemas import DatasetRequest
+from service.errors import InvalidInput
+from tests.service.conftest import House, people
+
+METRIC = {"learner": "metric", "params": {"metric": "euclidean"}, "model": "apart", "dataset": "populations"}
+
+
+@pytest.fixture
+def populations(house: House) -> House:
+    """400 people in two populations, of which one is far more alike."""
+    X, y = people(400, 2, seed=4)
+    X[y >= 200] *= 0.35
+    file = house.folder / "populations.npz"
+    np.savez(file, X=X, y=y, origin=np.where(y < 200, "north", "south"))
+    house.datasets.add(file, DatasetRequest(name="populations", group="origin"))
+    return house
+
+
+def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promise(populations: House) -> None:
+    house = populations
+    evaluation = {"n_pairs": 20_000, "groups": "compare", "calibration_fraction": 0.4, "test_fraction": 0.4}
+    version = house.train(**METRIC, evaluation=evaluation)
+    told = house.store.roc("apart", version).groups
+    assert told is not None
+    ten_percent = told["at"][0]
+    assert ten_percent["fpr"] == 0.1
+    north, south = ten_percent["groups"]
+    assert (north["group"], south["group"]) == ("north", "south")
+    low, high = south["fpr"]["interval"]
+    assert low <= south["fpr"]["value"] <= high
+    assert south["fpr"]["value"] > 0.1 > north["fpr"]["value"]
+    assert any("'south'" in warning and "promised 0.1" in warning for warning in told["warnings"])
+    assert house.store.version("apart", version).metrics["groups"] == told
+    again = house.store.evaluate("apart", version, "populations", n_pairs=20_000, groups="compare")
+    assert again.roc.groups is not None
+    assert any("'south'" in warning for warning in again.warnings)
+    # As units that belong together, two groups are too few to split.
+    with pytest.raises(InvalidInput):
+        house.train(**METRIC)
+    assert house.store.evaluate("apart", version, "people", n_pairs=2_000).roc.groups is None
+    with pytest.raises(InvalidInput, match="no groups to compare"):
+        house.store.evaluate("apart", version, "people", groups="compare")
