@@ -27,6 +27,7 @@ from models.base import (
     checked_matrix,
     checked_same,
 )
+from models.checkpoints import Shelf, kept_seed, shelf
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation
 from models.progress import report
 from models.similarity import explain, kernels
@@ -37,7 +38,7 @@ from models.similarity.leaf_rank import checked_leaf_rank, grow_by_classifier
 from models.similarity.learned import LearnedFeatures, PairFeatures, identities_of_pairs, learn
 from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from models.similarity.pruning import best_price, counted, gains, pruned
-from models.similarity.trees import Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
+from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
 from models.spec import Params, check_params
 
 
@@ -49,6 +50,8 @@ class LearnedIndex(GalleryIndex):
 
 
 N_PRUNING_FOLDS = 3
+TREES_VERSION = 1
+"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
 class RocKnots(NamedTuple):
@@ -221,10 +224,18 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
                 seed=seed,
             )
 
+        kept = self._shelf(X, source)
+
         def grow(seed: int) -> Tree | None:
             if stop.is_set():
                 return None
-            return self._shaped(X, source.draw(seed), source, seed, grown)
+            stored = None if kept is None else kept.load(f"tree-{seed}")
+            if stored is not None:
+                return Tree(**stored)  # type: ignore[arg-type]
+            tree = self._shaped(X, source.draw(seed), source, seed, grown)
+            if kept is not None and not tree.rules:
+                kept.store(f"tree-{seed}", {name: getattr(tree, name) for name in TREE_ARRAYS})
+            return tree
 
         trees: list[Tree] = []
         growing = self._each(grow, seeds)
@@ -246,6 +257,17 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
             self._judge(X, source, out_of_bag, seeds)
         self._finish()
         return self
+
+    def _shelf(self, X: Float32, source: PairSource) -> Shelf | None:
+        """Where finished trees are kept, by everything that a tree of a given seed depends on."""
+        told = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation", "oob_score")
+        }
+        told |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
+        given = (None, None) if source.given is None else (source.given.pairs, source.given.learned)
+        return shelf(told, X, source.codes, *given)
 
     def _shaped(
         self,
@@ -648,7 +670,9 @@ def _check(estimator: Any, params: type[Params]) -> None:
 
 
 def _random(random_state: int | np.random.RandomState | None) -> np.random.RandomState:
-    random: np.random.RandomState = check_random_state(random_state)
+    # A fit that goes on after it was killed must draw what it drew before.
+    seed = kept_seed() if random_state is None else random_state
+    random: np.random.RandomState = check_random_state(seed)
     return random
 
 

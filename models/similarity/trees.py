@@ -17,6 +17,7 @@ Aggregation = Literal["rank", "log-odds"]
 PAIR_MAPS: dict[str, int] = {"diff-sum": kernels.DIFF_SUM, "max-min": kernels.MAX_MIN}
 HALF_NAMES = {"diff-sum": ("|x - x'|", "x + x'"), "max-min": ("max(x, x')", "min(x, x')")}
 
+TREE_ARRAYS = ("cells", "node_feature", "node_threshold", "node_low", "node_high", "planes")
 LEARNED_BINS = 1_024
 """Bins of a learned feature: many, for low false positive rates lie in its last ones."""
 

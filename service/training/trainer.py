@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from joblib import parallel_config
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from models.checkpoints import keeping
 from models.evaluation import EvaluationReport, pair_report
 from models.operating_points import Calibration
 from models.progress import listening
@@ -54,6 +57,7 @@ STAGES = {
 }
 """Where each stage begins and ends on the job's way from 0 to 1."""
 FEATURE_NAMES_KEPT = 1_000
+_CHECKPOINT_DAYS = 7
 _WRITE_EVERY_S = 0.5
 _EVENT_STEP = 0.01
 
@@ -74,6 +78,18 @@ class Parts:
     calibration: ScoredPairs
     test: ScoredPairs
     sizes: dict[str, int]
+
+
+def checkpoints_of(settings: Settings, job_id: str) -> Path:
+    """Where a job's finished parts wait for its next attempt; what jobs left behind goes after a week."""
+    folder = settings.home.absolute() / "checkpoints"
+    for left in folder.iterdir() if folder.is_dir() else ():
+        try:
+            if time.time() - left.stat().st_mtime > _CHECKPOINT_DAYS * 86_400:
+                shutil.rmtree(left, ignore_errors=True)
+        except FileNotFoundError:
+            continue
+    return folder / job_id
 
 
 class Trainer:
@@ -98,8 +114,16 @@ class Trainer:
             What a person can act on.
         """
         # A worker runs one job at a time, so a job that says nothing of threads gets every core.
-        with parallel_config(n_jobs=-1):
-            return self._run(claim)
+        folder = checkpoints_of(self._settings, claim.job_id)
+        with parallel_config(n_jobs=-1), keeping(folder):
+            try:
+                version = self._run(claim)
+            except InvalidInput:
+                # No further attempt will do better.
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        shutil.rmtree(folder, ignore_errors=True)
+        return version
 
     def _run(self, claim: Claim) -> int:
         spec = spec_of(claim.learner)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from models.artefact import read_artefact
+from models.checkpoints import Shelf
 from models.splits import split_data
 from service.datasets.schemas import DatasetRequest
 from service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from service.tables import ModelVersion
 from service.training.child import attempt_error
-from service.training.trainer import Trainer
+from service.training.trainer import Progress, Trainer, checkpoints_of
 from tests.service.conftest import SMALL_FOREST, people
 
 
@@ -217,6 +218,30 @@ def test_an_unexpected_error_is_not_shown_to_clients(house, monkeypatch):
     assert claim.job_id in error.detail
     monkeypatch.setattr(Trainer, "_fitted", lambda *_: (_ for _ in ()).throw(MemoryError()))
     assert attempt_error(claim, trainer(house)).slug == "out-of-memory"
+
+
+def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatch):
+    claim = claimed(house)
+
+    def die(self, fraction, stage):
+        if fraction >= 0.5:
+            raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "fit", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            trainer(house).run(claim)
+    folder = checkpoints_of(house.settings, claim.job_id)
+    done = {file.name: file.stat().st_mtime_ns for file in folder.rglob("tree-*.npz")}
+    assert done
+    seen = []
+    load = Shelf.load
+    monkeypatch.setattr(
+        Shelf, "load", lambda self, name: seen.append((name, load(self, name))) or seen[-1][1]
+    )
+    assert trainer(house).run(claim) == 1
+    assert {f"{name}.npz" for name, part in seen if part is not None and name != "seed"} == set(done)
+    assert not folder.exists()
 
 
 def test_promotion_is_as_asked(house):

@@ -1,0 +1,95 @@
+"""Parts of a long fit kept on disk, so that a fit that was killed goes on where it stood.
+
+A caller opens `keeping` around the fit, with a folder that outlives it; a learner asks `shelf` for a place under a
+key that names everything its parts depend on, and leaves finished parts there. Nobody keeping costs nothing. Parts are
+plain arrays: reading one back runs no code, and a part that was cut short is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_folder: ContextVar[Path | None] = ContextVar("pairmark_checkpoints", default=None)
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Keep finished parts of fits made inside the block, in this thread, in that folder."""
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
+
+
+class Shelf:
+    """Finished parts under one key; its methods may be called from any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """A part, or None where it is missing or not whole."""
+        try:
+            with (
+                (self._folder / f"{name}.npz").open("rb") as file,
+                np.load(file, allow_pickle=False) as stored,
+            ):
+                return {key: stored[key] for key in stored.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+            return None
+
+    def store(self, name: str, arrays: Arrays) -> None:
+        """Keep a part, whole or not at all. A full disk costs the checkpoint, not the fit."""
+        part = self._folder / f".{name}.{os.getpid()}.{secrets.token_hex(4)}.npz"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as file:
+                np.savez(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._folder / f"{name}.npz")
+        except OSError:
+            part.unlink(missing_ok=True)
+
+
+def shelf(told: Mapping[str, Any], *arrays: NDArray[Any] | None) -> Shelf | None:
+    """The shelf of a fit, by its JSON-able settings and its data; None when nobody keeps checkpoints."""
+    folder = _folder.get()
+    if folder is None:
+        return None
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+    for array in arrays:
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return Shelf(folder / digest.hexdigest()[:32])
+
+
+def kept_seed() -> int | None:
+    """A seed that stays the same for every fit with this folder; None when nobody keeps checkpoints."""
+    folder = _folder.get()
+    if folder is None:
+        return None
+    kept = Shelf(folder)
+    stored = kept.load("seed")
+    if stored is None:
+        kept.store("seed", {"seed": np.array(secrets.randbits(32), dtype=np.int64)})
+        stored = kept.load("seed")
+    return None if stored is None else int(stored["seed"])

@@ -1,0 +1,73 @@
+"""A fit that was stopped goes on at the next tree, to the very model it would have been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from models import SimilarityForest, SimilarityTree
+from models.checkpoints import keeping, kept_seed, shelf
+from models.progress import listening
+from models.similarity import estimators
+
+X, y = load_iris(return_X_y=True)
+PARAMS: dict[str, Any] = {"n_estimators": 6, "n_pairs": 400, "max_depth": 2}
+
+
+def stop_after(trees: int) -> Any:
+    def stop(fraction: float, stage: str) -> None:
+        if stage == f"growing trees: {trees} of 6":
+            raise InterruptedError
+
+    return stop
+
+
+@pytest.mark.parametrize(("seed", "leaf_rank"), [(3, "cart"), (None, "cart"), (None, "linear")])
+def test_a_stopped_fit_goes_on_at_the_next_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None, leaf_rank: Any
+) -> None:
+    def forest(**more: Any) -> SimilarityForest:
+        return SimilarityForest(leaf_rank=leaf_rank, random_state=seed, **{**PARAMS, **more})
+
+    with keeping(tmp_path), listening(stop_after(4)), pytest.raises(InterruptedError):
+        forest().fit(X, y)
+    grown: list[int] = []
+    shaped = estimators._SimilarityBase._shaped
+
+    def counting(self: Any, *args: Any) -> Any:
+        grown.append(1)
+        return shaped(self, *args)
+
+    monkeypatch.setattr(estimators._SimilarityBase, "_shaped", counting)
+    with keeping(tmp_path):
+        resumed = forest().fit(X, y)
+        assert len(grown) == 2
+        again = forest(n_jobs=2).fit(X, y)
+        assert len(grown) == 2
+    assert resumed.pair_score(X, X[::-1]).tobytes() == again.pair_score(X, X[::-1]).tobytes()
+    if seed is not None:
+        assert resumed.pair_score(X, X[::-1]).tobytes() == forest().fit(X, y).pair_score(X, X[::-1]).tobytes()
+        grown.clear()
+        with keeping(tmp_path):
+            forest().fit(X[:-1], y[:-1])
+            forest(max_depth=3).fit(X, y)
+        assert len(grown) == 12
+
+
+def test_a_part_cut_short_is_made_anew(tmp_path: Path) -> None:
+    with keeping(tmp_path):
+        first = SimilarityTree(n_pairs=400, random_state=0).fit(X, y)
+        (kept,) = tmp_path.rglob("tree-*.npz")
+        kept.write_bytes(kept.read_bytes()[:100])
+        second = SimilarityTree(n_pairs=400, random_state=0).fit(X, y)
+    assert first.pair_score(X, X[::-1]).tobytes() == second.pair_score(X, X[::-1]).tobytes()
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_nobody_keeping_costs_nothing() -> None:
+    assert shelf({}, np.zeros(3)) is None
+    assert kept_seed() is None
