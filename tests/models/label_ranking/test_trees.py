@@ -1,0 +1,226 @@
+"""Label ranking trees against scikit-learn's, and against their definitions by brute force."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeRegressor
+
+from models import LabelRankingForest, LabelRankingTree, kendall_tau, load, save
+from models.rankings import mid_positions, positions_of
+
+
+def some_rankings(n: int, d: int, k: int, seed: int, levels: int = 1_000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, levels, (n, d)).astype(np.float32)
+    scores = X @ rng.standard_normal((d, k)) + levels * 0.3 * rng.standard_normal((n, k))
+    return X, positions_of(scores)
+
+
+def canonical(Y: np.ndarray) -> np.ndarray:
+    return 2 * Y - (Y.shape[1] - 1)
+
+
+def cells_of(model: LabelRankingTree | LabelRankingForest, X: np.ndarray) -> list[tuple[int, ...]]:
+    """The training cells of a tree, as sorted tuples of rows."""
+    trees = model.trees_
+    leaves: dict[int, list[int]] = {}
+    for row, x in enumerate(X):
+        node = int(trees.roots[0])
+        while trees.feature[node] >= 0:
+            goes_left = x[trees.feature[node]] <= trees.threshold[node]
+            node = int(trees.left[node] if goes_left else trees.right[node])
+        leaves.setdefault(node, []).append(row)
+    return sorted(tuple(rows) for rows in leaves.values())
+
+
+def error(Y: np.ndarray, rows: np.ndarray) -> float:
+    y = canonical(Y)[rows]
+    return float(((y - y.mean(axis=0)) ** 2).sum())
+
+
+@pytest.mark.parametrize(("n", "d", "k", "depth"), [(60, 3, 4, 2), (200, 5, 6, 4), (120, 2, 3, None)])
+def test_joint_tree_fits_as_well_as_scikit_learns(n: int, d: int, k: int, depth: int | None) -> None:
+    X, Y = some_rankings(n, d, k, seed=n)
+    ours = LabelRankingTree(max_depth=depth, random_state=0).fit(X, Y)
+    theirs = DecisionTreeRegressor(max_depth=depth, random_state=0).fit(X, Y)
+    # Scores are minus the centred mean positions; equal splits may be broken otherwise, equal errors may not.
+    positions = (k - 1) / 2 - ours.predict_scores(X)
+    assert ((positions - Y) ** 2).sum() == pytest.approx(((theirs.predict(X) - Y) ** 2).sum(), rel=1e-6, abs=1e-6)
+    if depth is not None:
+        np.testing.assert_allclose(positions, theirs.predict(X), atol=1e-6)
+
+
+def test_one_tree_a_label_is_the_papers_way() -> None:
+    X, Y = some_rankings(150, 4, 5, seed=1)
+    ours = LabelRankingTree(outputs="per-label", max_depth=4, random_state=0).fit(X, Y)
+    theirs = [DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, Y[:, i]).predict(X) for i in range(5)]
+    # Equally good splits may be broken otherwise; the errors are the same.
+    for i in range(5):
+        ours_error = ((2.0 - ours.predict_scores(X)[:, i] - Y[:, i]) ** 2).sum()
+        assert ours_error == pytest.approx(((theirs[i] - Y[:, i]) ** 2).sum(), rel=0.02)
+    with pytest.raises(ValueError, match="needs whole rankings in the leaves"):
+        LabelRankingTree(outputs="per-label", aggregation="kemeny").fit(X, Y)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(4, 24), d=st.integers(1, 4), levels=st.sampled_from([2, 3, 50]))
+def test_breiman_takes_the_split_of_least_error(seed: int, n: int, d: int, levels: int) -> None:
+    X, Y = some_rankings(n, d, 4, seed, levels)
+    cells = cells_of(LabelRankingTree(max_depth=1, random_state=0).fit(X, Y), X)
+    best = error(Y, np.arange(n))
+    if best == 0:
+        assert len(cells) == 1
+        return
+    possible = [
+        error(Y, np.flatnonzero(low)) + error(Y, np.flatnonzero(~low))
+        for f in range(d)
+        for border in np.unique(X[:, f])[:-1]
+        for low in (X[:, f] <= border,)
+    ]
+    found = sum(error(Y, np.array(cell)) for cell in cells)
+    assert found == pytest.approx(min([*possible, best]) if possible else best, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(4, 20), levels=st.sampled_from([2, 40]))
+def test_level_splits_takes_the_feature_of_least_total_error(seed: int, n: int, levels: int) -> None:
+    """Algorithm 9 written out: at each level one feature, each impure cell split at its own best border."""
+    d, depth = 3, 3
+    X, Y = some_rankings(n, d, 3, seed, levels)
+    cells = [np.arange(n)]
+    for _ in range(depth):
+        options = []
+        for f in range(d):
+            split, total = [], 0.0
+            for cell in cells:
+                borders = np.unique(X[cell, f])[:-1]
+                if error(Y, cell) < 1e-9 or borders.size == 0:
+                    split.append([cell])
+                    total += error(Y, cell)
+                    continue
+                halves = [[cell[X[cell, f] <= b], cell[X[cell, f] > b]] for b in borders]
+                errors = [error(Y, a) + error(Y, b) for a, b in halves]
+                split.append(halves[int(np.argmin(errors))])
+                total += min(errors)
+            options.append((total, [one for group in split for one in group]))
+        cells = min(options, key=lambda option: option[0])[1]
+    expected = sum(error(Y, cell) for cell in cells)
+    model = LabelRankingTree(split="level", max_depth=depth, random_state=0).fit(X, Y)
+    found = sum(error(Y, np.array(cell)) for cell in cells_of(model, X))
+    totals = sorted(option[0] for option in options)
+    # Where two features tie at some level, either is right, and later levels may then differ.
+    if all(b - a > 1e-9 for a, b in pairwise(totals)):
+        assert found <= expected * 1.5 + 1e-9
+    first = LabelRankingTree(split="level", max_depth=1, random_state=0).fit(X, Y)
+    one = LabelRankingTree(split="breiman", max_depth=1, random_state=0).fit(X, Y)
+    assert sum(error(Y, np.array(c)) for c in cells_of(first, X)) == pytest.approx(
+        sum(error(Y, np.array(c)) for c in cells_of(one, X)), abs=1e-9
+    )
+
+
+def test_a_level_uses_one_feature() -> None:
+    X, Y = some_rankings(300, 6, 5, seed=3)
+    trees = LabelRankingTree(split="level", max_depth=6, random_state=0).fit(X, Y).trees_
+    depth = np.zeros(trees.feature.size, dtype=int)
+    for node in range(trees.feature.size):
+        if trees.feature[node] >= 0:
+            depth[trees.left[node]] = depth[trees.right[node]] = depth[node] + 1
+    for level in range(6):
+        used = set(trees.feature[(depth == level) & (trees.feature >= 0)])
+        assert len(used) == 1
+
+
+@pytest.mark.parametrize("split", ["breiman", "level"])
+def test_honest_leaves_hold_none_of_the_rows_that_chose_their_splits(split: str) -> None:
+    X, Y = some_rankings(200, 4, 4, seed=5)
+    trees = LabelRankingTree(split=split, honest=True, random_state=0).fit(X, Y).trees_
+    reached = np.unique(trees.members)
+    assert reached.size == 100
+    assert (np.diff(trees.member_start)[_reachable_leaves(trees)] > 0).all()
+    assert np.isfinite(LabelRankingTree(split=split, honest=True, random_state=0).fit(X, Y).predict(X)).all()
+
+
+def _reachable_leaves(trees: object) -> np.ndarray:
+    todo, leaves = [0], []
+    while todo:
+        node = todo.pop()
+        if trees.feature[node] < 0:  # type: ignore[attr-defined]
+            leaves.append(node)
+        else:
+            todo += [int(trees.left[node]), int(trees.right[node])]  # type: ignore[attr-defined]
+    return np.array(leaves)
+
+
+def test_leaf_sizes_depth_and_sub_sampling_are_kept() -> None:
+    X, Y = some_rankings(300, 4, 5, seed=7)
+    model = LabelRankingForest(
+        n_estimators=5, min_samples_leaf=7, max_samples=0.5, bootstrap=False, random_state=0
+    ).fit(X, Y)
+    sizes = np.diff(model.trees_.member_start)
+    assert sizes[sizes > 0].min() >= 7
+    assert np.diff(model.trees_.member_start[model.trees_.roots]).tolist() == [150] * 4
+    shallow = LabelRankingTree(max_depth=2, random_state=0).fit(X, Y)
+    assert (shallow.trees_.feature < 0).sum() == 4
+
+
+def test_aggregations_read_the_same_leaves() -> None:
+    X, Y = some_rankings(400, 4, 6, seed=9)
+    held = slice(300, None)
+    taus = {}
+    for aggregation in ("mean", "borda", "copeland", "kemeny"):
+        model = LabelRankingForest(n_estimators=20, aggregation=aggregation, random_state=0).fit(X[:300], Y[:300])
+        taus[aggregation] = model.score(X[held], Y[held])
+    # Of complete rankings, the mean position and Borda on the votes are the same thing.
+    assert taus["mean"] == pytest.approx(taus["borda"], abs=0.01)
+    assert min(taus.values()) > max(taus.values()) - 0.05
+
+
+def test_confidences_mean_what_they_say() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.random((1_500, 3)).astype(np.float32)
+    strength = np.stack([X[:, 0], X[:, 1], X[:, 2], np.full(1_500, 0.5)], axis=1)
+    Y = positions_of(strength * 3 + rng.gumbel(size=strength.shape))
+    for model in (
+        LabelRankingForest(n_estimators=40, random_state=0),
+        LabelRankingForest(n_estimators=20, splitter="random", bootstrap=False, random_state=0),
+        LabelRankingTree(random_state=0),
+    ):
+        model.fit(X[:1_000], Y[:1_000])
+        sure = model.pairwise_confidence(X[1_000:])
+        came_true = Y[1_000:, :, None] < Y[1_000:, None, :]
+        for low, high in pairwise([0.5, 0.6, 0.7, 0.8, 1.0]):
+            chosen = (sure > low) & (sure <= high)
+            if chosen.sum() > 300:
+                assert came_true[chosen].mean() == pytest.approx(sure[chosen].mean(), abs=0.08)
+        pairs = (model.predict(X[1_000:])[:, :, None] < model.predict(X[1_000:])[:, None, :]) & came_true
+        assert model.ranking_confidence(X[1_000:]).mean() == pytest.approx(pairs.sum((1, 2)).mean() / 6, abs=0.05)
+
+
+def test_incomplete_rankings_cost_little() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = some_rankings(900, 4, 6, seed=11)
+    test = slice(600, None)
+    shown = np.where(rng.random((600, 6)) < 0.5, np.nan, Y[:600])
+    shown[np.isnan(shown).all(axis=1)] = Y[:600][np.isnan(shown).all(axis=1)]
+    ours = LabelRankingForest(n_estimators=40, random_state=0).fit(X[:600], shown).score(X[test], Y[test])
+    whole = LabelRankingForest(n_estimators=40, random_state=0).fit(X[:600], Y[:600]).score(X[test], Y[test])
+    shown = mid_positions(shown)  # who is missing leaves no gap
+    filled = np.where(np.isnan(shown), np.nanmean(shown, axis=0), shown)
+    by_mean = LabelRankingForest(n_estimators=40, random_state=0).fit(X[:600], filled).score(X[test], Y[test])
+    assert whole - ours < (whole - by_mean) / 2
+
+
+def test_twins_are_told_apart_by_nothing_but_their_order(tmp_path: object) -> None:
+    X, Y = some_rankings(80, 3, 3, seed=13)
+    tied = np.hstack([Y, Y[:, :1]])
+    model = LabelRankingForest(n_estimators=5, random_state=0).fit(X, tied)
+    scores = model.predict_scores(X)
+    np.testing.assert_array_equal(scores[:, 0], scores[:, 3])
+    save(model, f"{tmp_path}/twins")
+    assert (load(f"{tmp_path}/twins").predict(X) == model.predict(X)).all()
+    assert kendall_tau(model.predict(X)[:, :3], Y).mean() > 0.5
