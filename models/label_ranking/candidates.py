@@ -18,7 +18,7 @@ from models.base import Float32
 from models.label_ranking.kernels import neighbour_votes
 from models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, PairProblem, end_to_end
 from models.label_ranking.rankings_data import completed_targets
-from models.label_ranking.trees import GrowOptions, Trees, grow_trees
+from models.label_ranking.trees import FAINT, GrowOptions, Trees, grow_trees, reach_of
 from models.spec import Arrays
 
 Float64 = NDArray[np.float64]
@@ -378,9 +378,7 @@ def standard(X: Float32) -> tuple[Float64, Float64]:
 def _votes(found: NDArray[Any], positions: NDArray[np.float32], targets: Float64) -> Float64:
     k = positions.shape[1]
     out = np.zeros((found.shape[0], k, k))
-    neighbour_votes(
-        np.ascontiguousarray(found, dtype=np.int64), positions, targets, float(max(2, k) - 1), out
-    )
+    neighbour_votes(np.ascontiguousarray(found, dtype=np.int64), positions, targets, reach_of(k), FAINT, out)
     return out
 
 

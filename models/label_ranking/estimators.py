@@ -20,7 +20,7 @@ Aggregation = Literal["mean", "borda", "copeland", "kemeny"]
 _CALIBRATION_PAIRS = 2_000_000
 _FOLDS = 3
 _COMPLETING_TREES = 50
-_COMPLETING_LEAF = 5
+_COMPLETING_LEAF = 2
 
 
 class _TreesBase(RankerBase):
@@ -72,7 +72,7 @@ class _TreesBase(RankerBase):
         begin = 0.0
         if not rankings.complete:
             begin = 0.3
-            targets = _completed(X, rankings, options, completing, n_jobs=self.n_jobs, span=(0.0, begin))
+            targets = _completed(X, rankings, completing, n_jobs=self.n_jobs, span=(0.0, begin))
         self.positions_, self.targets_ = rankings.positions, targets
         self.trees_, held = grow_trees(
             X,
@@ -304,21 +304,23 @@ class LabelRankingForest(_TreesBase):
 def _completed(
     X: Float32,
     rankings: TrainingRankings,
-    options: GrowOptions,
     seeds: list[int],
     *,
     n_jobs: int | None,
     span: tuple[float, float],
 ) -> NDArray[np.float64]:
-    """Targets of incomplete rankings, filled row by row with what a forest of other rows expects."""
+    """Targets of incomplete rankings, filled row by row with what a forest of other rows expects.
+
+    Random borders and small leaves: of all that was tried these lost least where half of the labels are missing.
+    """
     targets = rankings.targets()
     half = (span[1] - span[0]) / 2
     rough = GrowOptions(
         split="breiman",
-        splitter=options.splitter,
+        splitter="random",
         max_depth=None,
         min_samples_leaf=_COMPLETING_LEAF,
-        max_features=options.max_features,
+        max_features=None,
         honest=False,
         max_samples=None,
         bootstrap=True,

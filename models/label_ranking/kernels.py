@@ -363,13 +363,61 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
 
 
 @kernel
+def _vote(row, y, w, reach, faint, votes, heard):
+    """One training row's votes with weight ``w``: where it shows both labels by their order, else faintly."""
+    k = row.shape[0]
+    for i in range(k):
+        a = row[i]
+        for j in range(i + 1, k):
+            b = row[j]
+            if a < b:
+                votes[i, j] += w
+                heard[i, j] += w
+            elif a > b:
+                heard[i, j] += w
+            elif a == b:
+                votes[i, j] += 0.5 * w
+                heard[i, j] += w
+            else:
+                votes[i, j] += faint * w * min(1.0, max(0.0, 0.5 + (y[j] - y[i]) / (2.0 * reach)))
+                heard[i, j] += faint * w
+
+
+@kernel
+def _shares(votes, heard):
+    """Votes to shares of what was heard, in place; the second half mirrors the first."""
+    k = votes.shape[0]
+    for i in range(k):
+        for j in range(i + 1, k):
+            share = votes[i, j] / heard[i, j] if heard[i, j] > 0.0 else 0.5
+            # Rounding may carry a sum of shares just beyond the whole.
+            share = min(1.0, max(0.0, share))
+            votes[i, j], votes[j, i] = share, 1.0 - share
+            heard[i, j] = 0.0
+
+
+@kernel
 def pair_votes(
-    X, roots, feature, threshold, left, right, member_start, members, mass, positions, y, reach, skip, out
-):  # fmt: skip
+    X,
+    roots,
+    feature,
+    threshold,
+    left,
+    right,
+    member_start,
+    members,
+    mass,
+    positions,
+    y,
+    reach,
+    faint,
+    skip,
+    out,
+):
     """Votes of the training rows in the leaves: of each pair of labels, the share that puts the first before.
 
     A training row that shows both labels votes by their order (half each when tied). One that does not votes by
-    its completed targets: ``1/2 + (y_j - y_i) / (2 reach)``, within 0 and 1.
+    its completed targets: ``1/2 + (y_j - y_i) / (2 reach)``, within 0 and 1, with a weight of ``faint``.
 
     Parameters
     ----------
@@ -379,64 +427,31 @@ def pair_votes(
 
     Other parameters as in `mean_targets`.
     """
-    k = y.shape[1]
+    heard = np.zeros(out.shape[1:])
     for q in range(X.shape[0]):
-        votes = out[q]
-        n_asked = 0
         for t in range(roots.shape[0]):
             if skip.shape[0] > 0 and skip[t, q]:
                 continue
-            n_asked += 1
             node = roots[t]
             while feature[node] >= 0:
                 node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
             for p in range(member_start[node], member_start[node + 1]):
-                w, r = mass[p], members[p]
-                for i in range(k):
-                    a = positions[r, i]
-                    for j in range(i + 1, k):
-                        b = positions[r, j]
-                        if a < b:
-                            votes[i, j] += w
-                        elif a > b:
-                            pass
-                        elif a == b:
-                            votes[i, j] += 0.5 * w
-                        else:
-                            votes[i, j] += w * min(1.0, max(0.0, 0.5 + (y[r, j] - y[r, i]) / (2.0 * reach)))
-        for i in range(k):
-            for j in range(i + 1, k):
-                share = votes[i, j] / n_asked if n_asked > 0 else 0.5
-                # The sum of the weights is one but for rounding.
-                share = min(1.0, max(0.0, share))
-                votes[i, j], votes[j, i] = share, 1.0 - share
+                r = members[p]
+                _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], heard)
+        _shares(out[q], heard)
 
 
 @kernel
-def neighbour_votes(found, positions, y, reach, out):
+def neighbour_votes(found, positions, y, reach, faint, out):
     """Votes of each query's neighbours, equal weights; as `pair_votes`.
 
     Parameters
     ----------
     found : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
     """
-    k = positions.shape[1]
-    m = found.shape[1]
+    heard = np.zeros(out.shape[1:])
     for q in range(found.shape[0]):
-        votes = out[q]
-        for i in range(k):
-            for j in range(i + 1, k):
-                share = 0.0
-                for p in range(m):
-                    r = found[q, p]
-                    a, b = positions[r, i], positions[r, j]
-                    if a < b:
-                        share += 1.0
-                    elif a > b:
-                        pass
-                    elif a == b:
-                        share += 0.5
-                    else:
-                        share += min(1.0, max(0.0, 0.5 + (y[r, j] - y[r, i]) / (2.0 * reach)))
-                votes[i, j] = share / m
-                votes[j, i] = 1.0 - votes[i, j]
+        for p in range(found.shape[1]):
+            r = found[q, p]
+            _vote(positions[r], y[r], 1.0, reach, faint, out[q], heard)
+        _shares(out[q], heard)

@@ -22,6 +22,8 @@ NEVER = np.zeros((0, 0), dtype=np.bool_)
 """No tree is skipped."""
 
 _ROWS_PER_THREAD = 2_048
+FAINT = 0.05
+"""Weight of a vote by completed targets beside one by an order that was seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ class Trees:
 
         def read(rows: slice) -> None:
             kernels.pair_votes(
-                X[rows], *chosen, positions, targets, float(max(2, k) - 1), skip[:, rows], out[rows]
+                X[rows], *chosen, positions, targets, reach_of(k), FAINT, skip[:, rows], out[rows]
             )
 
         _in_parts(read, X.shape[0], n_threads)
@@ -181,6 +183,11 @@ def grow_trees(
             pass
         raise
     return _joined([tree for trees, _ in done for tree in trees]), np.stack([held for _, held in done])
+
+
+def reach_of(k: int) -> float:
+    """Difference of two of k labels' targets that counts as certain."""
+    return float(max(2, k) - 1)
 
 
 def resolved_features(max_features: MaxFeatures, n_features: int) -> int:

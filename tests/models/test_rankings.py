@@ -1,12 +1,27 @@
-"""Kendall's tau against SciPy's."""
+"""Distances against SciPy's, aggregation against enumeration."""
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, spearmanr
 
 from models import kendall_tau
+from models.rankings import (
+    borda,
+    copeland,
+    kemeny,
+    kendall_tau_of_lists,
+    kendall_tau_x,
+    mid_positions,
+    pairwise_shares,
+    positions_of,
+    spearman_distance,
+    spearman_footrule,
+    top_k_hits,
+)
 
 
 @pytest.mark.parametrize(("n", "k", "levels"), [(200, 2, 9), (200, 6, 3), (100, 12, 100), (3, 40, 5)])
@@ -44,3 +59,98 @@ def test_bad_shapes() -> None:
         kendall_tau([[1, 2]], [[1, 2, 3]])
     with pytest.raises(ValueError, match="infinities"):
         kendall_tau([[1, np.inf]], [[1, 2]])
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 6])
+def test_kemeny_by_enumeration(k: int) -> None:
+    rng = np.random.default_rng(k)
+    before = rng.random((60, k, k)).round(1)
+    before = np.where(np.tri(k, k=-1, dtype=bool), 1 - np.swapaxes(before, 1, 2), before)
+    for votes, positions in zip(before, kemeny(before), strict=True):
+
+        def cost(order: tuple[int, ...], votes: np.ndarray = votes) -> float:
+            return sum(votes[b, a] for i, a in enumerate(order) for b in order[i + 1 :])
+
+        found = cost(tuple(np.argsort(positions)))
+        assert found == pytest.approx(min(cost(order) for order in permutations(range(k))))
+
+
+def test_kemeny_of_many_labels_cannot_be_improved_by_moving_one() -> None:
+    rng = np.random.default_rng(0)
+    k = 30
+    before = rng.random((3, k, k))
+    before = np.where(np.tri(k, k=-1, dtype=bool), 1 - np.swapaxes(before, 1, 2), before)
+    for votes, positions in zip(before, kemeny(before), strict=True):
+        order = np.argsort(positions).tolist()
+
+        def cost(labels: list[int], votes: np.ndarray = votes) -> float:
+            return float(np.triu(votes[np.ix_(labels, labels)].T, 1).sum())
+
+        for at in range(k):
+            rest = order[:at] + order[at + 1 :]
+            for to in range(k):
+                assert cost([*rest[:to], order[at], *rest[to:]]) >= cost(order) - 1e-9
+    # Without circles of majorities it is exact however many labels there are.
+    strength = rng.random((5, 200))
+    clear = (strength[:, :, None] > strength[:, None, :]).astype(float)
+    np.testing.assert_array_equal(kemeny(clear), positions_of(strength))
+
+
+def test_copeland_counts_defeats() -> None:
+    rng = np.random.default_rng(1)
+    before = rng.random((40, 6, 6)).round(1)
+    before = np.where(np.tri(6, k=-1, dtype=bool), 1 - np.swapaxes(before, 1, 2), before)
+    for votes, positions in zip(before, copeland(before), strict=True):
+        for i in range(6):
+            others = [j for j in range(6) if j != i]
+            defeats = sum(
+                1.0 if votes[j, i] > votes[i, j] else 0.5 * (votes[j, i] == votes[i, j]) for j in others
+            )
+            assert positions[i] == defeats
+    positions = positions_of(rng.random((20, 7)))
+    whole = (positions[:, :, None] < positions[:, None, :]).astype(float)
+    np.testing.assert_array_equal(copeland(whole), positions)
+    np.testing.assert_array_equal(borda(whole), 6 - positions)
+
+
+def test_tau_x_and_the_distances() -> None:
+    rng = np.random.default_rng(2)
+    a, b = positions_of(rng.random((50, 6))), positions_of(rng.random((50, 6)))
+    np.testing.assert_allclose(kendall_tau_x(a, b), kendall_tau(a, b))
+    np.testing.assert_array_equal(kendall_tau_x(np.zeros((2, 4)), np.zeros((2, 4))), 1.0)
+    # Emond and Mason's own form: scores 1 for "ahead or tied", -1 for "behind".
+    tied_a, tied_b = rng.integers(0, 3, (2, 50, 5)).astype(float)
+    for row in range(50):
+        x, y = (np.where(v[:, None] <= v[None, :], 1, -1) for v in (tied_a[row], tied_b[row]))
+        expected = ((x * y).sum() - 5) / 20
+        assert kendall_tau_x(tied_a[row : row + 1], tied_b[row : row + 1])[0] == pytest.approx(expected)
+    np.testing.assert_array_equal(spearman_footrule(a, b), np.abs(a - b).sum(axis=1))
+    # Spearman's rho is a linear function of d2.
+    rho = [spearmanr(x, y).statistic for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(1 - 6 * spearman_distance(a, b) / (6 * 35), rho, atol=1e-12)
+    assert top_k_hits([[0, 1, 2]], [[1, 0, 2]], 1).tolist() == [0.0]
+    assert top_k_hits([[0, 1, 2]], [[1, 0, 2]], 2).tolist() == [1.0]
+    with pytest.raises(ValueError, match="expected 1 to 3"):
+        top_k_hits([[0, 1, 2]], [[1, 0, 2]], 4)
+
+
+def test_the_authors_variant_compares_lists_of_labels() -> None:
+    rng = np.random.default_rng(3)
+    a, b = positions_of(rng.random((30, 5))), positions_of(rng.random((30, 5)))
+    names = np.array(list("abcde"))
+    expected = [
+        kendalltau(list(map(ord, names[np.argsort(x)])), list(map(ord, names[np.argsort(y)]))).statistic
+        for x, y in zip(a, b, strict=True)
+    ]
+    np.testing.assert_allclose(kendall_tau_of_lists(a, b), expected, atol=1e-12)
+    with pytest.raises(ValueError, match="complete"):
+        kendall_tau_of_lists([[0, np.nan]], [[0, 1]])
+
+
+def test_mid_positions_and_shares() -> None:
+    np.testing.assert_array_equal(mid_positions([[3, 1, 1, np.nan]]), [[2, 0.5, 0.5, np.nan]])
+    shares = pairwise_shares([[0, 1, np.nan], [1, 0, np.nan], [0, 1, 1]], sample_weight=[2, 1, 1])
+    assert shares[0, 1] == 0.75
+    assert shares[1, 0] == 0.25
+    assert shares[1, 2] == 0.5
+    assert shares[0, 2] == 1.0

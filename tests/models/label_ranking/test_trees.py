@@ -50,7 +50,9 @@ def test_joint_tree_fits_as_well_as_scikit_learns(n: int, d: int, k: int, depth:
     theirs = DecisionTreeRegressor(max_depth=depth, random_state=0).fit(X, Y)
     # Scores are minus the centred mean positions; equal splits may be broken otherwise, equal errors may not.
     positions = (k - 1) / 2 - ours.predict_scores(X)
-    assert ((positions - Y) ** 2).sum() == pytest.approx(((theirs.predict(X) - Y) ** 2).sum(), rel=1e-6, abs=1e-6)
+    assert ((positions - Y) ** 2).sum() == pytest.approx(
+        ((theirs.predict(X) - Y) ** 2).sum(), rel=1e-6, abs=1e-6
+    )
     if depth is not None:
         np.testing.assert_allclose(positions, theirs.predict(X), atol=1e-6)
 
@@ -68,7 +70,9 @@ def test_one_tree_a_label_is_the_papers_way() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(4, 24), d=st.integers(1, 4), levels=st.sampled_from([2, 3, 50]))
+@given(
+    seed=st.integers(0, 10_000), n=st.integers(4, 24), d=st.integers(1, 4), levels=st.sampled_from([2, 3, 50])
+)
 def test_breiman_takes_the_split_of_least_error(seed: int, n: int, d: int, levels: int) -> None:
     X, Y = some_rankings(n, d, 4, seed, levels)
     cells = cells_of(LabelRankingTree(max_depth=1, random_state=0).fit(X, Y), X)
@@ -173,7 +177,9 @@ def test_aggregations_read_the_same_leaves() -> None:
     held = slice(300, None)
     taus = {}
     for aggregation in ("mean", "borda", "copeland", "kemeny"):
-        model = LabelRankingForest(n_estimators=20, aggregation=aggregation, random_state=0).fit(X[:300], Y[:300])
+        model = LabelRankingForest(n_estimators=20, aggregation=aggregation, random_state=0).fit(
+            X[:300], Y[:300]
+        )
         taus[aggregation] = model.score(X[held], Y[held])
     # Of complete rankings, the mean position and Borda on the votes are the same thing.
     assert taus["mean"] == pytest.approx(taus["borda"], abs=0.01)
@@ -198,7 +204,9 @@ def test_confidences_mean_what_they_say() -> None:
             if chosen.sum() > 300:
                 assert came_true[chosen].mean() == pytest.approx(sure[chosen].mean(), abs=0.08)
         pairs = (model.predict(X[1_000:])[:, :, None] < model.predict(X[1_000:])[:, None, :]) & came_true
-        assert model.ranking_confidence(X[1_000:]).mean() == pytest.approx(pairs.sum((1, 2)).mean() / 6, abs=0.05)
+        assert model.ranking_confidence(X[1_000:]).mean() == pytest.approx(
+            pairs.sum((1, 2)).mean() / 6, abs=0.05
+        )
 
 
 def test_incomplete_rankings_cost_little() -> None:

@@ -1,0 +1,144 @@
+"""Pairwise rankers, and the automatic choice."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Perceptron
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+
+from models import LabelRankingAuto, PairwiseLabelRanker, load, save
+from models.label_ranking.auto import CANDIDATES
+from models.label_ranking.rankings_data import training_rankings
+from models.progress import listening
+from models.rankings import positions_of
+
+
+def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)).astype(np.float32)
+    return X, positions_of(X @ rng.standard_normal((3, k)) + 0.3 * rng.standard_normal((n, k)))
+
+
+@pytest.mark.parametrize("estimator", ["logistic", "tree", "forest", GaussianNB(), Perceptron()])
+@pytest.mark.parametrize("aggregation", ["copeland", "borda"])
+def test_any_classifier_ranks(estimator: object, aggregation: str) -> None:
+    X, Y = rankings()
+    model = PairwiseLabelRanker(estimator=estimator, aggregation=aggregation, calibrate=False, random_state=0)
+    model.fit(X[:120], Y[:120])
+    assert model.score(X[120:], Y[120:]) > 0.5
+    assert (np.sort(model.predict(X), axis=1) == np.arange(4)).all()
+
+
+def test_pairs_are_what_the_classifier_learns_from_rows_that_show_both() -> None:
+    X, Y = rankings()
+    Y = np.where(np.random.default_rng(1).random(Y.shape) < 0.3, np.nan, Y)
+    Y[np.isnan(Y).all(axis=1)] = np.arange(4)
+    model = PairwiseLabelRanker(estimator=LogisticRegression(), calibrate=False).fit(X, Y)
+    sure = model.pairwise_confidence(X)
+    for i, j in [(0, 1), (2, 3), (1, 3)]:
+        both = np.isfinite(Y[:, i]) & np.isfinite(Y[:, j])
+        alone = LogisticRegression().fit(X[both], Y[both, i] < Y[both, j])
+        np.testing.assert_allclose(sure[:, i, j], alone.predict_proba(X)[:, 1], atol=1e-3)
+
+
+def test_copeland_and_borda_read_the_probabilities() -> None:
+    X, Y = rankings(k=5)
+    model = PairwiseLabelRanker(calibrate=False).fit(X, Y)
+    sure = model.pairwise_confidence(X)
+    defeats = (sure < 0.5).sum(axis=2)
+    transitive = [r for r in range(len(X)) if len(set(defeats[r])) == 5]
+    assert len(transitive) > 100
+    for r in transitive:
+        np.testing.assert_array_equal(model.predict(X[r : r + 1])[0], defeats[r])
+    borda = PairwiseLabelRanker(calibrate=False, aggregation="borda").fit(X, Y)
+    np.testing.assert_allclose(borda.predict_scores(X), (sure.sum(axis=2) - 0.5) / 4, atol=1e-9)
+
+
+def test_unseen_pairs_are_named_and_inferred() -> None:
+    X, _ = rankings(60)
+    Y = np.full((60, 4), np.nan)
+    Y[:20, :2] = [0, 1]  # 0 before 1
+    Y[20:40, 1:3] = [0, 1]  # 1 before 2, so 0 before 2; label 3 is met by 2 only
+    Y[40:, 2:] = [0, 1]
+    with pytest.warns(UserWarning, match=r"no training row orders the labels \(0, 2\), \(0, 3\), \(1, 3\)"):
+        model = PairwiseLabelRanker().fit(X, Y)
+    assert sorted(model.unseen_pairs_.tolist()) == [[0, 2], [0, 3], [1, 3]]
+    assert (model.predict(X) == np.arange(4)).all()
+    apart = np.full((4, 4), np.nan)
+    apart[:2, :2], apart[2:, 2:] = [0, 1], [0, 1]
+    shares = training_rankings(apart, 4)
+    back = np.argsort(shares.order)
+    assert shares.shares[back[0], back[2]] == 0.5  # nothing links them
+
+
+def test_weights_count_as_repetition() -> None:
+    X, Y = rankings(100)
+    weight = np.where(np.arange(100) < 60, 2.0, 0.0)
+    once = PairwiseLabelRanker(calibrate=False).fit(X, Y, sample_weight=weight)
+    sure = once.pairwise_confidence(X)
+    alone = PairwiseLabelRanker(calibrate=False).fit(X[:60], Y[:60], sample_weight=np.full(60, 2.0))
+    assert np.abs(sure - alone.pairwise_confidence(X)).max() < 0.2
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        PairwiseLabelRanker(estimator=KNeighborsClassifier()).fit(X, Y, sample_weight=weight)
+    with pytest.raises(ValueError, match=r"expected \(100,\)"):
+        PairwiseLabelRanker().fit(X, Y, sample_weight=[1.0])
+    with pytest.raises(ValueError, match="finite numbers >= 0"):
+        PairwiseLabelRanker().fit(X, Y, sample_weight=-weight)
+
+
+def test_your_own_classifier_is_refused_by_save_not_by_fit(tmp_path: Path) -> None:
+    X, Y = rankings(60)
+    model = PairwiseLabelRanker(estimator=GaussianNB(), calibrate=False).fit(X, Y)
+    with pytest.raises(ValueError, match="PairwiseLabelRanker of GaussianNB cannot be saved"):
+        save(model, tmp_path / "model")
+    with pytest.raises(
+        ValueError, match="expected 'logistic', 'forest', 'tree' or a scikit-learn classifier"
+    ):
+        PairwiseLabelRanker(estimator=3).fit(X, Y)
+    with pytest.raises(ValueError, match="estimator is 'svm'"):
+        PairwiseLabelRanker(estimator="svm").fit(X, Y)
+    with pytest.raises(ValueError, match="aggregation is 'sum'"):
+        PairwiseLabelRanker(estimator=GaussianNB(), aggregation="sum").fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", ["tree", "forest"])
+def test_trees_of_pairs_survive_saving(kind: str, tmp_path: Path) -> None:
+    X, Y = rankings(60)
+    Y[:, 3] = 9.0  # always last: pairs with nothing to learn
+    model = PairwiseLabelRanker(estimator=kind, calibrate=False, random_state=0).fit(X, Y)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
+    assert (model.predict(X)[:, 3] == 3).all()
+
+
+def test_auto_hears_every_candidate_and_is_saved_whole(tmp_path: Path) -> None:
+    X, Y = rankings(150)
+    stages: list[str] = []
+    with listening(lambda fraction, stage: stages.append(stage)):
+        model = LabelRankingAuto(n_folds=2, random_state=0).fit(X, Y)
+    assert list(model.tau_) == list(CANDIDATES)
+    assert all(tau > 0.5 for tau in model.tau_.values())
+    assert sum(model.weights_.values()) == pytest.approx(1.0)
+    assert model.blend_tau_ >= max(model.tau_.values()) - 0.02
+    assert {f"trying {name}" for name in CANDIDATES} <= set(stages)
+    for name in CANDIDATES:
+        one = LabelRankingAuto(candidates=[name], n_folds=2, random_state=0).fit(X, Y)
+        save(one, tmp_path / name)
+        again = load(tmp_path / name)
+        assert again.predict_scores(X).tobytes() == one.predict_scores(X).tobytes()
+        assert again.weights_ == {name: 1.0}
+        assert again.tau_ == one.tau_
+
+
+def test_a_spent_budget_tries_one_candidate() -> None:
+    X, Y = rankings(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = LabelRankingAuto(time_budget=1e-6, n_folds=2, random_state=0).fit(X, Y)
+    assert list(model.tau_) == list(CANDIDATES[:1])
