@@ -98,39 +98,74 @@ def plan(
     confidence: Annotated[
         float, typer.Option(help="How sure the guarantee is to hold.", min=0.0, max=1.0)
     ] = 0.95,
+    samples: Annotated[
+        int, typer.Option(help="Samples you collect of each person; two or more show the TPR.", min=1)
+    ] = 2,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            help="Closed-set instead: how many classes, the same ones in use as in training.", min=2
+        ),
+    ] = None,
     json: output.JsonOption = False,
 ) -> None:
-    """How many people (or independent pairs) a false positive rate takes, before you collect them."""
-    from models.operating_points import units_needed
+    """How many people, samples and pairs a false positive rate takes, before you collect them."""
+    from models.operating_points import AUTO_MULTIPLE, units_needed
     from service.training.schemas import EvaluationRequest
 
     fraction = EvaluationRequest().calibration_fraction
+    different = 1.0 if classes is None else 1 - 1 / classes
     try:
-        people = units_needed(fpr, confidence)
+        units = units_needed(fpr, confidence, different_share=different)
         pairs = units_needed(fpr, confidence, independent_rows=True)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    needs = [
-        {
-            "method": method,
-            "calibration_people": people[method],
-            "dataset_people": None if count is None else math.ceil(count / fraction),
-            "independent_pairs": pairs[method],
-        }
-        for method, count in people.items()
-    ]
+    needs = []
+    for method, count in units.items():
+        whole = None if count is None else math.ceil(count / fraction)
+        # In open-set use the unit is a person, in closed-set use a sample.
+        each = samples if classes is None else 1
+        needs.append(
+            {
+                "method": method,
+                "calibration_people": count if classes is None else None,
+                "dataset_people": whole if classes is None else None,
+                "calibration_samples": None if count is None else each * count,
+                "dataset_samples": None if whole is None else each * whole,
+                "calibration_pairs": None if count is None else round(different * count * (count - 1) / 2),
+                "independent_pairs": pairs[method],
+            }
+        )
+    protocol = "open-set" if classes is None else "closed-set"
+    counted = {"open-set": "people", "closed-set": "samples"}[protocol]
+    ample = AUTO_MULTIPLE * (units["finite-sample"] or 0)
 
     def human(to: Console) -> None:
-        to.print(f"A false positive rate of {fpr:g} at confidence {confidence:g} takes at least:\n")
-        columns = ("method", "people to calibrate on", "people in the dataset", "or independent pairs")
-        output.table(columns, [list(need.values()) for need in needs], empty="")(to)
         to.print(
-            f"\nA training job calibrates on {fraction:.0%} of the dataset's people. finite-sample holds for every "
-            "distribution; bootstrap\nis asymptotic, is kept for confidence 0.90, 0.95 and 0.99, and its numbers are "
-            "approximate. In closed-set use read\nsamples for people."
+            f"A false positive rate of {fpr:g} at confidence {confidence:g}, {protocol}, takes at least:\n"
+        )
+        named = {
+            "method": "method",
+            "calibration_people": "people to calibrate on",
+            "dataset_people": "people in the dataset",
+            "calibration_samples": "samples to calibrate on",
+            "dataset_samples": "samples in the dataset",
+            "calibration_pairs": f"different pairs of {counted}",
+            "independent_pairs": "or independent pairs",
+        }
+        shown = [name for name in named if any(need[name] is not None for need in needs)]
+        rows = [[need[name] for name in shown] for need in needs]
+        output.table([named[name] for name in shown], rows, empty="")(to)
+        to.print(
+            f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}. finite-sample holds for every "
+            "distribution; at its\nleast it leaves a low TPR, and `auto` prefers it to bootstrap from about "
+            f"{ample:,} {counted} to calibrate on.\nbootstrap is asymptotic, is kept for confidence 0.90, 0.95 and "
+            "0.99, and its numbers are approximate."
         )
 
-    output.show({"fpr": fpr, "confidence": confidence, "needs": needs}, human)
+    output.show(
+        {"fpr": fpr, "confidence": confidence, "protocol": protocol, "ample": ample, "needs": needs}, human
+    )
 
 
 def resolve(client: Client, ref: str) -> tuple[str, int]:

@@ -219,12 +219,14 @@ class Calibrations:
                 f"{overlap.rows} of the {len(data)} rows of {data.name}:{data.version} are rows that {told}: leave "
                 "them out, since rates measured on them would promise too much",
                 rows=overlap.rows,
+                first_rows=overlap.first_rows,
             )
         if protocol == "open-set" and overlap.identities:
             raise CalibrationOverlap(
                 f"{overlap.identities} of the {len(data.identities)} identities of {data.name}:{data.version} are ones "
                 f"that {told}, and it was evaluated for identities it never saw: leave them out",
                 identities=overlap.identities,
+                first_identities=overlap.first_identities,
             )
 
     def _registered(

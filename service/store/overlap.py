@@ -13,6 +13,8 @@ from service.datasets.data import LabelledData
 from service.store.schemas import OverlapOut
 
 DIGEST_BYTES = 16
+NAMED = 20
+"""Overlapping rows and identities that are named."""
 Digests = NDArray[np.bytes_]
 
 
@@ -47,7 +49,13 @@ def identity_digests(names: Iterable[str], salt: str) -> Digests:
 
 
 def overlap_with(known: TrainedOn, data: LabelledData) -> OverlapOut:
-    """How many rows and identities of a dataset are among those trained on."""
-    rows = int(np.isin(data.row_hashes, known.rows).sum())
-    names = identity_digests(data.identities, known.salt)
-    return OverlapOut(rows=rows, identities=int(np.isin(names, known.identities).sum()))
+    """Which rows and identities of a dataset are among those trained on: how many, and the first of them."""
+    rows = np.flatnonzero(np.isin(data.row_hashes, known.rows))
+    digests = identity_digests(data.identities, known.salt)
+    names = np.flatnonzero(np.isin(digests, known.identities))
+    return OverlapOut(
+        rows=int(rows.size),
+        identities=int(names.size),
+        first_rows=rows[:NAMED].tolist(),
+        first_identities=[data.identities[at] for at in names[:NAMED]],
+    )

@@ -169,6 +169,8 @@ class OverlapOut(BaseModel):
 
     rows: int
     identities: int
+    first_rows: list[int] = Field(default_factory=list, description="0-based, at most 20 of them")
+    first_identities: list[str] = Field(default_factory=list, description="at most 20 of them")
 
 
 class EvaluationOut(BaseModel):

@@ -172,7 +172,17 @@ def test_plan_says_how_many_people(pairmark: Pairmark) -> None:
     assert needs["finite-sample"]["dataset_people"] == 4 * 5990
     assert needs["finite-sample"]["independent_pairs"] == 2995
     assert 30 <= needs["bootstrap"]["calibration_people"] < 1000
+    assert needs["finite-sample"]["calibration_samples"] == 2 * 5990
+    assert needs["finite-sample"]["calibration_pairs"] == 5990 * 5989 // 2
+    assert said.json["ample"] == 4 * 5990
     assert "5990" in pairmark("plan", "--fpr", "0.001").out
+    more = pairmark("plan", "--fpr", "0.001", "--samples", "5", "--json").json["needs"][0]
+    assert more["dataset_samples"] == 5 * 4 * 5990
+    closed = pairmark("plan", "--fpr", "0.001", "--classes", "10", "--json").json
+    assert closed["protocol"] == "closed-set"
+    assert closed["needs"][0]["calibration_people"] is None
+    assert closed["needs"][0]["calibration_samples"] > 5990
+    assert "people" not in pairmark("plan", "--fpr", "0.001", "--classes", "10").out
     assert (
         pairmark("plan", "--fpr", "0.001", "--confidence", "0.8", "--json").json["needs"][1][
             "calibration_people"

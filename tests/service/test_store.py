@@ -193,10 +193,14 @@ def test_calibrating_on_what_was_trained_on_is_refused_with_a_count(house):
         house.store.calibrate("faces", 1, "people")
     trained = house.store.version("faces", 1).facts["parts"]["train_rows"]
     assert refused.value.facts["rows"] == trained
+    assert len(refused.value.facts["first_rows"]) == 20
     # The same people with new samples: fine for rows, not for an open-set promise.
     house.upload("again", *people(40, 5, seed=77))
-    with pytest.raises(CalibrationOverlap, match="22 of the 40 identities"):
+    with pytest.raises(CalibrationOverlap, match="22 of the 40 identities") as people_seen:
         house.store.calibrate("faces", 1, "again")
+    named = people_seen.value.facts["first_identities"]
+    assert len(named) == 20
+    assert set(named) <= {str(one) for one in range(40)}
     made = house.store.calibrate("faces", 1, "again", protocol="closed-set")
     assert made.protocol == "closed-set"
 
