@@ -150,7 +150,7 @@ def _compiled(
     )
     test = pair_features(left, right)
     kept = MOST_TREES
-    for n_trees in range(4, MOST_TREES, 4):
+    for n_trees in range(16, MOST_TREES, 16):
         if roc_auc_score(same, booster.predict(test, num_iteration=n_trees, raw_score=True)) >= goal:
             kept = n_trees
             break
