@@ -13,9 +13,10 @@ from service.api.hot import JSON, NPZ, OCTETS, Answer, _media, _model_header, _s
 from service.api.metrics import POINTS
 from service.api.problems import UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
+from service.runtime.binary import parse_rows
 from service.runtime.runtime import Runtime
 from service.runtime.scoring import Served, embedded
-from service.runtime.vectors import Features, parse_features, parse_rows
+from service.runtime.vectors import Features, parse_features
 from service.settings import Settings
 
 CAPABILITY: Final = "embed"

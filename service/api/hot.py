@@ -17,13 +17,15 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from service.api.metrics import PAIRS, publish_live
+from service.api.metrics import publish_live
 from service.api.problems import NotAcceptable, UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
+from service.runtime.binary import parse_npz, parse_octets
 from service.runtime.live import picked
+from service.runtime.metrics import PAIRS
 from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
 from service.runtime.scoring import Decision, Served, count, plain
-from service.runtime.vectors import Pairs, holds_scores, parse_npz, parse_octets, parse_pairs, parse_scores
+from service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
 from service.settings import Settings
 
 JSON: Final = b"application/json"

@@ -44,11 +44,7 @@ SECONDS = Histogram(
         60.0,
     ),
 )
-PAIRS = Counter("pairmark_pairs_scored", "Pairs scored.", ["route"])
 POINTS = Counter("pairmark_points_answered", "Points whose labels were ranked.", ["route"])
-LOADS = Counter("pairmark_model_loads", "Versions loaded into memory.", ["outcome"])
-LOADED = Gauge("pairmark_loaded_models", "Versions in memory.", multiprocess_mode="livesum")
-BATCHES = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")
 LIVE_SCORES = Counter(
     "pairmark_live_scores",
     "Scores above a threshold and not above the next (at most 4,096 of a request, evenly picked).",

@@ -46,6 +46,5 @@ async def scrape(house: InHouse) -> Response:
     """Metrics in the Prometheus text format."""
     depths = await house.runtime.in_thread(house.queue.depths)
     metrics.publish_live(house.runtime.live.watches())
-    metrics.LOADED.set(len(house.runtime.loaded))
     body, media_type = metrics.exposition(depths)
     return Response(body, media_type=media_type)

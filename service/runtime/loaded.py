@@ -12,6 +12,7 @@ from typing import Any
 
 from service.errors import CorruptArtefact, PairmarkError
 from service.runtime.catalogue import VersionEntry, View
+from service.runtime.metrics import LOADED, LOADS
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,6 @@ class LoadedVersions:
         self._started: dict[Identity, float] = {}
         self._failed: dict[Identity, _Failure] = {}
         self._serving: dict[tuple[str, str], Identity] = {}
-        self.loads = 0
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -109,6 +109,7 @@ class LoadedVersions:
         there = {(model.id, version) for model in view.models.values() for version in model.versions}
         for identity in [identity for identity in self._loaded if identity not in there]:
             del self._loaded[identity]
+        LOADED.set(len(self._loaded))
         self._serving = {name: identity for name, identity in self._serving.items() if identity in there}
         self._failed = {identity: failure for identity, failure in self._failed.items() if identity in there}
 
@@ -151,15 +152,17 @@ class LoadedVersions:
             said = kind or CorruptArtefact(
                 f"{entry.name}:{entry.version} could not be loaded; it is not served"
             )
+            LOADS.labels("failed").inc()
             self._failed[identity] = _Failure(said, time.monotonic() + RETRY_FAILED_S)
             if kind is not None:
                 raise
             raise said from error
         self._failed.pop(identity, None)
-        self.loads += 1
+        LOADS.labels("loaded").inc()
         self._loaded[identity] = version
         self._loaded.move_to_end(identity)
         while len(self._loaded) > self._limit:
             self._loaded.popitem(last=False)
+        LOADED.set(len(self._loaded))
         log.info("version loaded", extra={"model": entry.name, "version": entry.version})
         return version

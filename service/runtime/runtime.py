@@ -18,6 +18,7 @@ from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibrati
 from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
 from service.runtime.live import LiveCheck
 from service.runtime.loaded import LoadedVersion, LoadedVersions
+from service.runtime.metrics import BATCHES
 from service.runtime.ranking import seconds_a_point
 from service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
 from service.settings import Settings
@@ -37,14 +38,19 @@ class BatchPlace:
     async def __aenter__(self) -> Self:
         if not self._places.acquire(blocking=False):
             raise RateLimited(f"{self._limit} long batches are under way already; try again shortly")
+        BATCHES.inc()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._running is None or self._running.done():
-            self._places.release()
+            self._leave()
         else:
             # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
-            self._running.add_done_callback(lambda _: self._places.release())
+            self._running.add_done_callback(self._leave)
+
+    def _leave(self, _: object = None) -> None:
+        BATCHES.dec()
+        self._places.release()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread."""

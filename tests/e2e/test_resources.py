@@ -220,9 +220,15 @@ def test_status_and_pages(digits_house: RunningServer) -> None:
     http = digits_house.http
     assert http.get("/healthz").json() == {"status": "alive"}
     assert http.get("/readyz").json() == {"status": "ready"}
+    row = digits_house.facts["X"][0].tolist()
+    assert http.post("/similarity", json={"model": "digits", "left": row, "right": row}).status_code == 200
     metrics = http.get("/metrics").text
     assert 'pairmark_requests_total{method="GET",route="/healthz",status="200"}' in metrics
     assert 'pairmark_jobs{state="succeeded"}' in metrics
+    assert 'pairmark_model_loads_total{outcome="loaded"}' in metrics
+    assert 'pairmark_pairs_scored_total{route="/similarity"}' in metrics
+    assert "pairmark_loaded_models" in metrics
+    assert "pairmark_batches 0.0" in metrics
     listed = http.get("/problems").text
     for slug in ("invalid-input", "insufficient-calibration-data", "rate-limited"):
         assert f"/problems/{slug}" in listed

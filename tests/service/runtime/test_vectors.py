@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from service.errors import InvalidInput, TooLarge
+from service.runtime.binary import parse_npz, parse_octets
 from service.runtime.vectors import (
     SparseRows,
     holds_scores,
-    parse_npz,
-    parse_octets,
     parse_pairs,
     parse_scores,
     to_rows,

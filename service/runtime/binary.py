@@ -1,0 +1,135 @@
+"""Vectors as clients send them in bulk: raw float32 and npz, bounded and checked."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+
+import numpy as np
+
+from service.errors import InvalidInput, TooLarge
+from service.runtime.vectors import Features, Float32, Pairs
+
+
+def parse_octets(body: bytes | bytearray, *, dim: int, n_left: int | None, model: str | None) -> Pairs:
+    """Read little-endian float32 rows, all left ones and then all right ones.
+
+    Parameters
+    ----------
+    dim : numbers in a vector.
+    n_left : left vectors; None: half of all.
+    """
+    rows = _octet_rows(body, dim)
+    n_rows = rows.shape[0]
+    if n_left is None:
+        if n_rows % 2:
+            raise InvalidInput(
+                f"the body has {n_rows} rows, an odd number; expected as many right as left, or n_left=",
+                field="body",
+            )
+        n_left = n_rows // 2
+    if not 0 < n_left < n_rows:
+        raise InvalidInput(
+            f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
+        )
+    left, right = rows[:n_left], rows[n_left:]
+    return Pairs(model, _finite(left, "left"), _finite(right, "right"))
+
+
+def parse_rows(body: bytes | bytearray, *, dim: int, model: str | None) -> Features:
+    """Read little-endian float32 rows of points, each of ``dim`` numbers."""
+    return Features(model, _finite(_octet_rows(body, dim), "features"))
+
+
+def _octet_rows(body: bytes | bytearray, dim: int) -> Float32:
+    row_bytes = 4 * dim
+    if not body:
+        raise InvalidInput("the body is empty; expected float32 rows", field="body")
+    if len(body) % row_bytes:
+        raise InvalidInput(
+            f"the body has {len(body)} bytes, which are no whole rows of {dim} float32 ({row_bytes} bytes each)",
+            field="body",
+            dim=dim,
+        )
+    return _writable(body, "<f4").reshape(-1, dim)
+
+
+def _writable(body: bytes | bytearray, dtype: str) -> Float32:
+    # Kernels are compiled for writable arrays; a read-only one would compile them again.
+    buffer = body if isinstance(body, bytearray) else bytearray(body)
+    return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
+
+
+def parse_npz(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Pairs:
+    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            missing = [name for name in ("left", "right") if name not in members]
+            if missing:
+                raise InvalidInput(
+                    f"the npz has no array {missing[0]!r}; expected 'left' and 'right'", field=missing[0]
+                )
+            extra = sorted(set(members) - {"left", "right"})
+            if extra:
+                raise InvalidInput(
+                    f"the npz has an array {extra[0][:100]!r}; expected only 'left' and 'right'", field="body"
+                )
+            left, right = (
+                _read_member(archive, members[name], name, max_bytes) for name in ("left", "right")
+            )
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise InvalidInput("the body is not a readable npz (a zip of .npy files)", field="body") from error
+    return Pairs(model, left, right)
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:
+    if info.file_size > max_bytes:
+        raise TooLarge(
+            f"{name} unpacks to {info.file_size} bytes; at most {max_bytes} are taken", limit=max_bytes
+        )
+    with archive.open(info) as stream:
+        # One byte more than the bound: a header that understates the size is caught here.
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise TooLarge(f"{name} unpacks to more than {max_bytes} bytes", limit=max_bytes)
+    stream_ = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream_)
+        reader = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran, dtype = reader(stream_)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise InvalidInput(f"{name} has dtype {dtype}; expected float32 (or other plain numbers)", field=name)
+    if len(shape) not in (1, 2) or 0 in shape:
+        raise InvalidInput(
+            f"{name} has shape {tuple(shape)}; expected (n, d), or (d,) for one vector", field=name
+        )
+    # Python integers: a header cannot make this overflow.
+    expected = dtype.itemsize
+    for length in shape:
+        expected *= int(length)
+    rest = len(data) - stream_.tell()
+    if rest != expected:
+        raise InvalidInput(f"{name} holds {rest} bytes where its header promises {expected}", field=name)
+    values = np.frombuffer(bytearray(data[stream_.tell() :]), dtype=dtype)
+    values = values.reshape(shape, order="F" if fortran else "C")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = np.ascontiguousarray(values, dtype=np.float32)
+    _finite(rows, name)
+    return rows.reshape(1, -1) if rows.ndim == 1 else rows
+
+
+def _finite(array: Float32, name: str) -> Float32:
+    if not np.isfinite(array).all():
+        at = np.argwhere(~np.isfinite(array))[0]
+        field = name + "".join(f"[{index}]" for index in at)
+        raise InvalidInput(
+            f"{field} is NaN, infinite or beyond float32; expected a finite number", field=field
+        )
+    return array

@@ -1,0 +1,10 @@
+"""What the runtime counts; `service/api/metrics.py` serves it."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+PAIRS = Counter("pairmark_pairs_scored", "Pairs scored.", ["route"])
+LOADS = Counter("pairmark_model_loads", "Versions read into memory, by outcome.", ["outcome"])
+LOADED = Gauge("pairmark_loaded_models", "Versions in memory.", multiprocess_mode="livesum")
+BATCHES = Gauge("pairmark_batches", "Long batches under way or waiting.", multiprocess_mode="livesum")
