@@ -7,9 +7,9 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, Field
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
-from service.api.hot import JSON, NPZ, OCTETS, Answer, _media, _model_header, _send, read_body
+from service.api.hot import JSON, NPZ, OCTETS, Answer, _media, _model_header, read_body
 from service.api.metrics import POINTS
 from service.api.problems import UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
@@ -45,7 +45,7 @@ class EmbedRoute:
         self._settings = settings
         self._points = POINTS.labels("/embed")
 
-    async def embed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def embed(self, scope: Scope, receive: Receive) -> Answer:
         """POST /embed."""
         kind, raw = _media(scope)
         if kind == NPZ:
@@ -70,7 +70,7 @@ class EmbedRoute:
             self._check_size(features, served)
             answer = await place.run(lambda: _answer(served, features, raw))
         self._points.inc(len(features))
-        await _send(send, *answer)
+        return answer
 
     def _check_size(self, features: Features, served: Served) -> None:
         size, limit = 4 * len(features) * served.n_features, self._settings.max_body_bytes

@@ -1,7 +1,7 @@
 """The scoring routes: `/similarity`, `/match`, `/explain`.
 
-Plain ASGI endpoints, because a framework's handling of one body costs more than scoring a pair. They parse, call
-the runtime and write the answer; `openapi.py` documents them.
+Called by the edge itself, because a framework's handling of one body costs more than scoring a pair. They parse,
+call the runtime and give the answer; `openapi.py` documents them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from service.api.metrics import publish_live
 from service.api.problems import NotAcceptable, UnsupportedMediaType
@@ -39,8 +39,6 @@ SMALL_ELEMENTS: Final = 1_000_000
 PUBLISH_S: Final = 1.0
 """How long counts of live scores wait before they are metrics: a counter costs more than a score."""
 
-Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
-"""Body, media type and further headers."""
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
@@ -59,6 +57,10 @@ class Query:
     detail: bool = False
 
 
+Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
+"""Body, media type and further headers of an answer with status 200; the edge sends it."""
+
+
 class ScoringRoutes:
     """The scoring endpoints on one runtime."""
 
@@ -69,7 +71,7 @@ class ScoringRoutes:
         self._publishing = False
         self._pairs = {path: PAIRS.labels(path) for path in ("/similarity", "/match", "/explain")}
 
-    async def similarity(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def similarity(self, scope: Scope, receive: Receive) -> Answer:
         """POST /similarity."""
         kind, raw = _media(scope)
         query = self._query(scope["query_string"], match=False)
@@ -77,12 +79,11 @@ class ScoringRoutes:
         if len(body) <= SMALL_BODY and kind == JSON:
             pairs = parse_pairs(body)
             pairs.check_sizes(self._settings.max_batch_pairs)
-            served = await self._runtime.version_for(pairs.model, "similarity")
+            served = await self._runtime.version_for(_model(pairs, query), "similarity")
             if _is_small(pairs, served):
                 scores = served.score_pairs(pairs)
                 self._seen(served, pairs, scores, None)
-                await _send(send, *_scores_answer(served, scores, raw))
-                return
+                return _scores_answer(served, scores, raw)
             read = pairs
         else:
             read = None
@@ -95,9 +96,9 @@ class ScoringRoutes:
 
             some, answer = await place.run(work)
         self._seen(served, pairs, some, None)
-        await _send(send, *answer)
+        return answer
 
-    async def match(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def match(self, scope: Scope, receive: Receive) -> Answer:
         """POST /match."""
         kind, raw = _media(scope)
         query = self._query(scope["query_string"], match=True)
@@ -105,12 +106,11 @@ class ScoringRoutes:
             raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
         body = await read_body(scope, receive, self._settings.max_body_bytes)
         if kind == JSON and holds_scores(body):
-            await self._match_scores(send, query, body, raw)
-            return
+            return await self._match_scores(query, body, raw)
         if len(body) <= SMALL_BODY and kind == JSON:
             pairs = parse_pairs(body)
             pairs.check_sizes(self._settings.max_batch_pairs)
-            served = await self._runtime.version_for(pairs.model, "match")
+            served = await self._runtime.version_for(_model(pairs, query), "match")
             decision = await self._decide(served, query)
             if _is_small(pairs, served) and not query.detail:
                 scores = served.score_pairs(pairs)
@@ -124,8 +124,7 @@ class ScoringRoutes:
                     answer = _listed_answer(served.model_json, listed, decided, decision)
                     n_matched = sum(decided)
                 self._seen(served, pairs, scores, (decision, n_matched))
-                await _send(send, *answer)
-                return
+                return answer
             read = pairs
         else:
             read = None
@@ -142,9 +141,9 @@ class ScoringRoutes:
 
             some, n_matched, answer = await place.run(work)
         self._seen(served, pairs, some, (decision, n_matched))
-        await _send(send, *answer)
+        return answer
 
-    async def explain(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def explain(self, scope: Scope, receive: Receive) -> Answer:
         """POST /explain."""
         kind, raw = _media(scope)
         if raw:
@@ -161,7 +160,7 @@ class ScoringRoutes:
 
             answer = await place.run(work)
         self._pairs["/explain"].inc()
-        await _send(send, answer, JSON, ())
+        return answer, JSON, ()
 
     def _seen(self, served: Served, pairs: Pairs, scores: Any, decided: tuple[Decision, int] | None) -> None:
         """Count what was scored, for the metrics and the live check; ``scores`` are some of them."""
@@ -181,7 +180,7 @@ class ScoringRoutes:
         self._publishing = False
         publish_live(self._runtime.live.watches())
 
-    async def _match_scores(self, send: Send, query: Query, body: bytes | bytearray, raw: bool) -> None:
+    async def _match_scores(self, query: Query, body: bytes | bytearray, raw: bool) -> Answer:
         """Decide scores made elsewhere: no model scores anything, a calibration must be named."""
         if query.calibration is None:
             raise InvalidInput(
@@ -203,7 +202,7 @@ class ScoringRoutes:
                 return _match_answer(to_json(model), scores, matched, decision, raw, rare)
 
             answer = await place.run(work)
-        await _send(send, *answer)
+        return answer
 
     def _rare(self, decision: Decision, scores: Any, query: Query) -> list[float] | None:
         """With `detail`: log10 of the bound on how often a different pair scores so high."""
@@ -233,7 +232,7 @@ class ScoringRoutes:
         settings = self._settings
         if kind == JSON:
             pairs = read if read is not None else await run(lambda: parse_pairs(body))
-            served = await self._runtime.version_for(pairs.model, capability)
+            served = await self._runtime.version_for(_model(pairs, query), capability)
         else:
             served = await self._runtime.version_for(query.model, capability)
             if kind == OCTETS:
@@ -301,6 +300,15 @@ def _media(scope: Scope) -> tuple[bytes, bool]:
     return kind, raw
 
 
+def _model(pairs: Pairs, query: Query) -> str | None:
+    """The model that a JSON request names, in its body or its query."""
+    if pairs.model is None or query.model is None:
+        return query.model if pairs.model is None else pairs.model
+    if pairs.model != query.model:
+        raise InvalidInput("the body and the query name different models; expected one", field="model")
+    return pairs.model
+
+
 def _is_small(pairs: Pairs, served: Served) -> bool:
     return pairs.n_pairs <= SMALL_BATCH and pairs.n_pairs * served.n_features <= SMALL_ELEMENTS
 
@@ -354,17 +362,6 @@ def _listed_answer(model: bytes, scores: list[float], matched: list[bool], decis
 def _model_header(model: bytes) -> tuple[bytes, bytes]:
     # Names are ASCII, so the JSON of a model can stand in a header as it is.
     return (b"x-pairmark-model", model)
-
-
-async def _send(send: Send, body: bytes, kind: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": 200,
-            "headers": [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *headers],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
 
 
 # ---------------------------------------------------------------- the query

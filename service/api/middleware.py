@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import access
+from service.api.hot import Answer
 from service.api.metrics import RequestMeter
 from service.api.problems import Internal, SlowBody, TimedOut, render
 from service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
@@ -31,7 +32,8 @@ log = logging.getLogger("pairmark.access")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _CLIENT_GONE = 499
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+Endpoint = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
 class Deadline:
@@ -84,6 +86,7 @@ class Edge:
         self._meter = RequestMeter()
         self._prefix = secrets.token_hex(4)
         self._count = 0
+        self._admitted: set[tuple[str | None, bytes | None, bytes | None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -109,7 +112,7 @@ class Edge:
                 message["headers"] = [
                     *message.get("headers", ()),
                     (b"x-request-id", request_id),
-                    (b"x-content-type-options", b"nosniff"),
+                    _NOSNIFF,
                 ]
             await send(message)
 
@@ -121,7 +124,17 @@ class Edge:
             if hot is not None:
                 self._check_length(headers, self._settings.max_body_bytes)
                 with Deadline(self._settings.request_timeout_s):
-                    await hot(scope, receive, answer)
+                    body, kind, extra = await hot(scope, receive)
+                status = 200
+                fields = [
+                    (b"content-type", kind),
+                    (b"content-length", b"%d" % len(body)),
+                    (b"x-request-id", request_id),
+                    _NOSNIFF,
+                    *extra,
+                ]
+                await send({"type": "http.response.start", "status": 200, "headers": fields})
+                await send({"type": "http.response.body", "body": body})
             else:
                 await self._serve(scope, receive, answer, headers, method, path)
         except PairmarkError as error:
@@ -194,6 +207,9 @@ class Edge:
     def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """No key was ever made: only this machine may ask, and no web page on its behalf."""
         client = scope.get("client")
+        asked = (client and client[0], headers.get(b"host"), headers.get(b"origin"))
+        if asked in self._admitted:
+            return
         if client is None or not access.is_loopback(client[0]):
             raise Unauthenticated(
                 "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
@@ -207,6 +223,8 @@ class Edge:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
             raise Forbidden("without an API key, web pages of other sites are not served; make a key")
+        if len(self._admitted) < 1024:
+            self._admitted.add(asked)
 
     # ------------------------------------------------------------ bounds
 

@@ -369,7 +369,7 @@ def _operation(
 def _binary_parameters() -> list[dict[str, Any]]:
     whole = {"type": "integer", "minimum": 1}
     return [
-        _parameter("model", "binary bodies: the model; JSON bodies name it themselves", {"type": "string"}),
+        _parameter("model", "the model; a JSON body may name it instead", {"type": "string"}),
         _parameter(
             "dim", "octet-stream: numbers in a vector; default the model's", {**whole, "maximum": 1_000_000}
         ),

@@ -1,13 +1,13 @@
-"""`/rank-labels`: labels of a point, best first. A plain ASGI endpoint, as the scoring routes are."""
+"""`/rank-labels`: labels of a point, best first. Called by the edge itself, as the scoring routes are."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from pydantic import BaseModel, Field
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
-from service.api.hot import JSON, SMALL_BATCH, SMALL_BODY, _media, _send, read_body
+from service.api.hot import JSON, SMALL_BATCH, SMALL_BODY, Answer, _media, read_body
 from service.api.metrics import POINTS
 from service.api.problems import NotAcceptable, UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
@@ -60,7 +60,7 @@ class RankRoute:
         self._settings = settings
         self._points = POINTS.labels("/rank-labels")
 
-    async def rank(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def rank(self, scope: Scope, receive: Receive) -> Answer:
         """GET or POST /rank-labels."""
         kind, raw = _media(scope)
         if raw:
@@ -81,8 +81,7 @@ class RankRoute:
                     points = await place.run(lambda: parse_points(body))
                     served = await self._served(points)
                     answer = await place.run(lambda: self._answer(served, points))
-                await self._sent(send, answer, points)
-                return
+                return self._counted(answer, points)
             points = parse_points(body)
         served = await self._served(points)
         if len(points) > SMALL_BATCH:
@@ -92,7 +91,7 @@ class RankRoute:
             answer = await self._runtime.in_thread(lambda: self._answer(served, points))
         else:
             answer = self._answer(served, points)
-        await self._sent(send, answer, points)
+        return self._counted(answer, points)
 
     async def _served(self, points: Points) -> Served:
         limit = self._settings.max_batch_pairs
@@ -107,6 +106,6 @@ class RankRoute:
         assert names is not None
         return rank(served, names, points)
 
-    async def _sent(self, send: Send, answer: bytes, points: Points) -> None:
+    def _counted(self, answer: bytes, points: Points) -> Answer:
         self._points.inc(len(points))
-        await _send(send, answer, JSON, ())
+        return answer, JSON, ()

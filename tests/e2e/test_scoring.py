@@ -198,6 +198,12 @@ def test_media_types_that_are_not_read_or_written(digits_house: RunningServer, r
         assert answer.status_code == 422, content
     assert http.post("/similarity?dimm=3", content=body).status_code == 422
     assert http.get("/similarity").status_code == 405
+    named = json.dumps({"model": "digits", "left": rows[0].tolist(), "right": rows[1].tolist()})
+    json_type = {"content-type": "application/json"}
+    assert http.post("/similarity?model=digits", content=named, headers=json_type).status_code == 200
+    assert http.post("/similarity?model=digits:1", content=body, headers=json_type).status_code == 200
+    assert http.post("/similarity?model=nobody", content=body, headers=json_type).status_code == 404
+    assert http.post("/similarity?model=digits:1", content=named, headers=json_type).status_code == 422
 
 
 def test_an_explanation_tells_the_score_it_explains(digits_house: RunningServer, rows: np.ndarray) -> None:
