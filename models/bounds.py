@@ -39,6 +39,8 @@ typically 0.23 alpha and the average's 0; at 1.25 times it is 0.18 against 0.14,
 ORDER_BELOW_CLOSED = 8.0
 """In closed-set use conditioning on classes gains as much as same pairs are frequent, so it is used for longer. (The
 share of same pairs itself may not decide: the average over all pairs is not valid given the labels.)"""
+MOST_BLOCKS = 10**15
+"""What `blocks_needed` says at most: beyond it the number tells nobody anything."""
 
 
 def kl_bernoulli(q: float, p: float) -> float:
@@ -99,9 +101,7 @@ def wilson_interval(share: float, n: int, confidence: float) -> tuple[float, flo
 
 def blocks_needed(fpr: float, confidence: float, different_share: float = 1.0) -> int:
     """Independent blocks from which ``fpr`` is answered at all: log(1 / (1 - confidence)) / KL(fpr (1 - B) || fpr)."""
-    needed = math.log1p(-confidence) / log_tail(fpr * (1 - different_share), fpr)
-    # A hair off: a floor asked back must not take one block more.
-    return max(1, math.ceil(needed * (1 - 1e-12)))
+    return _whole(math.log1p(-confidence), log_tail(fpr * (1 - different_share), fpr))
 
 
 def average_log_tail(mean: float, p: float, n: int) -> float:
@@ -130,7 +130,14 @@ def order_rank(n: int, p: float, confidence: float) -> int | None:
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:
     """Disjoint different pairs from which the order statistic answers ``fpr``."""
-    return max(1, math.ceil(math.log1p(-confidence) / math.log1p(-fpr) * (1 - 1e-12)))
+    return _whole(math.log1p(-confidence), math.log1p(-fpr))
+
+
+def _whole(log_confidence: float, log_tail_of_one: float) -> int:
+    """Independent draws whose tail is at most that; at most `MOST_BLOCKS`, also where a tiny rate's tail underflows."""
+    needed = log_confidence / log_tail_of_one if log_tail_of_one < 0 else math.inf
+    # A hair off: a floor asked back must not take one block more.
+    return max(1, math.ceil(min(needed, MOST_BLOCKS) * (1 - 1e-12)))
 
 
 def order_upper(k: int, n: int, confidence: float) -> float:

@@ -35,6 +35,7 @@ from models.bootstrap import (
     confidence_row,
 )
 from models.bounds import (
+    MOST_BLOCKS,
     ORDER_BELOW,
     ORDER_BELOW_CLOSED,
     FiniteSample,
@@ -324,7 +325,7 @@ class Calibration:
         reached, here = self._bootstrap().smallest(confidence), int(self._meta["n_units"])
         if needed["bootstrap"] is not None and reached is not None and reached > fpr:
             # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
-            scaled = math.ceil(here * (reached / fpr) ** (1.0 if per_row else 0.5))
+            scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if per_row else 0.5), MOST_BLOCKS))
             needed["bootstrap"] = max(needed["bootstrap"], scaled)
         return needed
 
@@ -560,11 +561,11 @@ def units_needed(
         # In closed-set use the order statistic of matched different pairs asks for less.
         blocks = min(blocks, math.ceil(order_pairs_needed(fpr, confidence) / different_share))
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
-    expected = 2 * ENOUGH_PAIRS / (fpr * different_share)
+    expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
     asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
     return {
         "finite-sample": blocks if independent_rows else 2 * blocks,
-        "bootstrap": None if confidence_row(confidence) is None else math.ceil(asymptotic),
+        "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
     }
 
 

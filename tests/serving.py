@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 
 ROOT = Path(__file__).parent.parent
 KINDS = ("sqlite", "postgresql")
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 @dataclass

@@ -384,3 +384,13 @@ def test_which_finite_sample_statistic_answers_is_a_matter_of_sizes() -> None:
     assert again.operating_point(0.1, 0.95, "finite-sample") == calibration.operating_point(
         0.1, 0.95, "finite-sample"
     )
+
+
+@pytest.mark.parametrize("method", ["auto", "finite-sample", "bootstrap"])
+@pytest.mark.parametrize("fpr", [1e-12, 1.175494351e-38, 1e-308, 5e-324])
+def test_rates_smaller_than_arithmetic_holds_are_refused_like_any_other(fpr: float, method: str) -> None:
+    """Found by fuzzing /match: the tail underflowed and the count of people needed was a division by zero."""
+    for drawn in (all_pairs(30), Classes(m=90).draw(np.random.default_rng(0))):
+        with pytest.raises(InsufficientCalibrationData) as caught:
+            fitted(drawn).operating_point(fpr, method=method)
+        json.dumps([caught.value.smallest_fpr, caught.value.required_units], allow_nan=False)
