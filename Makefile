@@ -6,6 +6,7 @@ VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 BENCH ?=
 PRESET ?= quick
+BENCH_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
 # Under 2 processes the databases and servers of the tests idle; over 4 they starve each other.
@@ -20,7 +21,7 @@ help:
 	@echo "make test    everything the tests need, then the tests (TEST_ARGS=tests/models for some of them)"
 	@echo "make check   format, lint, types, import contracts"
 	@echo "make format  let ruff format and fix"
-	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full)"
+	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full, BENCH_ARGS='--data FOLDER')"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
 	@echo "make clean   remove environments and caches (never var/, where your data is)"
 
@@ -88,7 +89,7 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix .
 
 bench: $(BENCH_VENV)/.bench
-	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET)
+	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
 
 lock:
 	$(COMPILE) pyproject.toml --extra s3 --group build --output-file requirements/runtime.txt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import subprocess
 import sys
 import time
@@ -27,12 +28,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(names())}")
     parser.add_argument("--preset", choices=("quick", "full"), default="quick")
+    parser.add_argument("--data", help="folder of label ranking sets (default: PAIRMARK_DATA/label-ranking)")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(names()))
     if unknown:
         parser.error(f"no benchmark called {', '.join(unknown)}; there are: {', '.join(names())}")
     chosen = options.names or names()
+    if options.data:
+        # Each benchmark runs in a process of its own, which inherits it.
+        os.environ["PAIRMARK_RANKINGS"] = options.data
     if options.here:
         for name in chosen:
             _run(name, options.preset)

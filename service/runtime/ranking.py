@@ -338,6 +338,10 @@ def seconds_a_point(estimator: Any, n_features: int) -> float:
     zeros = np.zeros((1, n_features), dtype=np.float32)
     for method in ("_ranked", "pairwise_confidence", "ranking_confidence"):
         getattr(estimator, method)(zeros)
-    started = time.perf_counter()
-    estimator._ranked(zeros)
-    return time.perf_counter() - started
+    # The best of a few, in CPU time: a busy machine must not make a quick model look slow for good.
+    taken = []
+    for _ in range(3):
+        started = time.thread_time()
+        estimator._ranked(zeros)
+        taken.append(time.thread_time() - started)
+    return min(taken)
