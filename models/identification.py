@@ -10,9 +10,8 @@ confidence when P(Binomial(n, alpha) <= k) <= 1 - confidence: exact, for every s
 statistic of `models.bounds`). Its floor is 1 - (1 - confidence)^(1/n).
 
 1 - (1 - FMR)^N is no substitute: it supposes that a probe's N comparisons are independent and that everybody is alike.
-Probes differ (somebody who resembles many matches several at once, so FPIR is *smaller* than the formula says), and a
-gallery may hold items that resemble everybody (so FPIR hardly falls as the threshold rises); see
-docs/operating-points.md for measured cases.
+Somebody who resembles many matches several at once, so FPIR is smaller than the formula says; see
+docs/operating-points.md for a measured case.
 """
 
 from __future__ import annotations
