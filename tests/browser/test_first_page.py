@@ -53,7 +53,8 @@ def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, 
         return browser.find_element(By.TAG_NAME, "main").text
 
     assert "No model yet" in text()
-    params = {"n_estimators": 60, "n_pairs": 40_000, "random_state": 0}
+    # Long enough that the page, which asks every 5 s, sees it under way on a fast machine too.
+    params = {"n_estimators": 500, "n_pairs": 40_000, "random_state": 0}
     request = {"learner": "similarity-forest", "dataset": "blobs", "model": "seen", "params": params}
     assert house.http.post("/jobs", json=request).status_code == 202
     until("the job", lambda: browser.find_elements(By.CSS_SELECTOR, "tr[data-job]"))
