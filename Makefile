@@ -32,7 +32,7 @@ define environment
 	@echo "making $(1) from $(2)"
 	@if command -v uv >/dev/null; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(1) && \
-		uv pip sync --quiet --python $(1)/bin/python --require-hashes $(2) && \
+		uv pip sync --quiet --python $(1)/bin/python --compile-bytecode --require-hashes $(2) && \
 		uv pip install --quiet --python $(1)/bin/python --no-deps --no-build-isolation --editable . ; \
 	else \
 		$(PYTHON) -m venv $(1) && \

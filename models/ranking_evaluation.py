@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from models.rankings import borda, kendall_tau, pairwise_shares, positions_of
 
@@ -148,5 +148,5 @@ def _mean_with_interval(values: Float64, owners: Indices, confidence: float, low
         return {"value": mean, "interval": None}
     off = np.bincount(owner, values - mean)
     error = float(np.sqrt((off**2).sum() * n_owners / (n_owners - 1)) / values.size)
-    reach = float(student.ppf((1 + confidence) / 2, n_owners - 1)) * error
+    reach = float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
     return {"value": mean, "interval": [max(mean - reach, lowest), min(mean + reach, 1.0)]}

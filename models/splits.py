@@ -18,8 +18,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 Protocol = Literal["open-set", "closed-set"]
 Indices = NDArray[np.int64]
@@ -96,6 +94,16 @@ def resolve_protocol(protocol: str, n_identities: int) -> Protocol:
     if protocol == "closed-set":
         return "closed-set"
     raise ValueError(f"protocol is {protocol!r}; expected 'auto', 'open-set' or 'closed-set'")
+
+
+def joined_groups(n: int, i: Indices, j: Indices) -> tuple[int, Indices]:
+    """How many groups ``n`` points fall into when ``i[e]`` and ``j[e]`` belong together, and each point's group."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    n_groups, group = connected_components(graph, directed=False)
+    return int(n_groups), group
 
 
 def split_data(
@@ -196,11 +204,8 @@ def split_pairs(
     is_same = is_same.astype(np.bool_)
     points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
     i, j = ends[: a.size], ends[a.size :]
-    graph = coo_array(
-        (np.ones(int(is_same.sum())), (i[is_same], j[is_same])), shape=(points.size, points.size)
-    )
-    n_groups, group = connected_components(graph, directed=False)
-    chosen = resolve_protocol(protocol, int(n_groups))
+    n_groups, group = joined_groups(points.size, i[is_same], j[is_same])
+    chosen = resolve_protocol(protocol, n_groups)
     if chosen == "open-set":
         contradictory = np.flatnonzero(~is_same & (group[i] == group[j]))
         if contradictory.size:

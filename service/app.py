@@ -23,7 +23,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from models import warmup
 from service.api import calibrations, datasets, docs, jobs, learners, models, openapi, problems, status
 from service.api.embed import EmbedRoute
 from service.api.hot import ScoringRoutes
@@ -66,7 +65,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     Parameters
     ----------
     settings : default: from ``PAIRMARK_*`` in the environment.
-    warm : compile every kernel at the start; one that answers a single command compiles only what it needs.
+    warm : load what is promoted at the start; one that answers a single command loads only what it needs.
     """
     settings = settings or Settings()
     house = House.build(settings)
@@ -170,14 +169,15 @@ def _await_database(house: House) -> None:
 async def _warm(app: FastAPI) -> None:
     house: House = app.state.house
     try:
-        await house.runtime.in_thread(warmup.warm)
+        await house.runtime.load_promoted()
+        house.runtime.warm = True
+    except Exception:
+        log.exception("promoted versions could not be loaded; the service stays not ready")
+    finally:
         if app.state.own_process:
             # What is loaded by now stays: the collector need not look at it again and again.
-            gc.collect()
             gc.freeze()
-        house.runtime.kernels_warm = True
-    except Exception:
-        log.exception("kernels could not be compiled; the service stays not ready")
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Engine, create_engine, event, func, insert, make_url, select, text, update
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
@@ -89,6 +87,11 @@ class Database:
 
     def upgrade(self) -> None:
         """Bring the schema to the newest migration. Safe to call from several processes at once."""
+        if self._revision() == migrations.HEAD:
+            return
+        from alembic import command
+        from alembic.config import Config
+
         config = Config()
         config.set_main_option("script_location", str(Path(migrations.__file__).parent))
         with self.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
@@ -96,6 +99,14 @@ class Database:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7261947)"))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+    def _revision(self) -> str | None:
+        try:
+            with self.engine.connect() as connection:
+                found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+                return found
+        except (OperationalError, ProgrammingError):
+            return None
 
     def ping(self) -> None:
         """Raise `NotReady` when the database does not answer or has no schema."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 
 _BINS = 64
 _MAX_PAIRS = 2_000_000
@@ -59,6 +58,8 @@ class PairCalibration:
         right = np.where(share == 0.5, 0.5, (share > 0.5) == first)
         if sure.size < 10:
             return cls()
+        from sklearn.isotonic import IsotonicRegression
+
         order = np.argsort(sure, kind="stable")
         sure, right = sure[order], right[order]
         edges = np.unique(np.linspace(0, sure.size, min(_BINS, max(1, sure.size // 10)) + 1).astype(np.intp))

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist, pdist
-from sklearn.neighbors import NearestNeighbors
 
 from models.base import Float32
 from models.label_ranking.kernels import neighbour_votes
@@ -180,12 +178,16 @@ class NeighbourCandidate(_Stored):
     n_neighbours: NDArray[np.int64]
 
     def shares(self, X: Float32) -> Float64:
+        from sklearn.neighbors import NearestNeighbors
+
         near = NearestNeighbors(n_neighbors=int(self.n_neighbours)).fit(self.points)
         _, found = near.kneighbors((X - self.mean) / self.scale)
         return _votes(found, self.positions, self.targets)
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> NeighbourCandidate:
+        from sklearn.neighbors import NearestNeighbors
+
         mean, scale = standard(data.X)
         points = (data.X - mean) / scale
         n = len(points)
@@ -234,12 +236,16 @@ class KernelCandidate(_Stored):
     k: NDArray[np.int64]
 
     def shares(self, X: Float32) -> Float64:
+        from scipy.spatial.distance import cdist
+
         points = (X - self.mean) / self.scale
         kernel = np.exp(-float(self.gamma) * cdist(points, self.centres, "sqeuclidean"))
         return _shares_of_output(kernel @ self.coef + self.base, int(self.k))
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> KernelCandidate:
+        from scipy.spatial.distance import cdist, pdist
+
         n, k = data.targets.shape
         rng = np.random.default_rng(seed)
         mean, scale = standard(data.X)
@@ -333,6 +339,8 @@ def completed_examples(X: Float32, positions: NDArray[np.float32], shares: Float
     """Examples whose absent labels are filled by their neighbours' votes, and by ``shares`` where those are silent."""
     targets = completed_targets(positions, shares)
     if np.isnan(positions).any() and len(X) > 2:
+        from sklearn.neighbors import NearestNeighbors
+
         mean, scale = standard(X)
         points = (X - mean) / scale
         number = min(20, len(X) - 1)

@@ -10,7 +10,6 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
 
 from models.base import Float32
 from models.label_ranking.trees import GrowOptions, Trees, grow_trees
@@ -84,6 +83,8 @@ class LogisticPairs:
 
     @classmethod
     def fit(cls, X: Float32, problems: list[PairProblem], n_jobs: int | None, stage: str) -> LogisticPairs:
+        from sklearn.linear_model import LogisticRegression
+
         mean = X.mean(axis=0, dtype=np.float64)
         scale = X.std(axis=0, dtype=np.float64)
         scale[scale == 0] = 1.0

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.covariance import ledoit_wolf_shrinkage
 
 Float64 = NDArray[np.float64]
 
@@ -48,6 +47,8 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
             "rows of one identity are all equal, so there is no variation within identities to whiten by: use "
             "whiten=False"
         )
+    from sklearn.covariance import ledoit_wolf_shrinkage
+
     scaled = deviations / size
     covariance = scaled.T @ scaled / n
     share = (

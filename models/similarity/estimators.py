@@ -13,7 +13,6 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.metrics import roc_curve
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -603,6 +602,8 @@ class SimilarityForest(_SimilarityBase):
                     "bag='identities'"
                 )
             return
+        from sklearn.metrics import roc_curve
+
         found = {}
         wanted: list[Aggregation] = (
             ["log-odds", "rank"] if self.aggregation == "auto" else [self.aggregation_]

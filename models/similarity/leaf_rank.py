@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import has_fit_parameter
 
 from models.base import Float32
@@ -183,6 +181,9 @@ def _fitted(
         if "random_state" in classifier.get_params():
             classifier.set_params(random_state=int(rng.integers(2**31)))
         return columns, classifier.fit(f, same, sample_weight=cost)
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     f = f.astype(np.float64)
     mean, deviation = f.mean(axis=0), f.std(axis=0)
     moving = deviation > 1e-9 * (1.0 + np.abs(mean))

@@ -29,11 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
 from models.base import Float32
 from models.similarity import learned_kernels, scoring_kernels
+from models.splits import joined_groups
 
 PairFeatures = Literal["raw", "posteriors", "discriminant", "whitened"]
 NAMES: dict[str, tuple[str, ...]] = {
@@ -243,10 +243,7 @@ def identities_of_pairs(points: Float32, n: int, same: NDArray[np.bool_]) -> NDA
     """
     _, number = np.unique(points, axis=0, return_inverse=True)
     number = number.ravel()
-    edges = coo_array(
-        (np.ones(int(same.sum())), (number[:n][same], number[n:][same])), shape=(number.max() + 1,) * 2
-    )
-    component = connected_components(edges, directed=False)[1]
+    _, component = joined_groups(int(number.max()) + 1, number[:n][same], number[n:][same])
     return np.unique(component[number], return_inverse=True)[1].astype(np.int64)
 
 

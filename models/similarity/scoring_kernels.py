@@ -15,6 +15,9 @@ from models.compiled import kernel
 BLOCK = 512
 """Pairs at a time: their features stay in the second-level cache while every tree is walked."""
 
+FEW = 16
+"""Fewer pairs than this are walked one at a time through all trees at once: waits for memory overlap either way."""
+
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
@@ -104,6 +107,29 @@ def _walk(nodes, n_nodes, block, n, at, active):
 
 
 @kernel
+def _walk_trees(nodes, node_starts, row, at, active):
+    """Take one pair to its leaf in every tree; ``at`` (n_trees,) ends as `_walk` leaves it."""
+    n_active = np.uint64(0)
+    for t in range(node_starts.shape[0] - 1):
+        at[t] = 0
+        active[n_active] = np.uint32(t)
+        n_active += np.uint64(node_starts[t + 1] > node_starts[t])
+    while n_active > 0:
+        still = np.uint64(0)
+        for q in range(n_active):
+            t = np.uint64(active[q])
+            base = np.uint64(node_starts[t])
+            node = base + np.uint64(at[t])
+            children, test = nodes[np.uint64(2) * node], nodes[np.uint64(2) * node + np.uint64(1)]
+            high = np.uint64(row[test >> np.uint64(32)] > np.int32(test & _LOW_HALF))
+            to = (children >> (high << np.uint64(5))) & _LOW_HALF
+            at[t] = np.uint32(to)
+            active[still] = np.uint32(t)
+            still += np.uint64(to < np.uint64(node_starts[t + np.uint64(1)]) - base)
+        n_active = still
+
+
+@kernel
 def _plane_value(f, weights):
     total = 0.0
     for i in range(weights.shape[0]):
@@ -160,15 +186,25 @@ def score_pairs(
     learned_left, learned_right, forms : learned columns of the rows, and the forms of `pair_forms`.
     out : (n,) float64, filled at ``start:stop``.
     """
-    block = np.empty((BLOCK, 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
-    at, active = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
+    n_trees = node_starts.shape[0] - 1
+    few = stop - start < FEW
+    block = np.empty((min(BLOCK, stop - start), 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
+    slots = n_trees if few else BLOCK
+    at, active = np.empty(slots, dtype=np.uint32), np.empty(slots, dtype=np.uint32)
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
         _fill_features(
             block, left, right, step_left, step_right, first, n, max_min, learned_left, learned_right, forms
         )
         out[first : first + n] = 0.0
-        for t in range(node_starts.shape[0] - 1):
+        if few:
+            for p in range(n):
+                _walk_trees(nodes, node_starts, block[p], at, active)
+                for t in range(n_trees):
+                    leaf = np.int64(at[t]) - (node_starts[t + 1] - node_starts[t])
+                    out[first + p] += values[value_starts[t] + leaf]
+            continue
+        for t in range(n_trees):
             n_nodes = np.uint64(node_starts[t + 1] - node_starts[t])
             _walk(nodes[2 * node_starts[t] : 2 * node_starts[t + 1]], n_nodes, block, n, at, active)
             shift = value_starts[t] - np.int64(n_nodes)

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,6 +30,8 @@ def show_docs(request: Request) -> HTMLResponse:
 
 @cache
 def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader
+
     folder = Path(__file__).parent / "templates"
     return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template("docs.html")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import http.client
+import json
 import os
 import signal
 import socket
@@ -56,10 +58,10 @@ def announce(listener: socket.socket, url: str) -> None:
         return
     finally:
         connection.close()
-    output.show(
-        {"url": url, "pid": os.getpid()},
-        lambda to: to.print(f"Pairmark answers on {url}  (console at /, endpoints at /docs)", markup=False),
-    )
+    # Said in plain text: drawing libraries would be imported while models are being loaded.
+    facts = {"url": url, "pid": os.getpid()}
+    said = f"Pairmark answers on {url}  (console at /, endpoints at /docs)"
+    sys.stdout.write((json.dumps(facts, indent=2) if output.wants_json() else said) + "\n")
     sys.stdout.flush()
 
 
@@ -86,6 +88,8 @@ def answer(listener: socket.socket, workers: int) -> None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             Multiprocess(config, sockets=[listener]).run()
         return
+    # What a start allocates stays, and looking for garbage in it is a sixth of the time; `app._warm` turns it on.
+    gc.disable()
     server = uvicorn.Server(config)
     # uvicorn raises the signal that stopped it once more when it is done; being told to stop is no failure.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,13 +6,14 @@ Nothing comes from elsewhere, nothing is inline, and every value is escaped by t
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from service.api.house import InHouse
 from service.console.view import overview
@@ -29,11 +30,21 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _HERE = Path(__file__).parent
-_templates = Environment(
-    loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-)
-_templates.filters["percent"] = lambda rate: f"{100 * rate:.4g} %"
-_templates.filters["moment"] = lambda iso: str(iso)[:16].replace("T", " ") if iso else "-"
+
+
+@cache
+def _templates() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    templates.filters["percent"] = lambda rate: f"{100 * rate:.4g} %"
+    templates.filters["moment"] = lambda iso: str(iso)[:16].replace("T", " ") if iso else "-"
+    return templates
 
 
 def install(app: FastAPI) -> None:
@@ -93,5 +104,5 @@ def _key_in(body: bytes) -> str | None:
 
 def _page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     return HTMLResponse(
-        _templates.get_template(template).render(**values), status_code=status, headers=HEADERS
+        _templates().get_template(template).render(**values), status_code=status, headers=HEADERS
     )

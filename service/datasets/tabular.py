@@ -6,9 +6,8 @@ import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,10 @@ from service.datasets.schemas import DatasetRequest
 from service.datasets.text import first_record, plain_text
 from service.datasets.writer import Block, Limits, listed
 from service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
+
+if TYPE_CHECKING:
+    # Imported where it is used: a service that only scores never needs it.
+    import duckdb
 
 MAX_COLUMNS = 32_768
 _CELLS = 1_000_000
@@ -39,6 +42,8 @@ class Table:
     """
 
     def __init__(self, path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits) -> None:
+        import duckdb
+
         self._limits = limits
         self._kind = kind
         self._widths: dict[int, int] = {}
@@ -132,6 +137,8 @@ class Table:
         )
 
     def _name_text_column(self, column: int, given: list[Any]) -> NoReturn:
+        import duckdb
+
         as_text = [*given[:-1], dict.fromkeys(given[-1], "VARCHAR")]
         numeric = [int(name[1:]) for name, kind in given[-1].items() if kind == "DOUBLE"]
         bad = "c{0} IS NOT NULL AND TRY_CAST(c{0} AS DOUBLE) IS NULL"
@@ -311,6 +318,8 @@ def _is_number(text: str) -> bool:
 
 
 def _raise_if_full(error: Exception) -> None:
+    import duckdb
+
     said = str(error)
     if isinstance(error, PairmarkError):
         raise error

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from models.operating_points import Calibration
 from service.errors import PairmarkError
@@ -139,6 +138,8 @@ def _margin(n: int, chance: float) -> float:
 
     def excess(u: float) -> float:
         return math.exp(-4 * u * u) + 8 * u * math.sqrt(math.pi / 2) * math.exp(-2 * u * u) - chance
+
+    from scipy.optimize import brentq
 
     return min(1.0, float(brentq(excess, 1.0, 20.0)) / math.sqrt(n))
 

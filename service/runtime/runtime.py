@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -14,7 +15,14 @@ import numpy as np
 from models.operating_points import Calibration
 from models.registry import spec_of
 from service.db import Database
-from service.errors import InvalidInput, NotReady, RateLimited, UnknownCalibration, UnknownModel
+from service.errors import (
+    InvalidInput,
+    NotReady,
+    PairmarkError,
+    RateLimited,
+    UnknownCalibration,
+    UnknownModel,
+)
 from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
 from service.runtime.live import LiveCheck
 from service.runtime.loaded import LoadedVersion, LoadedVersions
@@ -75,7 +83,7 @@ class Runtime:
         self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
         self.decisions = Decisions(self._load_calibration)
         self.live = LiveCheck(self.decisions.calibration)
-        self.kernels_warm = False
+        self.warm = False
         self._seen: View | None = None
         self._served: dict[tuple[str | None, str], Served] = {}
         self._owners: dict[str, Owner | None] = {}
@@ -190,14 +198,28 @@ class Runtime:
         """
         return BatchPlace(self._batches, self._places, self.settings.max_concurrent_batches)
 
+    async def load_promoted(self) -> None:
+        """Load what production means, as far as there is room for, so that no request waits for it.
+
+        A version that cannot be loaded is logged, and refused when it is asked for; it keeps no other from serving.
+        """
+        promoted = [
+            model.versions[model.aliases[PRODUCTION]]
+            for model in self.catalogue.view.models.values()
+            if model.aliases.get(PRODUCTION) in model.versions
+        ]
+        for entry in promoted[: self.settings.max_loaded_models]:
+            with contextlib.suppress(PairmarkError):
+                await self.loaded.get(entry, PRODUCTION)
+
     async def changed(self) -> None:
         """See a change that this process made, and load what production now means before answering."""
         await self.catalogue.changed()
 
     def ready(self) -> None:
-        """Raise `NotReady` until kernels are compiled and the catalogue was read."""
-        if not self.kernels_warm:
-            raise NotReady("kernels are being compiled")
+        """Raise `NotReady` until what is promoted is loaded, its kernels warm, and the catalogue was read."""
+        if not self.warm:
+            raise NotReady("models are being loaded and their kernels warmed")
         _ = self.catalogue.view
 
     def close(self) -> None:

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from models.splits import held_out_pairs, resolve_protocol
+from models.splits import held_out_pairs, joined_groups, resolve_protocol
 from service.datasets.data import LabelledData
 from service.errors import InvalidInput
 
@@ -51,11 +49,8 @@ def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
     if resolved == "closed-set":
         return np.asarray(data.groups), resolved
     n_identities, n_groups = len(data.identities), len(data.group_names)
-    graph = coo_array(
-        (np.ones(y.size), (y, n_identities + np.asarray(data.groups))),
-        shape=(n_identities + n_groups, n_identities + n_groups),
-    )
-    return connected_components(graph, directed=False)[1][y].astype(np.int64), resolved
+    _, group = joined_groups(n_identities + n_groups, y, n_identities + np.asarray(data.groups))
+    return group[y].astype(np.int64), resolved
 
 
 def pairs_among(
@@ -159,9 +154,8 @@ def listed_units(data: LabelledData, protocol: str) -> tuple[Indices, str]:
     same = np.asarray(data.pairs.same)
     used, ends = np.unique(np.concatenate([left, right]), return_inverse=True)
     i, j = ends[: left.size], ends[left.size :]
-    graph = coo_array((np.ones(int(same.sum())), (i[same], j[same])), shape=(used.size, used.size))
-    n_groups, group = connected_components(graph, directed=False)
-    resolved = resolve_protocol(protocol, int(n_groups))
+    n_groups, group = joined_groups(used.size, i[same], j[same])
+    resolved = resolve_protocol(protocol, n_groups)
     if resolved == "closed-set":
         return np.stack([i, j], axis=1).astype(np.int64), resolved
     units = np.stack([group[i], group[j]], axis=1).astype(np.int64)

@@ -14,6 +14,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, make_url, select, text
 
 import migrations
@@ -41,6 +42,12 @@ def test_migrations_lead_to_the_tables_that_the_code_uses(database: Database) ->
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_newest_revision_is_the_one_that_a_start_compares_with() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    assert ScriptDirectory.from_config(config).get_heads() == [migrations.HEAD]
 
 
 @pytest.mark.parametrize("kind", KINDS)

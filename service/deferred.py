@@ -1,0 +1,81 @@
+"""Imports that wait until they are used, so that the service is ready sooner.
+
+scikit-learn imports `scipy.stats` whole for functions that serving never calls, which was a quarter of what starting
+cost. The standard library's lazy loader gives nothing here: before Python 3.12 the import statement itself reads an
+attribute of the module, which makes it load.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+
+class _Deferred(ModuleType):
+    """A module whose code runs when the first of its names is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(name)
+        spec = self.__spec__
+        assert spec is not None
+        loader = spec.loader
+        assert isinstance(loader, _Later)
+        loader.load(self)
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            # Also while it loads: the import of a submodule looks here first.
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
+
+
+class _Later(Loader):
+    """Makes the module at once and runs its code on `load`; a second thread waits for the first."""
+
+    def __init__(self, real: Loader) -> None:
+        self._real = real
+        self._lock = threading.RLock()
+        self._begun = False
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Deferred(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+    def load(self, module: ModuleType) -> None:
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
+            try:
+                self._real.exec_module(module)
+            except BaseException:
+                self._begun = False
+                raise
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Later(spec.loader)
+        return spec
+
+
+def defer(name: str) -> None:
+    """Let the module load when it is first used. Nothing happens when it is loaded already."""
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Finder(name))
