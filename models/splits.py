@@ -103,7 +103,7 @@ def joined_groups(n: int, i: Indices, j: Indices) -> tuple[int, Indices]:
 
     graph = coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
     n_groups, group = connected_components(graph, directed=False)
-    return int(n_groups), group
+    return int(n_groups), group.astype(np.int64)
 
 
 def split_data(

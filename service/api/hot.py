@@ -33,8 +33,10 @@ OCTETS: Final = b"application/octet-stream"
 NPZ: Final = b"application/x-npz"
 
 SMALL_BODY: Final = 128 * 1024
+SMALL_OCTETS: Final = 2 * 1024 * 1024
 SMALL_BATCH: Final = 64
 SMALL_ELEMENTS: Final = 1_000_000
+SMALL_SECONDS: Final = 0.0005
 """Below these a request is answered on the event loop: a thread costs more than the work."""
 PUBLISH_S: Final = 1.0
 """How long counts of live scores wait before they are metrics: a counter costs more than a score."""
@@ -76,19 +78,14 @@ class ScoringRoutes:
         kind, raw = _media(scope)
         query = self._query(scope["query_string"], match=False)
         body = await read_body(scope, receive, self._settings.max_body_bytes)
-        if len(body) <= SMALL_BODY and kind == JSON:
-            pairs = parse_pairs(body)
-            pairs.check_sizes(self._settings.max_batch_pairs)
-            served = await self._runtime.version_for(_model(pairs, query), "similarity")
-            if _is_small(pairs, served):
-                scores = served.score_pairs(pairs)
-                self._seen(served, pairs, scores, None)
-                return _scores_answer(served, scores, raw)
-            read = pairs
-        else:
-            read = None
+        read = await self._read_here(kind, query, body, "similarity")
+        if read is not None and _is_small(*read):
+            pairs, served = read
+            scores = served.score_pairs(pairs)
+            self._seen(served, pairs, picked(scores), None)
+            return _scores_answer(served, scores, raw)
         async with self._runtime.batch_place() as place:
-            pairs, served = await self._read(place.run, kind, query, body, "similarity", read)
+            pairs, served = read or await self._read(place.run, kind, query, body, "similarity")
 
             def work() -> tuple[Any, Answer]:
                 scores = served.score_pairs(pairs)
@@ -107,12 +104,13 @@ class ScoringRoutes:
         body = await read_body(scope, receive, self._settings.max_body_bytes)
         if kind == JSON and holds_scores(body):
             return await self._match_scores(query, body, raw)
-        if len(body) <= SMALL_BODY and kind == JSON:
-            pairs = parse_pairs(body)
-            pairs.check_sizes(self._settings.max_batch_pairs)
-            served = await self._runtime.version_for(_model(pairs, query), "match")
+        read = await self._read_here(kind, query, body, "match")
+        if read is not None:
+            pairs, served = read
             decision = await self._decide(served, query)
-            if _is_small(pairs, served) and not query.detail:
+            # A long answer in JSON takes longer to write than its scores take to make.
+            brief = raw or pairs.n_pairs <= SMALL_BATCH
+            if brief and _is_small(pairs, served) and not query.detail:
                 scores = served.score_pairs(pairs)
                 if raw:
                     matched = decision.matches(scores)
@@ -123,13 +121,10 @@ class ScoringRoutes:
                     decided = decision.few(listed)
                     answer = _listed_answer(served.model_json, listed, decided, decision)
                     n_matched = sum(decided)
-                self._seen(served, pairs, scores, (decision, n_matched))
+                self._seen(served, pairs, picked(scores), (decision, n_matched))
                 return answer
-            read = pairs
-        else:
-            read = None
         async with self._runtime.batch_place() as place:
-            pairs, served = await self._read(place.run, kind, query, body, "match", read)
+            pairs, served = read or await self._read(place.run, kind, query, body, "match")
             decision = await self._decide(served, query)
 
             def work() -> tuple[Any, int, Answer]:
@@ -151,7 +146,7 @@ class ScoringRoutes:
         query = self._query(scope["query_string"], match=False)
         body = await read_body(scope, receive, self._settings.max_body_bytes)
         async with self._runtime.batch_place() as place:
-            pairs, served = await self._read(place.run, kind, query, body, "similarity", None)
+            pairs, served = await self._read(place.run, kind, query, body, "similarity")
 
             def work() -> bytes:
                 told = served.explain(pairs)
@@ -219,6 +214,22 @@ class ScoringRoutes:
             served, query.fpr, query.confidence, query.method, query.calibration
         )
 
+    async def _read_here(
+        self, kind: bytes, query: Query, body: bytes | bytearray, capability: str
+    ) -> tuple[Pairs, Served] | None:
+        """Parse on the event loop what is short to parse, and find the version; None for what is long."""
+        if kind == JSON and len(body) <= SMALL_BODY:
+            pairs = parse_pairs(body)
+            pairs.check_sizes(self._settings.max_batch_pairs)
+            return pairs, await self._runtime.version_for(_model(pairs, query), capability)
+        if kind == OCTETS and len(body) <= SMALL_OCTETS:
+            served = await self._runtime.version_for(query.model, capability)
+            dim = query.dim or served.n_features
+            pairs = parse_octets(body, dim=dim, n_left=query.n_left, model=query.model)
+            pairs.check_sizes(self._settings.max_batch_pairs)
+            return pairs, served
+        return None
+
     async def _read(
         self,
         run: Callable[[Callable[[], Pairs]], Any],
@@ -226,12 +237,11 @@ class ScoringRoutes:
         query: Query,
         body: bytes | bytearray,
         capability: str,
-        read: Pairs | None,
     ) -> tuple[Pairs, Served]:
         """Parse off the event loop, and find the version."""
         settings = self._settings
         if kind == JSON:
-            pairs = read if read is not None else await run(lambda: parse_pairs(body))
+            pairs = await run(lambda: parse_pairs(body))
             served = await self._runtime.version_for(_model(pairs, query), capability)
         else:
             served = await self._runtime.version_for(query.model, capability)
@@ -310,7 +320,9 @@ def _model(pairs: Pairs, query: Query) -> str | None:
 
 
 def _is_small(pairs: Pairs, served: Served) -> bool:
-    return pairs.n_pairs <= SMALL_BATCH and pairs.n_pairs * served.n_features <= SMALL_ELEMENTS
+    if pairs.n_pairs <= SMALL_BATCH:
+        return pairs.n_pairs * served.n_features <= SMALL_ELEMENTS
+    return pairs.n_pairs * served.seconds_a_pair <= SMALL_SECONDS
 
 
 def _scores_answer(served: Served, scores: Any, raw: bool) -> Answer:
