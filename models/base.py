@@ -6,12 +6,18 @@ blocks, search) is here once. Scores are float32 and symmetric to the last bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+import os
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from models import search
+from models.search import Found
+from models.search import GalleryIndex as GalleryIndex
 
 Float32 = NDArray[np.float32]
 Matrix = NDArray[Any]
@@ -20,14 +26,8 @@ SCORE_BLOCK = 65_536
 """Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GalleryIndex:
-    """What `index` made of a gallery. Families with a faster exact search subclass it."""
-
-    vectors: Matrix
-
-    def __len__(self) -> int:
-        return int(self.vectors.shape[0])
+_NOT_SCORED = frozenset({"n_jobs", "verbose", "random_state"})
+"""Parameters that no score of a fitted model depends on."""
 
 
 class PairScorerMixin:
@@ -80,9 +80,35 @@ class PairScorerMixin:
         return self._pair_score(a, b)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:
-        """Prepare a gallery, (n, d), for repeated searches."""
+        """Prepare a gallery, (n, d), for repeated searches.
+
+        Returns
+        -------
+        GalleryIndex : never changes; ``save(folder)`` writes it, `open_index` maps it again. It keeps a float32 array
+            that it was given instead of copying it, so leave that one alone.
+        """
         check_is_fitted(self)
-        return GalleryIndex(vectors=self._validated(gallery, "gallery"))
+        return self._indexed(self._validated(gallery, "gallery"), self._search_digest())
+
+    def open_index(self, folder: str | os.PathLike[str], *, verify: bool = False) -> GalleryIndex:
+        """Open a saved index of this model, memory-mapped: galleries larger than memory work, processes share pages.
+
+        Parameters
+        ----------
+        verify : whether every file is read and held against its sha256 (else: names, types and shapes only).
+
+        Raises
+        ------
+        ArtefactError
+            When the folder is no whole index, or belongs to another model.
+        """
+        check_is_fitted(self)
+        digest = self._search_digest()
+        if digest is None:
+            raise ValueError(
+                "this model cannot be saved, so no saved index can be its own: index the gallery again"
+            )
+        return search.open_index(folder, digest, verify=verify)
 
     def score_against(self, query: ArrayLike, gallery: ArrayLike | GalleryIndex) -> Float32:
         """Score every query against every gallery row.
@@ -93,46 +119,144 @@ class PairScorerMixin:
         """
         check_is_fitted(self)
         queries = self._validated(query, "query")
-        index = gallery if isinstance(gallery, GalleryIndex) else self.index(gallery)
-        return self._score_against(queries, index)
-
-    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
+        index = self._as_index(gallery)
         scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
-        for row in range(queries.shape[0]):
-            for start in range(0, len(index), SCORE_BLOCK):
-                block = index.vectors[start : start + SCORE_BLOCK]
-                scores[row, start : start + SCORE_BLOCK] = self._pair_score(
-                    _repeat_row(queries[row : row + 1], block.shape[0]), block
-                )
+        for start in range(0, len(index), SCORE_BLOCK):
+            rows = slice(start, min(start + SCORE_BLOCK, len(index)))
+            scores[:, rows] = self._score_rows(queries, index, rows)
         return scores
 
     def top_k(
-        self, query: ArrayLike, gallery: ArrayLike | GalleryIndex, k: int
-    ) -> tuple[NDArray[np.intp], Float32]:
+        self,
+        query: ArrayLike,
+        gallery: ArrayLike | GalleryIndex,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        above: float | None = None,
+    ) -> Found:
         """The k most similar gallery rows of each query, exactly; best first, ties by row number.
+
+        Parameters
+        ----------
+        query : (n_queries, d).
+        gallery : (n_gallery, d), or what `index` made of it.
+        k : at least 1; more than the gallery holds is no error.
+        allowed : (n_gallery,) booleans, or numbers of the rows that are considered; all when None.
+        above : only scores strictly above this float32 are returned.
 
         Returns
         -------
-        ids : (n_queries, min(k, n_gallery)) row numbers
-        scores : the same shape, float32
+        ids : (n_queries, min(k, n_gallery)) row numbers, padded with -1 where fewer are to be had.
+        scores : the same shape, float32, padded with -inf; equal to `pair_score` to the last bit.
+
+        Raises
+        ------
+        ValueError
+            On bad numbers, and when the index is another model's.
         """
         check_is_fitted(self)
+        k = operator.index(k)
         if k < 1:
             raise ValueError(f"k is {k}; expected at least 1")
         queries = self._validated(query, "query")
-        index = gallery if isinstance(gallery, GalleryIndex) else self.index(gallery)
-        return self._top_k(queries, index, min(k, len(index)))
+        index = self._as_index(gallery)
+        return self._top_k(
+            queries,
+            index,
+            min(k, len(index)),
+            search.checked_allowed(allowed, len(index)),
+            search.checked_above(above),
+        )
 
-    def _top_k(self, queries: Matrix, index: GalleryIndex, k: int) -> tuple[NDArray[np.intp], Float32]:
-        ids = np.empty((queries.shape[0], k), dtype=np.intp)
-        scores = np.empty((queries.shape[0], k), dtype=np.float32)
-        for row in range(queries.shape[0]):
-            line = self._score_against(queries[row : row + 1], index)[0]
-            # Everything as good as the k-th: sorting these alone leaves ties in the order of rows.
-            best = np.flatnonzero(line >= np.partition(line, len(index) - k)[len(index) - k])
-            order = best[np.argsort(-line[best], kind="stable")[:k]]
-            ids[row], scores[row] = order, line[order]
-        return ids, scores
+    # What a family may replace: columns it works out once a gallery, how it scores them, how it searches.
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """What to keep of a gallery beside its vectors; `GalleryIndex.arrays`, saved and mapped with it."""
+        return {}
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: search.Rows) -> Float32:
+        """Scores of some rows of a gallery, (n_queries, n_rows): equal to `pair_score` to the last bit."""
+        block = index.vectors[rows]
+        return np.stack(
+            [
+                self._pair_score(_repeat_row(queries[at : at + 1], block.shape[0]), block)
+                for at in range(queries.shape[0])
+            ]
+        )
+
+    def _top_k(
+        self,
+        queries: Matrix,
+        index: GalleryIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        """Score everything, block by block, and keep the best."""
+        found = []
+        for at in range(queries.shape[0]):
+            best = search.Best(k, above)
+            for start in range(0, len(index), SCORE_BLOCK):
+                rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), allowed)
+                numbers = search.numbered(rows)
+                if numbers.size:
+                    best.offer(numbers, self._score_rows(queries[at : at + 1], index, rows)[0])
+            found.append(best)
+        return search.padded(found, k)
+
+    def _as_index(self, gallery: Any) -> GalleryIndex:
+        if not isinstance(gallery, GalleryIndex):
+            return self._indexed(self._validated(gallery, "gallery"), None)
+        if gallery.digest != self._search_digest():
+            raise ValueError(
+                "the index was made by another model, or by this one before it was fitted again: index the gallery "
+                "with this model"
+            )
+        return gallery
+
+    def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
+        vectors = search.sealed(vectors)
+        arrays = {name: search.sealed(array) for name, array in self._index_arrays(vectors).items()}
+        return GalleryIndex(vectors=vectors, arrays=arrays, digest=digest)
+
+    def _search_digest(self) -> str | None:
+        """Digest of what scores depend on: parameters and fitted state; None where the state is code."""
+        now = {name: value for name, value in vars(self).items() if name != "_digested"}
+        known = vars(self).get("_digested")
+        if known is not None and known[0].keys() == now.keys():
+            before = known[0]
+            if all(before[name] is value for name, value in now.items()):
+                return known[1]  # type: ignore[no-any-return]
+        params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
+        try:
+            arrays, meta = self._search_state()
+        except ValueError:
+            digest = None
+        else:
+            facts = {
+                "learner": type(self).__name__,
+                "params": params,
+                "meta": meta,
+                "width": self.n_features_in_,
+            }
+            digest = search.state_digest(facts, arrays)
+        # Kept with what it was worked out from: fitting again replaces that, and so is noticed.
+        self._digested = (now, digest)
+        return digest
+
+    def _params(self) -> dict[str, Any]:
+        """The estimator's parameters, which scikit-learn's base class knows."""
+        given: Any = self
+        return dict(given.get_params(deep=False))
+
+    def _search_state(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """Fitted state as (arrays, meta): what the family's ``state.to_state`` saves."""
+        family = type(self).__module__.rpartition(".")[0]
+        state: tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]] = import_module(
+            f"{family}.state"
+        ).to_state(self)
+        return state
 
     def _validated(self, X: Any, name: str) -> Matrix:
         return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)

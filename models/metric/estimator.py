@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -25,6 +24,7 @@ from models.base import (
 from models.metric import explain, kernels
 from models.metric.params import Metric, MetricParams
 from models.metric.whitening import whitening_matrix, within_deviations
+from models.search import Rows, sealed
 from models.spec import check_params
 
 _CODES: Final = {
@@ -41,13 +41,6 @@ _CODES: Final = {
     "hamming": kernels.HAMMING,
 }
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricIndex(GalleryIndex):
-    """A gallery, whitened and scaled once."""
-
-    prepared: Matrix = field(repr=False)
 
 
 class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
@@ -177,11 +170,9 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
             self, self.transform(a)[0], self.transform(b)[0], float(self._pair_score(a, b)[0]), feature_names
         )
 
-    def index(self, gallery: ArrayLike) -> MetricIndex:
-        """Prepare a gallery, (n, d), for repeated searches: whitening and scaling are paid once."""
-        check_is_fitted(self)
-        vectors = self._validated(gallery, "gallery")
-        return MetricIndex(vectors=vectors, prepared=self._prepared(vectors))
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """The gallery whitened and scaled, once."""
+        return {"prepared": self._prepared(vectors)}
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]
@@ -195,14 +186,15 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         kernels.score_pairs(self._code, float(self.p), a, steps[0], b, steps[1], self.n_features_in_, scores)
         return scores
 
-    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
-        gallery = index.prepared if isinstance(index, MetricIndex) else self._prepared(index.vectors)
-        prepared = self._prepared(queries)
-        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        gallery, prepared = index.arrays["prepared"][rows], self._prepared(queries)
+        scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
         if _is_csr(prepared) or _is_csr(gallery):
             self._score_sparse(prepared, gallery, scores, grid=True)
         else:
-            kernels.score_grid(self._code, float(self.p), prepared, gallery, self.n_features_in_, scores)
+            kernels.score_grid(
+                self._code, float(self.p), prepared, sealed(gallery), self.n_features_in_, scores
+            )
         return scores
 
     def _score_sparse(self, a: Any, b: Any, out: Float32, *, grid: bool) -> None:

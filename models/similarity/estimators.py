@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Event
 from typing import Any, Literal, NamedTuple, Self
 
@@ -17,7 +17,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from models.base import (
-    SCORE_BLOCK,
     Float32,
     GalleryIndex,
     Matrix,
@@ -29,6 +28,7 @@ from models.base import (
 from models.checkpoints import Shelf, kept_seed, shelf
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation
 from models.progress import report
+from models.search import Rows
 from models.similarity import explain, kernels
 from models.similarity.bagging import WEIGHT_TOTAL, Bag, OutOfBag, PairSource, leaf_numbers, weighted
 from models.similarity.binning import quantise
@@ -39,14 +39,6 @@ from models.similarity.params import MaxFeatures, SimilarityForestParams, Simila
 from models.similarity.pruning import best_price, counted, gains, pruned
 from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
 from models.spec import Params, check_params
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedIndex(GalleryIndex):
-    """A gallery with its rows' learned columns, None where nothing is learned."""
-
-    columns: Float32 | None
-
 
 N_PRUNING_FOLDS = 3
 TREES_VERSION = 1
@@ -313,27 +305,21 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         sums = self._packed.sums(left, right, n_threads, learned=columns, forms=forms)
         return (sums / len(self.trees_)).astype(np.float32)
 
-    def index(self, gallery: ArrayLike) -> GalleryIndex:
-        """Prepare a gallery, (n, d), for repeated searches: its learned columns are worked out once."""
-        check_is_fitted(self)
-        vectors = self._validated(gallery, "gallery")
-        return LearnedIndex(
-            vectors=vectors, columns=None if self.learned_ is None else self.learned_.columns(vectors)
-        )
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """The gallery's learned columns, worked out once."""
+        return {} if self.learned_ is None else {"columns": self.learned_.columns(vectors)}
 
-    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
-        if self.learned_ is None or not isinstance(index, LearnedIndex) or index.columns is None:
-            return super()._score_against(queries, index)
-        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        if self.learned_ is None:
+            return super()._score_rows(queries, index, rows)
+        block, known = index.vectors[rows], index.arrays["columns"][rows]
         columns = self.learned_.columns(queries)
-        for row in range(queries.shape[0]):
-            for start in range(0, len(index), SCORE_BLOCK):
-                block = index.vectors[start : start + SCORE_BLOCK]
-                known = index.columns[start : start + SCORE_BLOCK]
-                query, its = (
-                    np.broadcast_to(line[row], (block.shape[0], line.shape[1])) for line in (queries, columns)
-                )
-                scores[row, start : start + SCORE_BLOCK] = self._scored(query, block, (its, known))
+        scores = np.empty((queries.shape[0], block.shape[0]), dtype=np.float32)
+        for at in range(queries.shape[0]):
+            query, its = (
+                np.broadcast_to(line[at], (block.shape[0], line.shape[1])) for line in (queries, columns)
+            )
+            scores[at] = self._scored(query, block, (its, known))
         return scores
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -110,6 +110,42 @@ class TestPairScorers:
         with pytest.raises(ValueError, match="k is 0"):
             model.top_k(X[:1], gallery, 0)
 
+    def test_top_k_keeps_to_the_allowed_rows_and_above_the_floor(self, spec: LearnerSpec) -> None:
+        model = fitted(spec)
+        gallery, rng = np.vstack([X[50:100], X[50:60]]), np.random.default_rng(5)
+        index, grid = model.index(gallery), model.score_against(X[48:52], gallery)
+        for mask in (rng.random(60) < 0.5, np.zeros(60, dtype=bool), np.arange(60) == 7):
+            for floor in (None, float(np.median(grid)), float(grid.max())):
+                ids, scores = model.top_k(X[48:52], index, 9, allowed=mask, above=floor)
+                for row in range(4):
+                    good = [i for i in np.flatnonzero(mask) if floor is None or grid[row, i] > floor]
+                    expected = sorted(good, key=lambda i, row=row: (-grid[row, i], i))[:9]
+                    assert ids[row].tolist() == expected + [-1] * (9 - len(expected))
+                    assert scores[row, : len(expected)].tolist() == grid[row, expected].tolist()
+                    assert (scores[row, len(expected) :] == -np.inf).all()
+                numbers = model.top_k(X[48:52], index, 9, allowed=np.flatnonzero(mask), above=floor)
+                assert numbers[0].tolist() == ids.tolist()
+
+    def test_a_saved_index_is_opened_by_the_same_model_only(self, spec: LearnerSpec, tmp_path: Path) -> None:
+        model = fitted(spec)
+        index = model.index(X[20:90])
+        assert index.nbytes >= X[20:90].nbytes
+        index.save(tmp_path / "index")
+        models.save(model, tmp_path / "model")
+        for reader in (model, models.load(tmp_path / "model")):
+            opened = reader.open_index(tmp_path / "index", verify=True)
+            assert len(opened) == 70
+            for mine, theirs in zip(
+                model.top_k(X[:9], index, 4), reader.top_k(X[:9], opened, 4), strict=True
+            ):
+                assert mine.tobytes() == theirs.tobytes()
+        if "n_estimators" in spec.params.model_fields or "n_pairs" in spec.params.model_fields:
+            other = build(spec, random_state=4).fit(X, y)
+            with pytest.raises(ArtefactError, match="another model"):
+                other.open_index(tmp_path / "index")
+            with pytest.raises(ValueError, match="another model"):
+                other.top_k(X[:1], index, 1)
+
     def test_read_only_and_non_contiguous_input_is_taken(self, spec: LearnerSpec) -> None:
         model = fitted(spec)
         a, b = some_pairs(50)

@@ -1,0 +1,119 @@
+"""Choosing and merging the best rows of galleries, whatever the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import MetricSimilarity
+from models.artefact import ArtefactError
+from models.search import Best, checked_allowed, merge_top_k
+
+X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
+Y = np.repeat(np.arange(8), 5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from([-1.5, 0.0, 0.25, 7.0]), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.sampled_from([None, -1.5, 0.0, 0.1, 7.0]),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
+)
+def test_the_best_do_not_depend_on_the_order_of_offers(values, k, above, step, random) -> None:  # type: ignore[no-untyped-def]
+    scores = np.array(values, dtype=np.float32)
+    starts = list(range(0, len(values), step))
+    random.shuffle(starts)
+    best = Best(k, None if above is None else np.float32(above))
+    for start in starts:
+        rows = np.arange(start, min(start + step, len(values)))
+        best.offer(rows, scores[rows])
+    good = [i for i in range(len(values)) if above is None or values[i] > above]
+    assert best.rows.tolist() == sorted(good, key=lambda i: (-values[i], i))[:k]
+    assert best.scores.tolist() == scores[best.rows].tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_merged_blocks_are_the_search_of_the_whole(data: st.DataObject) -> None:
+    model = MetricSimilarity(metric="hamming").fit(X, Y)  # with many ties
+    gallery = np.array(
+        data.draw(st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=1, max_size=30)), np.float32
+    )
+    k, queries = data.draw(st.integers(1, 12)), gallery[:2]
+    names = [f"{i:03}" for i in data.draw(st.permutations(range(len(gallery))))]
+    order = np.argsort(names)
+    whole = model.top_k(queries, gallery[order], k)
+    block_of = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(gallery), max_size=len(gallery))))
+    members = [order[block_of[order] == block] for block in np.unique(block_of)]
+    parts = [model.top_k(queries, gallery[rows], k) for rows in members]
+    merged = merge_top_k(parts, k, [[names[i] for i in rows] for rows in members])
+    for query in range(len(queries)):
+        found = [members[p][r] for p, r in zip(merged.part[query], merged.row[query], strict=True) if p >= 0]
+        assert found == order[whole[0][query]].tolist()
+        assert merged.score[query, : len(found)].tolist() == whole[1][query].tolist()
+        assert (merged.score[query, len(found) :] == -np.inf).all()
+    in_turn = merge_top_k([model.top_k(queries, part, k) for part in np.split(gallery, [1]) if len(part)], k)
+    flat = in_turn.row + in_turn.part
+    there = model.top_k(queries, gallery, k)[0]
+    assert flat[:, : there.shape[1]].tolist() == there.tolist()
+
+
+def test_what_merging_needs() -> None:
+    with pytest.raises(ValueError, match="at least one block"):
+        merge_top_k([], 3)
+
+
+@pytest.mark.parametrize("allowed", [[0, 40], [-1], [[True]], [True], [0.5], np.ones(39, dtype=bool)])
+def test_refuses_masks_that_do_not_fit(allowed: object) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        checked_allowed(allowed, 40)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="above is NaN"):
+        MetricSimilarity().fit(X, Y).top_k(X[:1], X, 1, above=float("nan"))
+
+
+def test_says_what_is_wrong_with_an_index_on_disk(tmp_path: Path) -> None:
+    model = MetricSimilarity().fit(X, Y)
+    with pytest.raises(ArtefactError, match=r"manifest\.json"):
+        model.open_index(tmp_path)
+    model.index(X).save(tmp_path / "index")
+    manifest = tmp_path / "index" / "manifest.json"
+    told = json.loads(manifest.read_text())
+    for change in ({"kind": "metric"}, {"meta": {}}, {"meta": {**told["meta"], "rows": 3}}):
+        manifest.write_text(json.dumps({**told, **change}))
+        with pytest.raises(ArtefactError, match=r"expected an index|no whole index"):
+            model.open_index(tmp_path / "index")
+    manifest.write_text(json.dumps(told))
+    (tmp_path / "index" / "vectors.npy").write_bytes(b"short")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        model.open_index(tmp_path / "index")
+
+
+def test_a_model_fitted_again_refuses_its_old_indexes() -> None:
+    model = MetricSimilarity(whiten=True).fit(X, Y)
+    index = model.index(X)
+    model.top_k(X[:1], index, 1)
+    model.fit(X[::2], Y[::2])
+    with pytest.raises(ValueError, match="before it was fitted again"):
+        model.top_k(X[:1], index, 1)
+    model.set_params(shrinkage=0.5).fit(X, Y)
+    with pytest.raises(ValueError, match="another model"):
+        model.score_against(X[:1], index)
+
+
+def test_models_that_cannot_be_saved_search_but_do_not_save() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    from models import SimilarityTree
+
+    model = SimilarityTree(leaf_rank=LogisticRegression(), max_depth=2, n_pairs=60, random_state=0).fit(X, Y)
+    index = model.index(X)
+    assert (model.top_k(X[:3], index, 1)[0][:, 0] >= 0).all()
+    with pytest.raises(ValueError, match="cannot be saved"):
+        index.save("unused")
