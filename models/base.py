@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from models import search
 from models.search import Found
 from models.search import GalleryIndex as GalleryIndex
+from models.search_forms import SearchForm, top_k_by_form
 
 Float32 = NDArray[np.float32]
 Matrix = NDArray[Any]
@@ -185,6 +186,10 @@ class PairScorerMixin:
             ]
         )
 
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        """How the score follows from an inner product or a distance, where it does: search is then a scan."""
+        return None
+
     def _top_k(
         self,
         queries: Matrix,
@@ -193,7 +198,10 @@ class PairScorerMixin:
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
     ) -> Found:
-        """Score everything, block by block, and keep the best."""
+        """By the form of the score where it has one; else score everything, block by block, and keep the best."""
+        form = self._search_form(queries, index)
+        if form is not None:
+            return top_k_by_form(self, form, queries, index, k, allowed, above)
         found = []
         for at in range(queries.shape[0]):
             best = search.Best(k, above)

@@ -18,3 +18,12 @@ def kernel(function: Callable[..., Any]) -> Any:
         return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError:
         return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+def estimating_kernel(function: Callable[..., Any]) -> Any:
+    """As `kernel`, for sums that may be taken in any order: several times faster, and never to be shown as a score."""
+    freedom = {"reassoc", "contract"}
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=freedom)(function)
+    except RuntimeError:
+        return numba.njit(nogil=True, error_model="numpy", fastmath=freedom)(function)

@@ -180,14 +180,14 @@ class Best:
     """The k best of what was offered so far, with scores strictly above a floor; ties by row number."""
 
     def __init__(self, k: int, above: np.float32 | None = None) -> None:
-        self._k, self._above = k, above
+        self.k, self._above = k, above
         self.rows = np.empty(0, dtype=np.intp)
         self.scores = np.empty(0, dtype=np.float32)
 
     @property
     def least(self) -> np.float32:
         """A row scored below this can no longer be among the best."""
-        if self.rows.size >= self._k:
+        if self.rows.size >= self.k:
             return np.float32(self.scores[-1])
         return np.float32(-np.inf) if self._above is None else self._above
 
@@ -197,14 +197,14 @@ class Best:
         if self._above is not None:
             keep &= scores > self._above
         chosen = np.flatnonzero(keep)
-        if chosen.size > 4 * self._k:
+        if chosen.size > 4 * self.k:
             line = scores[chosen]
-            chosen = chosen[line >= np.partition(line, line.size - self._k)[line.size - self._k]]
+            chosen = chosen[line >= np.partition(line, line.size - self.k)[line.size - self.k]]
         if not chosen.size:
             return
         rows = np.concatenate([self.rows, rows[chosen]])
         scores = np.concatenate([self.scores, scores[chosen]])
-        order = np.lexsort((rows, -scores))[: self._k]
+        order = np.lexsort((rows, -scores))[: self.k]
         self.rows, self.scores = rows[order], scores[order]
 
 

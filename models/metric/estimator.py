@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from models.metric import explain, kernels
 from models.metric.params import Metric, MetricParams
 from models.metric.whitening import whitening_matrix, within_deviations
 from models.search import Rows, sealed
+from models.search_forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
 from models.spec import check_params
 
 _CODES: Final = {
@@ -39,6 +40,12 @@ _CODES: Final = {
     "canberra": kernels.CANBERRA,
     "braycurtis": kernels.BRAYCURTIS,
     "hamming": kernels.HAMMING,
+}
+_FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
+    kernels.DOT: ("inner", same_measure),
+    kernels.EUCLIDEAN: ("sqeuclidean", root_measure),
+    kernels.SQEUCLIDEAN: ("sqeuclidean", same_measure),
+    kernels.MANHATTAN: ("manhattan", same_measure),
 }
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
@@ -172,7 +179,23 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery whitened and scaled, once."""
-        return {"prepared": self._prepared(vectors)}
+        prepared = self._prepared(vectors)
+        if _is_csr(prepared) or self._code != kernels.DOT:
+            return {"prepared": prepared}
+        return {"prepared": prepared, LENGTHS: lengths(prepared)}
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        gallery, prepared = index.arrays["prepared"], self._prepared(queries)
+        if self._code not in _FORMS or _is_csr(gallery) or _is_csr(prepared):
+            return None
+        measure, least = _FORMS[self._code]
+        return SearchForm(
+            measure=measure,
+            queries=prepared,
+            gallery=gallery,
+            least_measure=least,
+            lengths=index.arrays.get(LENGTHS),
+        )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]

@@ -1,0 +1,108 @@
+"""Scans with estimates give what scoring everything gives: rows, scores to the bit, ties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import MetricSimilarity, search_forms
+from models.search_forms import SearchForm
+
+METRICS = ["cosine", "correlation", "dot", "euclidean", "sqeuclidean", "manhattan"]
+X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)
+Y = np.repeat(np.arange(12), 5)
+MODELS = {
+    (metric, whiten): MetricSimilarity(metric=metric, whiten=whiten).fit(X, Y)  # type: ignore[arg-type]
+    for metric in METRICS
+    for whiten in (False, True)
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_forms, "BLOCK", 16)
+    monkeypatch.setattr(search_forms, "_SURE", 3)
+    monkeypatch.setattr(search_forms, "_QUERIES", 2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_metric_searches_as_it_scores(data: st.DataObject) -> None:
+    model = MODELS[data.draw(st.sampled_from(METRICS)), data.draw(st.booleans())]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    n, k = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 12))
+    kind = data.draw(st.sampled_from(["normal", "few values", "offset", "huge", "tiny", "mixed sizes"]))
+    rows = rng.standard_normal((n + 3, 5))
+    if kind == "few values":
+        rows = np.round(rows)
+    elif kind == "offset":
+        rows = 1_000.0 + 1e-3 * rows
+    elif kind != "normal":
+        size = {"huge": 1e18, "tiny": 1e-30}.get(kind, 1.0)
+        rows *= size if kind != "mixed sizes" else 10.0 ** rng.integers(-15, 15, (n + 3, 1))
+    gallery, queries = rows[:n].astype(np.float32), rows[n:].astype(np.float32)
+    queries[0] = gallery[0]
+    grid = np.stack([model.pair_score(query[None], gallery) for query in queries])
+    mask = rng.random(n) < 0.6 if data.draw(st.booleans()) else np.ones(n, dtype=bool)
+    above = data.draw(st.sampled_from([None, float(np.median(grid)), float(grid.max())]))
+    ids, scores = model.top_k(queries, gallery, k, allowed=mask, above=above)
+    for at in range(3):
+        good = [i for i in np.flatnonzero(mask) if above is None or grid[at, i] > above]
+        expected = sorted(good, key=lambda i, at=at: (-grid[at, i], i))[:k]
+        assert ids[at][ids[at] >= 0].tolist() == expected
+        assert scores[at, : len(expected)].tobytes() == grid[at, expected].tobytes()
+
+
+def test_hardly_any_row_is_scored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_forms, "BLOCK", 1_000)
+    model = MODELS["euclidean", False]
+    gallery = np.random.default_rng(1).standard_normal((20_000, 5)).astype(np.float32)
+    looked_at = 0
+    plain = MetricSimilarity._score_rows
+
+    def counted(self, queries, index, rows):  # type: ignore[no-untyped-def]
+        nonlocal looked_at
+        looked_at += len(rows)
+        return plain(self, queries, index, rows)
+
+    monkeypatch.setattr(MetricSimilarity, "_score_rows", counted)
+    model.top_k(gallery[:4], gallery, 5)
+    assert looked_at < 4 * 400
+
+
+def test_an_opened_index_searches_as_the_one_in_memory(tmp_path: Path) -> None:
+    model = MODELS["dot", False]
+    index = model.index(X)
+    index.save(tmp_path / "index")
+    for mine, opened in zip(
+        model.top_k(X[:7], index, 6), model.top_k(X[:7], model.open_index(tmp_path / "index"), 6), strict=True
+    ):
+        assert mine.tobytes() == opened.tobytes()
+
+
+def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
+    """exp(-d^2 / 50) is 0 for all that is far: rows that score alike are told apart by their number alone."""
+
+    class Bell(MetricSimilarity):
+        def _score_rows(self, queries, index, rows):  # type: ignore[no-untyped-def]
+            apart = queries[:, None].astype(np.float64) - index.vectors[rows][None]
+            return np.exp(-(apart**2).sum(axis=2) * 50.0).astype(np.float32)
+
+        def _search_form(self, queries, index):  # type: ignore[no-untyped-def]
+            def least(score: float) -> float:
+                return np.log(score) / 50.0 * (1 + 1e-6) - 1e-6 if score > 1e-37 else -np.inf
+
+            return SearchForm(
+                measure="sqeuclidean", queries=queries, gallery=index.vectors, least_measure=least, slack=1e-9
+            )
+
+    model = Bell(metric="sqeuclidean").fit(X, Y)
+    grid = model.score_against(X[:5], X)
+    assert (grid == 0).any()
+    ids, _ = model.top_k(X[:5], X, 40)
+    for at in range(5):
+        assert ids[at].tolist() == sorted(range(60), key=lambda i, at=at: (-grid[at, i], i))[:40]
