@@ -92,9 +92,9 @@ bench: $(BENCH_VENV)/.bench
 	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
 
 lock:
-	$(COMPILE) pyproject.toml --extra s3 --group build --output-file requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra s3 --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra s3 --group bench --output-file requirements/bench.txt
+	$(COMPILE) pyproject.toml --extra s3 --extra dask --group build --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra s3 --extra dask --group dev --constraint requirements/runtime.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra s3 --extra dask --group bench --output-file requirements/bench.txt
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \

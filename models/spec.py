@@ -34,6 +34,7 @@ class LearnerSpec:
     from_state : (unfitted estimator, arrays, meta) -> fitted estimator.
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
+    distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class LearnerSpec:
     from_state: Callable[[Any, Mapping[str, np.ndarray[Any, Any]], Mapping[str, Any]], Any]
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
+    distributes: bool = False
 
 
 def check_params(estimator: Any, params: type[Params]) -> None:

@@ -20,7 +20,10 @@ class Settings(BaseSettings):
     artefacts: str | None = Field(
         None, description="folder or s3://bucket/prefix; default: PAIRMARK_HOME/artefacts"
     )
-    dask_scheduler: str | None = Field(None, description="address of a Dask scheduler; read by nothing yet")
+    dask_scheduler: str | None = Field(
+        None,
+        description="a Dask scheduler on whose workers forests grow, e.g. tcp://scheduler:8786; default: here",
+    )
     url: str | None = Field(None, description="a running service for the command line to talk to")
     api_key: SecretStr | None = Field(None, description="key of the client and the command line")
 

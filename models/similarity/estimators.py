@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from copy import copy
-from dataclasses import replace
-from threading import Event
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
@@ -33,14 +32,14 @@ from models.similarity import explain, kernels
 from models.similarity.bagging import WEIGHT_TOTAL, Bag, OutOfBag, PairSource, leaf_numbers, weighted
 from models.similarity.binning import quantise
 from models.similarity.explain import PairWords
-from models.similarity.leaf_rank import checked_leaf_rank, grow_by_classifier
+from models.similarity.growing import Grower, grow_each
+from models.similarity.leaf_rank import checked_leaf_rank
 from models.similarity.learned import LearnedFeatures, PairFeatures, identities_of_pairs, learn
 from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
-from models.similarity.pruning import best_price, counted, gains, pruned
-from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree, WeightedPairs, grow_tree
+from models.similarity.pruning import gains
+from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree
 from models.spec import Params, check_params
 
-N_PRUNING_FOLDS = 3
 TREES_VERSION = 1
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
@@ -69,6 +68,10 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     _packed: PackedTrees
     _bootstrap = False
     _bag: Bag = "pairs"
+
+    @property
+    def _prune(self) -> bool:
+        return False
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and identities, by pairs drawn from them.
@@ -189,60 +192,33 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
-        grid = quantise(X) if self.leaf_rank == "cart" else None
-        n_tried = resolved_max_features(self.max_features, X.shape[1])
+        grower = Grower(
+            X=X,
+            grid=quantise(X) if self.leaf_rank == "cart" else None,
+            source=source,
+            leaf_rank=self.leaf_rank,
+            pair_map=self.pair_map,
+            max_depth=self.max_depth,
+            leaf_depth=self.leaf_depth,
+            n_tried=resolved_max_features(self.max_features, X.shape[1]),
+            prune=self._prune,
+        )
         out_of_bag = self._out_of_bag(source)
-        stop = Event()
-
-        def grown(pairs: WeightedPairs, seed: int) -> Tree:
-            if grid is None:
-                return grow_by_classifier(
-                    X,
-                    pairs,
-                    self.leaf_rank,
-                    pair_map=self.pair_map,
-                    max_depth=self.max_depth,
-                    n_tried=n_tried,
-                    seed=seed,
-                )
-            return grow_tree(
-                grid,
-                pairs,
-                pair_map=self.pair_map,
-                max_depth=self.max_depth,
-                leaf_depth=self.leaf_depth,
-                n_tried=n_tried,
-                seed=seed,
-            )
-
         kept = self._shelf(X, source)
-
-        def grow(seed: int) -> Tree | None:
-            if stop.is_set():
-                return None
-            stored = None if kept is None else kept.load(f"tree-{seed}")
-            if stored is not None:
-                return Tree(**stored)  # type: ignore[arg-type]
-            tree = self._shaped(X, source.draw(seed), source, seed, grown)
-            if kept is not None and not tree.rules:
-                kept.store(f"tree-{seed}", {name: getattr(tree, name) for name in TREE_ARRAYS})
-            return tree
-
+        done = {} if kept is None else dict(_stored_trees(kept, seeds))
+        growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
         trees: list[Tree] = []
-        growing = self._each(grow, seeds)
-        try:
-            for tree in growing:
-                assert tree is not None
+        with closing(growing):
+            for seed in seeds:
+                tree = done.get(seed)
+                if tree is None:
+                    tree = next(growing)
+                    if kept is not None and not tree.rules:
+                        kept.store(f"tree-{seed}", {name: getattr(tree, name) for name in TREE_ARRAYS})
                 trees.append(tree)
                 report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
                 if self.verbose:
                     print(f"{type(self).__name__}: tree {len(trees)} of {n_trees}, AUC {tree.auc():.4f}")
-        except BaseException:
-            # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
-            stop.set()
-            for _ in growing:
-                pass
-            raise
         self.trees_ = trees
         if out_of_bag is not None:
             self._judge(X, source, out_of_bag, seeds)
@@ -260,32 +236,12 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         given = (None, None) if source.given is None else (source.given.pairs, source.given.learned)
         return shelf(told, X, source.codes, *given)
 
-    def _shaped(
-        self,
-        X: Float32,
-        pairs: WeightedPairs,
-        source: PairSource,
-        seed: int,
-        grown: Callable[[WeightedPairs, int], Tree],
-    ) -> Tree:
-        """A tree from pairs, which may be reordered."""
-        return grown(pairs, seed)
-
     def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
         """Pairs to judge the trees on, where that is asked for."""
         return None
 
     def _judge(self, X: Float32, source: PairSource, pairs: OutOfBag, seeds: list[int]) -> None:
         raise NotImplementedError
-
-    def _each(self, grow: Callable[[int], Tree | None], seeds: list[int]) -> Iterator[Tree | None]:
-        """The trees of the seeds, in order, as they are done."""
-        if len(seeds) == 1 or effective_n_jobs(self.n_jobs) == 1:
-            return map(grow, seeds)
-        grown: Iterator[Tree | None] = Parallel(n_jobs=self.n_jobs, prefer="threads", return_as="generator")(
-            delayed(grow)(seed) for seed in seeds
-        )
-        return grown
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``; also after loading."""
@@ -408,25 +364,9 @@ class SimilarityTree(_SimilarityBase):
         _check(self, SimilarityTreeParams)
         return _random(self.random_state)
 
-    def _shaped(
-        self,
-        X: Float32,
-        pairs: WeightedPairs,
-        source: PairSource,
-        seed: int,
-        grown: Callable[[WeightedPairs, int], Tree],
-    ) -> Tree:
-        if not self.prune:
-            return grown(pairs, seed)
-        whole = grown(replace(pairs, pairs=pairs.pairs.copy()), seed)
-        folds = []
-        for kept, held_out in source.folds(pairs, N_PRUNING_FOLDS):
-            if min(kept.n_same, held_out.n_same, kept.n_different, held_out.n_different):
-                tree = grown(replace(kept, pairs=kept.pairs.copy()), seed)
-                same = np.arange(held_out.pairs.shape[1]) < held_out.n_same
-                leaf = leaf_numbers(tree, X, held_out, self.pair_map)
-                folds.append((tree, counted(tree, leaf, same, held_out.pairs[2].astype(np.int64))))
-        return pruned(whole, best_price(whole, folds)) if folds else whole
+    @property
+    def _prune(self) -> bool:
+        return self.prune
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
@@ -610,6 +550,13 @@ class SimilarityForest(_SimilarityBase):
 
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.forest(self.trees_, left, right, words)}
+
+
+def _stored_trees(kept: Shelf, seeds: list[int]) -> Iterator[tuple[int, Tree]]:
+    for seed in seeds:
+        stored = kept.load(f"tree-{seed}")
+        if stored is not None:
+            yield seed, Tree(**stored)  # type: ignore[arg-type]
 
 
 def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:

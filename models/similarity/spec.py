@@ -25,4 +25,5 @@ FOREST = LearnerSpec(
     params=SimilarityForestParams,
     to_state=to_state,
     from_state=from_state,
+    distributes=True,
 )

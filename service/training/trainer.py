@@ -37,6 +37,7 @@ from service.store.report import write_report
 from service.store.schemas import NewCalibration, NewVersion
 from service.store.scoring import score_pairs, taken_by
 from service.store.store import ModelStore
+from service.training.engine import engine
 from service.training.leases import persist
 from service.training.queue import JobQueue
 from service.training.rankers import RankerParts, ranked, ranker_metrics, ranker_parts
@@ -113,8 +114,8 @@ class Trainer:
         InvalidInput, UnknownDataset, StorageFailed, CorruptArtefact
             What a person can act on.
         """
-        # A worker runs one job at a time, so a job that says nothing of threads gets every core.
         folder = checkpoints_of(self._settings, claim.job_id)
+        # A worker runs one job at a time, so a job that says nothing of threads gets every core.
         with parallel_config(n_jobs=-1), keeping(folder):
             try:
                 version = self._run(claim)
@@ -171,7 +172,11 @@ class Trainer:
         self, spec: LearnerSpec, claim: Claim, data: LabelledData, X: Any, parts: Parts, progress: Progress
     ) -> Any:
         estimator = spec.estimator(**spec.params.model_validate(claim.params).model_dump())
-        with listening(progress.fit), _refusals("the learner refused the training part"):
+        with (
+            engine(spec, self._settings),
+            listening(progress.fit),
+            _refusals("the learner refused the training part"),
+        ):
             if parts.pairs is None:
                 assert data.y is not None
                 estimator.fit(X[parts.rows], np.asarray(data.y)[parts.rows])

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 from models import SimilarityForest, SimilarityTree
 from models.checkpoints import keeping, kept_seed, shelf
 from models.progress import listening
-from models.similarity import estimators
+from models.similarity.growing import Grower
 
 X, y = load_iris(return_X_y=True)
 PARAMS: dict[str, Any] = {"n_estimators": 6, "n_pairs": 400, "max_depth": 2}
@@ -36,13 +36,13 @@ def test_a_stopped_fit_goes_on_at_the_next_tree(
     with keeping(tmp_path), listening(stop_after(4)), pytest.raises(InterruptedError):
         forest().fit(X, y)
     grown: list[int] = []
-    shaped = estimators._SimilarityBase._shaped
+    grow = Grower.grow
 
     def counting(self: Any, *args: Any) -> Any:
         grown.append(1)
-        return shaped(self, *args)
+        return grow(self, *args)
 
-    monkeypatch.setattr(estimators._SimilarityBase, "_shaped", counting)
+    monkeypatch.setattr(Grower, "grow", counting)
     with keeping(tmp_path):
         resumed = forest().fit(X, y)
         assert len(grown) == 2

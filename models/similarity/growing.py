@@ -1,0 +1,136 @@
+"""Growing trees of given seeds: in this thread, in threads, or wherever joblib's active backend sends them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, fields, replace
+from threading import Event
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
+
+from models.base import Float32
+from models.pairs import PairMap
+from models.similarity.bagging import PairSource, leaf_numbers
+from models.similarity.binning import Grid
+from models.similarity.leaf_rank import grow_by_classifier
+from models.similarity.pruning import best_price, counted, pruned
+from models.similarity.trees import Tree, WeightedPairs, grow_tree
+
+N_PRUNING_FOLDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grower:
+    """Everything that a tree depends on but its seed. Plain data, so that another process can hold it too.
+
+    Attributes
+    ----------
+    X : (n, d) points. grid : their codes; None where a classifier splits the cells.
+    source : where pairs are drawn from.
+    prune : whether each tree is cut back by cross-validation.
+    """
+
+    X: Float32
+    grid: Grid | None
+    source: PairSource
+    leaf_rank: Any
+    pair_map: PairMap
+    max_depth: int
+    leaf_depth: int
+    n_tried: int
+    prune: bool
+
+    def __sizeof__(self) -> int:
+        # Dask sends what it takes for large to each of its workers once, instead of along with every task.
+        parts = [getattr(self, field.name) for field in fields(self)] + list(vars(self.source).values())
+        return object.__sizeof__(self) + sum(
+            part.nbytes if isinstance(part, np.ndarray) else sys.getsizeof(part) for part in parts
+        )
+
+    def grow(self, seed: int) -> Tree:
+        """The tree of that seed."""
+        pairs = self.source.draw(seed)
+        if not self.prune:
+            return self._grown(pairs, seed)
+        whole = self._grown(replace(pairs, pairs=pairs.pairs.copy()), seed)
+        folds = []
+        for kept, held_out in self.source.folds(pairs, N_PRUNING_FOLDS):
+            if min(kept.n_same, held_out.n_same, kept.n_different, held_out.n_different):
+                tree = self._grown(replace(kept, pairs=kept.pairs.copy()), seed)
+                same = np.arange(held_out.pairs.shape[1]) < held_out.n_same
+                leaf = leaf_numbers(tree, self.X, held_out, self.pair_map)
+                folds.append((tree, counted(tree, leaf, same, held_out.pairs[2].astype(np.int64))))
+        return pruned(whole, best_price(whole, folds)) if folds else whole
+
+    def _grown(self, pairs: WeightedPairs, seed: int) -> Tree:
+        """A tree from pairs, which may be reordered."""
+        if self.grid is None:
+            return grow_by_classifier(
+                self.X,
+                pairs,
+                self.leaf_rank,
+                pair_map=self.pair_map,
+                max_depth=self.max_depth,
+                n_tried=self.n_tried,
+                seed=seed,
+            )
+        return grow_tree(
+            self.grid,
+            pairs,
+            pair_map=self.pair_map,
+            max_depth=self.max_depth,
+            leaf_depth=self.leaf_depth,
+            n_tried=self.n_tried,
+            seed=seed,
+        )
+
+
+def grow_each(grower: Grower, seeds: list[int], n_jobs: int | None) -> Generator[Tree, None, None]:
+    """The trees of the seeds, in order, as they are done. Closing the iterator abandons the rest."""
+    if len(seeds) <= 1 or effective_n_jobs(n_jobs) == 1:
+        yield from map(grower.grow, seeds)
+        return
+    if not getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False):
+        # Other processes, of this machine or of a cluster: joblib takes back what has not begun.
+        growing = Parallel(n_jobs=n_jobs, return_as="generator")(
+            delayed(_grow)(grower, seed) for seed in seeds
+        )
+        try:
+            yield from _not_closed(growing)
+        finally:
+            with warnings.catch_warnings():
+                # That trees were made for nothing is what abandoning a fit means.
+                warnings.simplefilter("ignore", UserWarning)
+                growing.close()
+        return
+    stop = Event()
+
+    def grow(seed: int) -> Tree | None:
+        return None if stop.is_set() else grower.grow(seed)
+
+    growing = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+        delayed(grow)(seed) for seed in seeds
+    )
+    try:
+        yield from _not_closed(growing)
+    finally:
+        # Abandoned: let the threads run out of work before going on, instead of behind the caller's back.
+        stop.set()
+        for _ in growing:
+            pass
+
+
+def _not_closed(growing: Iterator[Tree]) -> Iterator[Tree]:
+    """The same trees; when it is abandoned, ``growing`` itself is left to us to end."""
+    # Not `yield from`, which would close it.
+    for tree in growing:  # noqa: UP028
+        yield tree
+
+
+def _grow(grower: Grower, seed: int) -> Tree:
+    return grower.grow(seed)
