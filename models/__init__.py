@@ -8,9 +8,11 @@ from models.metric.estimator import MetricSimilarity
 from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
 from models.rankings import kendall_tau
 from models.registry import load, save
+from models.rsbl.estimator import RSBL
 from models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [
+    "RSBL",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
     "LabelRankingForest",

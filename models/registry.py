@@ -13,6 +13,7 @@ import numpy as np
 from models.artefact import ArtefactError, read_artefact, write_artefact
 from models.label_ranking import spec as label_ranking
 from models.metric import spec as metric
+from models.rsbl import spec as rsbl
 from models.similarity import spec as similarity
 from models.spec import LearnerSpec
 
@@ -20,6 +21,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.TREE,
     similarity.FOREST,
     metric.METRIC,
+    rsbl.RSBL_SPEC,
     label_ranking.TREE,
     label_ranking.FOREST,
     label_ranking.PAIRWISE,

@@ -35,6 +35,7 @@ class LearnerSpec:
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
+    keeps_rows : whether a fitted one keeps training rows as they were.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class LearnerSpec:
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
     distributes: bool = False
+    keeps_rows: bool = False
 
 
 def check_params(estimator: Any, params: type[Params]) -> None:

@@ -1,0 +1,214 @@
+"""Which k (and how many layers) a space keeps: errors on the training rows, or on inner folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.progress import report
+from models.rsbl import kernels
+from models.rsbl.growth import Growth, Indices
+from models.rsbl.svm import MAX_EXACT_CLASSES, by_class, exact_dual
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What was chosen, and what is known of it.
+
+    Attributes
+    ----------
+    ks : k' of each layer that is kept.
+    errors : for each layer that was tried, the error of each k that was tried.
+    depth_errors : errors at depth 0, 1, ...; of inner folds where there are some.
+    decisions, codes : of held-out rows at the depth that is kept, and their classes; empty without folds.
+    """
+
+    ks: list[int]
+    errors: list[list[float]]
+    depth_errors: list[float]
+    decisions: Float64 = field(repr=False)
+    codes: Indices = field(repr=False)
+
+
+class Judge:
+    """A growth, and how well what it makes classifies the rows that judge it.
+
+    Parameters
+    ----------
+    growth : its references are all of its training rows.
+    codes : (n,) classes of all its rows.
+    judged : rows whose errors count: those held out, or the training rows themselves (each row's nearest other row
+        is then asked, since a row is its own nearest).
+    """
+
+    def __init__(
+        self, growth: Growth, codes: Indices, n_classes: int, judged: Indices, *, final: str, C: float
+    ) -> None:
+        self.growth = growth
+        self.judged = judged
+        self._codes, self._n_classes, self._C = codes, n_classes, C
+        self._nearest_row = final == "1nn"
+        self._by_rows = final == "1nn" or n_classes > MAX_EXACT_CLASSES
+        self._gram = np.zeros((0, 0))
+        if not self._by_rows:
+            rows = growth.blocks[0].astype(np.float64)
+            self._gram = rows @ rows[growth.train].T
+        self._trial: Float64 | None = None
+        self._trial_rows = growth.distances.copy() if self._by_rows else None
+
+    def error(self) -> float:
+        """Errors in the space as it stands."""
+        return self._errors(self._gram, self.growth.distances.squared() if self._by_rows else None)
+
+    def start(self) -> None:
+        """Begin trying k = 1, 2, ... for the next layer."""
+        self._trial = None if self._by_rows else self._gram.copy()
+        self._trial_rows = self.growth.distances.copy() if self._by_rows else None
+
+    def try_next(self, k: int) -> float:
+        """Errors with the features of the first ``k`` neighbours; k - 1 was tried before."""
+        growth = self.growth
+        counts = growth.counts(k) if k <= growth.k_max else np.zeros(growth.references.size)
+        columns = np.flatnonzero(counts).astype(np.int64)
+        if columns.size:
+            added = growth.features(columns, np.sqrt(counts[columns]))
+            if self._trial_rows is not None:
+                refs = np.ascontiguousarray(added[growth.references].T)
+                self._trial_rows.extend(added, refs, counts[columns])
+            else:
+                assert self._trial is not None
+                wide = added.astype(np.float64)
+                self._trial += wide @ wide[growth.train].T
+        squared = None if self._trial_rows is None else self._trial_rows.squared()
+        return self._errors(self._trial if self._trial is not None else self._gram, squared)
+
+    def commit(self, k: int, kept: NDArray[np.bool_] | None = None) -> None:
+        """Keep the first ``k`` neighbours' features."""
+        self.growth.commit(k, kept)
+        if not self._by_rows:
+            wide = self.growth.blocks[-1].astype(np.float64)
+            self._gram += wide @ wide[self.growth.train].T
+        self._trial = self._trial_rows = None
+
+    def decisions(self) -> Float64:
+        """Decisions of the judged rows in the space as it stands, (n_judged, n_classes)."""
+        if not self._by_rows:
+            return self._linear(self._gram)[self.judged]
+        squared = self.growth.distances.squared()[self.judged]
+        return class_distances(squared, self._codes[self.growth.train], self._n_classes)
+
+    def _linear(self, gram: Float64) -> Float64:
+        train = self.growth.train
+        weights, intercepts = exact_dual(gram[train], self._codes[train], self._n_classes, self._C)
+        return by_class(gram @ weights.T + intercepts, self._n_classes)
+
+    def _errors(self, gram: Float64 | None, squared: Float32 | None) -> float:
+        truth = self._codes[self.judged]
+        if squared is None:
+            assert gram is not None
+            return float((self._linear(gram)[self.judged].argmax(axis=1) != truth).sum())
+        train = self.growth.train
+        own = np.full(squared.shape[0], -1, dtype=np.int64)
+        own[train] = np.arange(train.size)
+        found = np.zeros((self.judged.size, 1), dtype=np.int64)
+        everyone = np.ones(train.size, dtype=np.bool_)
+        kernels.nearest(squared[self.judged], everyone, own[self.judged], 1, found)
+        return float((self._codes[train][found[:, 0]] != truth).sum())
+
+
+def class_distances(squared: Float32, codes: Indices, n_classes: int) -> Float64:
+    """Minus the squared distance to the nearest row of each class, (n, n_classes); far for a class without rows."""
+    out = np.full((squared.shape[0], n_classes), -np.inf)
+    for code in range(n_classes):
+        members = squared[:, codes == code]
+        if members.shape[1]:
+            out[:, code] = -members.min(axis=1)
+    lowest = np.where(np.isfinite(out), out, 0.0).min(axis=1) - 1.0
+    return np.where(np.isfinite(out), out, 2.0 * lowest[:, None])
+
+
+def choose(
+    judges: list[Judge],
+    *,
+    depth: int,
+    k_max: int,
+    patience: int | None,
+    choose_depth: bool,
+    held_out: bool,
+    fixed: list[int] | None = None,
+    select: Callable[[Judge, int], NDArray[np.bool_] | None] | None = None,
+    told: tuple[float, float] = (0.0, 1.0),
+) -> Chosen:
+    """Grow all spaces together, layer by layer; each layer keeps the k whose errors, summed over them, are fewest.
+
+    Ties keep the smallest k, and no errors at all end the search: no larger k can do better.
+
+    Parameters
+    ----------
+    fixed : ks to use without trying others.
+    select : which references' features a space keeps, from (judge, k).
+    held_out : whether the judged rows did not train; then their decisions are kept.
+    told : share of the fit that this is, for its progress.
+    """
+    total = sum(judge.judged.size for judge in judges)
+    ks: list[int] = []
+    errors: list[list[float]] = []
+    depth_errors = [sum(judge.error() for judge in judges) / total] if choose_depth else []
+    best = (depth_errors[0], 0) if choose_depth else (np.inf, -1)
+    kept = [judge.decisions() for judge in judges] if held_out and choose_depth else []
+    n_layers = depth if fixed is None else len(fixed)
+    for layer in range(n_layers):
+        tried: list[float] = []
+        if fixed is None:
+            for judge in judges:
+                judge.start()
+            most = min(k_max, max(judge.growth.k_max for judge in judges))
+            for k in range(1, most + 1):
+                tried.append(sum(judge.try_next(k) for judge in judges) / total)
+                report(
+                    told[0] + (told[1] - told[0]) * (layer + k / most) / n_layers,
+                    f"layer {layer + 1} of {n_layers}: {k} neighbours",
+                )
+                since = k - 1 - int(np.argmin(tried))
+                if tried[-1] == 0.0 or (patience is not None and since >= patience):
+                    break
+        k = int(np.argmin(tried)) + 1 if fixed is None else fixed[layer]
+        for judge in judges:
+            judge.commit(k, None if select is None else select(judge, k))
+        ks.append(k)
+        errors.append(tried)
+        if choose_depth:
+            depth_errors.append(sum(judge.error() for judge in judges) / total)
+            if depth_errors[-1] < best[0]:
+                best = (depth_errors[-1], layer + 1)
+                kept = [judge.decisions() for judge in judges] if held_out else []
+    if held_out and not choose_depth:
+        kept = [judge.decisions() for judge in judges]
+    truth = [judge._codes[judge.judged] for judge in judges] if kept else []
+    n_classes = judges[0]._n_classes
+    return Chosen(
+        ks=ks[: best[1]] if choose_depth else ks,
+        errors=errors,
+        depth_errors=depth_errors,
+        decisions=np.concatenate(kept) if kept else np.zeros((0, n_classes)),
+        codes=np.concatenate(truth) if truth else np.zeros(0, dtype=np.int64),
+    )
+
+
+def folds(codes: Indices, n_folds: int, rng: np.random.Generator) -> list[tuple[Indices, Indices]]:
+    """Training and held-out rows of each fold, classes spread evenly; a class's only row always trains."""
+    fold = np.full(codes.size, -1, dtype=np.int64)
+    offset = 0
+    for code in np.unique(codes):
+        members = rng.permutation(np.flatnonzero(codes == code))
+        if members.size > 1:
+            fold[members] = (offset + np.arange(members.size)) % n_folds
+            offset += members.size
+    parts = [(np.flatnonzero(fold != at), np.flatnonzero(fold == at)) for at in range(n_folds)]
+    return [(train, held) for train, held in parts if held.size and train.size > 1]

@@ -1,0 +1,486 @@
+"""Recursive similarity-based learning: similarities to neighbours as features, layer on layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from models.base import (
+    EmbedderMixin,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+)
+from models.rsbl import kernels
+from models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
+from models.rsbl.growth import Distances, Growth, Indices, Layer, typical, walked
+from models.rsbl.inputs import Inputs
+from models.rsbl.pairs_input import classes_of_pairs
+from models.rsbl.params import Metric, RSBLParams
+from models.rsbl.svm import (
+    MAX_EXACT_CLASSES,
+    by_class,
+    exact_dual,
+    fitted_sharpness,
+    iterative_primal,
+    log_softmax,
+)
+from models.spec import check_params
+
+Float64 = NDArray[np.float64]
+
+SELECTION_ROWS: Final = 2_000
+"""k is chosen, and probabilities calibrated, on at most so many rows, drawn class by class."""
+EXACT_ROWS: Final = 2_000
+"""Up to so many rows the final machine is solved exactly, from their inner products."""
+BETA_MULTIPLES: Final = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
+"""What ``beta="search"`` tries, in units of one over the median squared distance."""
+MAX_FINAL_BYTES: Final = 2 * 1024**3
+_BLOCK_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class RSBLIndex(GalleryIndex):
+    """A gallery, embedded once."""
+
+    prepared: Matrix = field(repr=False)
+
+
+class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
+
+    Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
+    far and adds ``exp(-beta d(x, neighbour)^2)`` as features; k' neighbours of at most ``k_max`` are kept, those with
+    the fewest errors. A linear SVM or the nearest row classifies in what has grown. ``beta = 0.1`` on Euclidean
+    distances is the paper's width in the form of its section 4.1.
+
+    Where the paper is silent: a row is not its own neighbour (``include_self``); ties go to the earlier row and the
+    smaller k; a 1NN's training error leaves the row itself out; more than two classes take one machine each against
+    the rest. With more than ``max_references`` training rows only a sample of them, drawn class by class, can be
+    neighbours, and with more than 2,000 rows k' is chosen on a sample and the final machine solved iteratively, with
+    squared hinge loss.
+
+    Parameters
+    ----------
+    depth, k_max, beta, metric, final, C : the algorithm's; see `models.rsbl.params.RSBLParams` for these and
+        all others.
+
+    Attributes
+    ----------
+    classes_ : the classes, sorted.
+    k_ : neighbours kept in each layer.
+    errors_ : share of errors of each k that was tried, for each layer.
+    depth_errors_ : with ``choose_depth``, share of errors at depth 0, 1, ...
+    layers_ : what each layer adds.
+    n_components_ : width of the space that has grown.
+    """
+
+    def __init__(
+        self,
+        depth: int = 5,
+        k_max: int = 20,
+        beta: float | Literal["median", "search"] = 0.1,
+        metric: Metric = "euclidean",
+        final: Literal["svm", "1nn"] = "svm",
+        C: float = 32.0,
+        selection: Literal["training", "folds"] = "training",
+        n_folds: int = 5,
+        choose_depth: bool = False,
+        patience: int | None = None,
+        duplicates: Literal["kept", "removed"] = "kept",
+        feature_selection: Literal["none", "l1"] = "none",
+        include_self: bool = False,
+        standardize: bool = True,
+        nominal: Sequence[int] | None = None,
+        max_references: int = 2_000,
+        similarity: Literal["cosine", "gaussian"] = "cosine",
+        random_state: int | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.depth = depth
+        self.k_max = k_max
+        self.beta = beta
+        self.metric = metric
+        self.final = final
+        self.C = C
+        self.selection = selection
+        self.n_folds = n_folds
+        self.choose_depth = choose_depth
+        self.patience = patience
+        self.duplicates = duplicates
+        self.feature_selection = feature_selection
+        self.include_self = include_self
+        self.standardize = standardize
+        self.nominal = nominal
+        self.max_references = max_references
+        self.similarity = similarity
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Grow the space and train the final classifier.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense.
+        y : (n,) classes or identities; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, and on parameters out of bounds.
+        """
+        check_params(self, RSBLParams)
+        rows = self._dense(X, "X", reset=True)
+        classes, codes = checked_identities(y, rows.shape[0])
+        return self._fit(rows, classes, codes)
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from explicit pairs: rows that same pairs join, directly or in a chain, are one class.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, dense.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0; pairs of weight 0 are left out. Others count alike: a chain of same pairs
+            is no stronger than its links.
+
+        Raises
+        ------
+        ValueError
+            As `fit`, and when no pair of positive weight is of one kind, or all rows are joined into one class.
+        """
+        check_params(self, RSBLParams)
+        a = self._dense(left, "left", reset=True)
+        b = self._dense(right, "right")
+        rows, codes = classes_of_pairs(a, b, same, sample_weight)
+        return self._fit(rows, np.arange(int(codes.max()) + 1), codes)
+
+    # ------------------------------------------------------------ fitting
+
+    def _fit(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
+        rng = np.random.default_rng(_seed(self.random_state))
+        n, n_classes = X.shape[0], classes.size
+        sample = stratified(codes, SELECTION_ROWS, rng)
+        references = stratified(codes, self.max_references, rng)
+        parts = folds(codes[sample], self.n_folds, rng)
+        if not parts:
+            raise ValueError("X is too small for inner folds: expected two rows of some class, and three in all")
+        beta, relative = (float(self.beta), False) if not isinstance(self.beta, str) else (1.0, True)
+        if self.beta == "search":
+            beta = self._searched_beta(X[sample], codes[sample], n_classes, parts)
+        chosen, errors = self._chosen(X[sample], codes[sample], n_classes, parts, beta, relative)
+        self.k_, self.errors_ = chosen.ks, errors
+        self.depth_errors_ = chosen.depth_errors
+
+        self._inputs = self._fitted_inputs(X)
+        everyone = np.arange(n)
+        growth = self._growth(self._inputs.transform(X), everyone, references, beta, relative)
+        for k in chosen.ks:
+            kept = self._l1_kept(growth, codes, n_classes, k)
+            growth.commit(k, kept)
+        self.classes_ = classes
+        self._sharpness = fitted_sharpness(chosen.decisions, chosen.codes)
+        self._set_space(growth)
+        some = np.concatenate([block[stratified(codes, 500, rng)] for block in growth.blocks], axis=1)
+        among = Distances("euclidean", some.shape[0], some.shape[0])
+        among.extend(some, np.ascontiguousarray(some.T), np.ones(some.shape[1]))
+        self._gamma = 1.0 / typical(among.squared())
+        self._set_classifier(growth.blocks, codes, n_classes)
+        return self
+
+    def _chosen(
+        self,
+        X: Float32,
+        codes: Indices,
+        n_classes: int,
+        parts: list[tuple[Indices, Indices]],
+        beta: float,
+        relative: bool,
+    ) -> tuple[Chosen, list[list[float]]]:
+        """k' of each layer and what held-out rows say of the result; and the errors of each k."""
+        options: dict[str, Any] = {
+            "depth": self.depth,
+            "k_max": self.k_max,
+            "patience": self.patience,
+            "select": lambda judge, k: self._l1_kept(judge.growth, codes, n_classes, k),
+        }
+        judges = [self._judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
+        if self.selection == "folds":
+            chosen = choose(judges, choose_depth=self.choose_depth, held_out=True, told=(0.0, 0.8), **options)
+            return chosen, chosen.errors
+        everyone = np.arange(X.shape[0])
+        whole = self._judge(X, codes, n_classes, everyone, everyone, beta, relative)
+        first = choose([whole], choose_depth=False, held_out=False, told=(0.0, 0.6), **options)
+        del whole
+        again = choose(
+            judges,
+            choose_depth=self.choose_depth,
+            held_out=True,
+            fixed=first.ks,
+            told=(0.6, 0.8),
+            **options,
+        )
+        return again, first.errors
+
+    def _searched_beta(
+        self, X: Float32, codes: Indices, n_classes: int, parts: list[tuple[Indices, Indices]]
+    ) -> float:
+        """The multiple of one over the median squared distance whose first layer errs least on inner folds."""
+        errors = []
+        for multiple in BETA_MULTIPLES:
+            judges = [self._judge(X, codes, n_classes, *part, multiple, True) for part in parts]
+            tried = choose(
+                judges,
+                depth=1,
+                k_max=min(self.k_max, 5),
+                patience=2,
+                choose_depth=False,
+                held_out=False,
+                told=(0.0, 0.0),
+            )
+            errors.append(min(tried.errors[0]))
+        return BETA_MULTIPLES[int(np.argmin(errors))]
+
+    def _judge(
+        self,
+        X: Float32,
+        codes: Indices,
+        n_classes: int,
+        train: Indices,
+        judged: Indices,
+        beta: float,
+        relative: bool,
+    ) -> Judge:
+        # Standardised by the rows that train, so that held-out rows say nothing before they judge.
+        rows = self._fitted_inputs(X[train]).transform(X)
+        growth = self._growth(rows, train, train, beta, relative)
+        return Judge(growth, codes, n_classes, judged, final=self.final, C=float(self.C))
+
+    def _growth(
+        self, rows: Float32, train: Indices, references: Indices, beta: float, relative: bool
+    ) -> Growth:
+        return Growth(
+            rows,
+            train,
+            references,
+            metric=self.metric,
+            k_max=self.k_max,
+            beta=beta,
+            relative=relative,
+            duplicates=self.duplicates,
+            include_self=self.include_self,
+            n_jobs=self.n_jobs,
+        )
+
+    def _fitted_inputs(self, X: Float32) -> Inputs:
+        return Inputs().fit(
+            X,
+            nominal=None if self.nominal is None else [int(column) for column in self.nominal],
+            standardize=self.standardize,
+            whiten=self.metric == "mahalanobis",
+        )
+
+    def _l1_kept(
+        self, growth: Growth, codes: Indices, n_classes: int, k: int
+    ) -> NDArray[np.bool_] | None:
+        """Which references' features a sparse linear SVM uses; None keeps all."""
+        if self.feature_selection == "none":
+            return None
+        from models.rsbl.selecting import used_by_sparse_svm
+
+        counts = np.sum([growth.counts(at) for at in range(1, min(k, growth.k_max) + 1)], axis=0)
+        columns = np.flatnonzero(counts).astype(np.int64)
+        train = growth.train[stratified(codes[growth.train], SELECTION_ROWS, np.random.default_rng(0))]
+        made = growth.features(columns, np.ones(columns.size))[train]
+        kept = np.zeros(counts.size, dtype=np.bool_)
+        kept[columns] = used_by_sparse_svm(np.hstack([growth.blocks[0][train], made]), codes[train], columns.size)
+        return kept
+
+    def _set_space(self, growth: Growth) -> None:
+        """Keep what rows need to be walked through the layers: the references that some layer uses."""
+        self.n_components_ = sum(block.shape[1] for block in growth.blocks)
+        empty = np.zeros(0, dtype=np.int64)
+        used = np.unique(np.concatenate([empty, *(layer.columns for layer in growth.layers)]))
+        rows = growth.references[used]
+        self.layers_ = [
+            Layer(columns=np.searchsorted(used, layer.columns), counts=layer.counts, beta=layer.beta)
+            for layer in growth.layers
+        ]
+        self._refs = [np.ascontiguousarray(block[rows].T) for block in growth.blocks[: len(growth.layers)]]
+
+    def _set_classifier(self, blocks: list[Float32], codes: Indices, n_classes: int) -> None:
+        n, width = blocks[0].shape[0], self.n_components_
+        self._coef = self._intercept = self._final_rows = self._final_codes = None
+        if self.final == "1nn":
+            if 4 * n * width > MAX_FINAL_BYTES:
+                raise ValueError(
+                    f"final '1nn' keeps all {n} rows in {width} dimensions, {4 * n * width / 1024**3:.1f} GiB; at "
+                    f"most {MAX_FINAL_BYTES // 1024**3} are taken: lower max_references or depth, or use final 'svm'"
+                )
+            self._final_rows = [np.ascontiguousarray(block.T) for block in blocks]
+            self._final_codes = codes
+            return
+        rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+        if n <= EXACT_ROWS and n_classes <= MAX_EXACT_CLASSES:
+            wide = rows.astype(np.float64)
+            weights, self._intercept = exact_dual(wide @ wide.T, codes, n_classes, float(self.C))
+            self._coef = weights @ wide
+        else:
+            self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C))
+
+    # ------------------------------------------------------------ using
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Rows in the space that has grown: the inputs as prepared, and each layer's features.
+
+        A row that is c training rows' neighbour gives one feature, multiplied by sqrt(c).
+
+        Returns
+        -------
+        (n, n_components_) float32.
+        """
+        check_is_fitted(self)
+        return np.concatenate(self._walked(self._validated(X, "X")), axis=1)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class of each row, (n,)."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self._decisions(self._validated(X, "X")).argmax(axis=1)])
+
+    def predict_proba(self, X: ArrayLike) -> Float64:
+        """Probability of each class, (n, n_classes) in the order of `classes_`, calibrated on inner folds.
+
+        The most probable class is `predict`'s.
+        """
+        check_is_fitted(self)
+        logits = self._sharpness * self._decisions(self._validated(X, "X"))
+        return np.asarray(np.exp(log_softmax(logits)))
+
+    def decision_function(self, X: ArrayLike) -> Float64:
+        """Decisions, as scikit-learn's classifiers give them: (n,) for two classes, else (n, n_classes)."""
+        check_is_fitted(self)
+        decisions = self._decisions(self._validated(X, "X"))
+        return decisions[:, 1] if self.classes_.size == 2 else decisions
+
+    def index(self, gallery: ArrayLike) -> RSBLIndex:
+        """Embed a gallery, (n, d), once for repeated searches."""
+        check_is_fitted(self)
+        vectors = self._validated(gallery, "gallery")
+        return RSBLIndex(vectors=vectors, prepared=self._prepared(vectors))
+
+    def _walked(self, X: Float32) -> list[Float32]:
+        """Blocks of the space, computed some rows at a time."""
+        rows_a_time = max(1, _BLOCK_BYTES // (4 * max(self.n_components_, 1)))
+        inputs = self._inputs.transform(X)
+        parts = [
+            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric, n_jobs=self.n_jobs)
+            for at in range(0, inputs.shape[0], rows_a_time)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
+
+    def _decisions(self, X: Float32) -> Float64:
+        """(n, n_classes); the class with the highest is predicted."""
+        n_classes = self.classes_.size
+        out = np.empty((X.shape[0], n_classes))
+        width = self.n_components_
+        if self._final_codes is not None:
+            width += self._final_codes.size
+        rows_a_time = max(1, _BLOCK_BYTES // (8 * width))
+        for at in range(0, X.shape[0], rows_a_time):
+            blocks = self._walked(X[at : at + rows_a_time])
+            here = out[at : at + rows_a_time]
+            if self._final_rows is not None:
+                assert self._final_codes is not None
+                among = Distances(
+                    self.metric, blocks[0].shape[0], self._final_codes.size, n_jobs=self.n_jobs
+                )
+                counts = [np.ones(blocks[0].shape[1]), *(layer.counts for layer in self.layers_)]
+                for block, rows, count in zip(blocks, self._final_rows, counts, strict=True):
+                    among.extend(block, rows, count)
+                here[:] = class_distances(among.squared(), self._final_codes, n_classes)
+            else:
+                assert self._coef is not None
+                wide = np.concatenate(blocks, axis=1).astype(np.float64)
+                here[:] = by_class(wide @ self._coef.T + self._intercept, n_classes)
+        return out
+
+    def _prepared(self, X: Float32) -> Float32:
+        """Embedded rows as the kernels compare them: padded with zeros, of length one for ``cosine``."""
+        lanes = kernels.LANES
+        padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
+        padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
+        if self.similarity == "cosine":
+            kernels.unit_rows(padded)
+        return padded
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        a, b = self._prepared(_one_of_equals(left)), self._prepared(_one_of_equals(right))
+        scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
+        steps = [int(side.shape[0] > 1) for side in (a, b)]
+        kernels.score_pairs(self._kind(), self._gamma, a, steps[0], b, steps[1], scores)
+        return scores
+
+    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
+        gallery = index.prepared if isinstance(index, RSBLIndex) else self._prepared(index.vectors)
+        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+        kernels.score_grid(self._kind(), self._gamma, self._prepared(queries), gallery, scores)
+        return scores
+
+    def _kind(self) -> int:
+        return kernels.COSINE if self.similarity == "cosine" else kernels.GAUSSIAN
+
+    def _validated(self, X: Any, name: str) -> Matrix:
+        return self._dense(X, name)
+
+    def _dense(self, X: Any, name: str, *, reset: bool = False) -> Float32:
+        if issparse(X):
+            raise ValueError(
+                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or reduce the "
+                "dimension first"
+            )
+        rows: Float32 = checked_matrix(self, X, name, reset=reset)
+        # Kernels are compiled for one kind of array.
+        return np.require(rows, requirements=["C", "W"])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_refs")
+
+
+def stratified(codes: Indices, n: int, rng: np.random.Generator) -> Indices:
+    """At most ``n`` row numbers, sorted, each class in its proportion; all of them when there are no more."""
+    if codes.size <= n:
+        return np.arange(codes.size)
+    # In an order that goes through each class evenly, every n-th row makes a sample in proportion.
+    place = np.empty(codes.size)
+    for code in np.unique(codes):
+        members = rng.permutation(np.flatnonzero(codes == code))
+        place[members] = (np.arange(members.size) + rng.random()) / members.size
+    return np.sort(np.argsort(place, kind="stable")[:n])
+
+
+def _seed(random_state: Any) -> Any:
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    return 0 if random_state is None else random_state
+
+
+def _one_of_equals(rows: Any) -> Any:
+    """The first row where all are one row, broadcast: it need not be embedded again and again."""
+    if rows.shape[0] > 1 and rows.strides[0] == 0:
+        return rows[:1]
+    return rows

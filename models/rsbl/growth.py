@@ -1,0 +1,270 @@
+"""The growing space: Gaussian similarities to neighbours, layer on layer (Maszczyk & Duch, Algorithm 1).
+
+A row that is the neighbour of c training rows gives c equal features. They are kept as one, multiplied by sqrt(c): inner
+products and Euclidean distances, and so linear SVMs and nearest rows, are the same to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.rsbl import kernels
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+CODES: Final = {
+    "euclidean": kernels.SQUARES,
+    "mahalanobis": kernels.SQUARES,
+    "manhattan": kernels.ABSOLUTES,
+    "chebyshev": kernels.LARGEST,
+    "hamming": kernels.UNEQUAL,
+    "cosine": kernels.DOT,
+    "correlation": kernels.DOT,
+}
+_ROWS_A_TASK = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """What one layer adds to the space.
+
+    Attributes
+    ----------
+    columns : (p,) numbers of the references whose similarities are the new features.
+    counts : (p,) how many equal features each stands for.
+    beta : of the Gaussians.
+    """
+
+    columns: Indices = field(repr=False)
+    counts: Float64 = field(repr=False)
+    beta: float
+
+    @property
+    def scale(self) -> Float64:
+        """(p,) what features are multiplied by to stand for that many."""
+        return np.sqrt(self.counts)
+
+
+class Distances:
+    """Distances of rows to references in a space that gains features: nothing is added up twice.
+
+    Parameters
+    ----------
+    metric : one of `CODES`; rows come whitened for ``mahalanobis``.
+    n, u : numbers of rows and references.
+    """
+
+    def __init__(self, metric: str, n: int, u: int, *, n_jobs: int | None = 1) -> None:
+        self._metric = metric
+        self._code = CODES[metric]
+        self._jobs = n_jobs
+        self._acc = np.zeros((n, u), dtype=np.float32)
+        self._features = 0.0
+        self._sums, self._squares = np.zeros(n), np.zeros(n)
+        self._ref_sums, self._ref_squares = np.zeros(u), np.zeros(u)
+
+    def copy(self) -> Distances:
+        """One that can be extended without changing this one."""
+        made = object.__new__(Distances)
+        made.__dict__ = {
+            name: value.copy() if isinstance(value, np.ndarray) else value
+            for name, value in self.__dict__.items()
+        }
+        return made
+
+    def extend(self, rows: Float32, refs: Float32, counts: Float64) -> None:
+        """Add features, each already multiplied by the root of its count.
+
+        Parameters
+        ----------
+        rows : (n, p). refs : (p, u). counts : (p,) how many equal features each stands for.
+        """
+        root = np.sqrt(counts)
+        factor = {
+            kernels.ABSOLUTES: root,
+            kernels.LARGEST: 1.0 / root,
+            kernels.UNEQUAL: 1.0 / root,
+        }.get(self._code, np.ones_like(root))
+        self._features += float(counts.sum())
+        factor32 = factor.astype(np.float32)
+        scaled = np.ascontiguousarray(refs * factor32[:, None])
+        rows = np.ascontiguousarray(rows)
+
+        def part(start: int) -> None:
+            here = slice(start, start + _ROWS_A_TASK)
+            kernels.accumulate(self._code, rows[here], factor32, counts, scaled, self._acc[here])
+
+        in_threads(part, rows.shape[0], self._jobs, work=rows.size * refs.shape[1])
+        if self._code == kernels.DOT:
+            centred = self._metric == "correlation"
+            kernels.add_sums(rows, root, centred, self._sums, self._squares)
+            kernels.add_sums(np.ascontiguousarray(refs.T), root, centred, self._ref_sums, self._ref_squares)
+
+    def squared(self) -> Float32:
+        """Squared distances in the space so far, (n, u)."""
+        if self._code == kernels.SQUARES:
+            return self._acc
+        out = np.empty_like(self._acc)
+        kernels.squared_distances(
+            self._code,
+            self._acc,
+            max(self._features, 1.0),
+            self._sums,
+            self._squares,
+            self._ref_sums,
+            self._ref_squares,
+            out,
+        )
+        return out
+
+
+class Growth:
+    """A space that grows over some rows, of which some train and some are references.
+
+    Parameters
+    ----------
+    rows : (n, d) prepared inputs, the space of depth 0.
+    train : rows whose neighbours become features.
+    references : rows (among ``train``) that can be neighbours.
+    beta : of the Gaussians; ``relative``: a multiple of one over the median squared distance, anew for each layer.
+    """
+
+    def __init__(
+        self,
+        rows: Float32,
+        train: Indices,
+        references: Indices,
+        *,
+        metric: str,
+        k_max: int,
+        beta: float,
+        relative: bool,
+        duplicates: str,
+        include_self: bool,
+        n_jobs: int | None = 1,
+    ) -> None:
+        self.train, self.references = train, references
+        self.blocks: list[Float32] = [rows]
+        self.layers: list[Layer] = []
+        self._k_max = min(k_max, references.size - (0 if include_self else 1))
+        self._beta, self._relative = beta, relative
+        self._duplicates, self._include_self = duplicates, include_self
+        self._jobs = n_jobs
+        self._distances = Distances(metric, rows.shape[0], references.size, n_jobs=n_jobs)
+        self._extend(rows, np.ones(rows.shape[1]))
+        self._looked: tuple[Float32, Indices, float] | None = None
+
+    @property
+    def k_max(self) -> int:
+        """Most neighbours that there are."""
+        return self._k_max
+
+    @property
+    def distances(self) -> Distances:
+        """Of all rows to the references, in the space so far."""
+        return self._distances
+
+    def look(self) -> tuple[Float32, Indices, float]:
+        """Squared distances (n, u), the neighbours of the training rows (n_train, k_max), and the width."""
+        if self._looked is None:
+            squared = self._distances.squared()
+            near = squared[self.train]
+            own = np.full(self.train.size, -1, dtype=np.int64)
+            if not self._include_self:
+                where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
+                where[self.references] = np.arange(self.references.size)
+                own = where[self.train]
+            found = np.empty((self.train.size, self._k_max), dtype=np.int64)
+            allowed = np.ones(self.references.size, dtype=np.bool_)
+            kernels.nearest(near, allowed, own, self._k_max, found)
+            self._looked = squared, found, self._width(near)
+        return self._looked
+
+    def counts(self, k: int) -> Float64:
+        """How many new features the ``k``-th neighbours give each reference, (u,)."""
+        _, found, _ = self.look()
+        new = np.bincount(found[:, k - 1], minlength=self.references.size).astype(np.float64)
+        if self._duplicates == "removed":
+            before = np.bincount(found[:, : k - 1].ravel(), minlength=self.references.size)
+            new = ((new > 0) & (before == 0)).astype(np.float64)
+        return new
+
+    def features(self, columns: Indices, scale: Float64) -> Float32:
+        """Gaussian features of all rows to some references, multiplied by ``scale``."""
+        squared, _, beta = self.look()
+        made = np.empty((squared.shape[0], columns.size), dtype=np.float32)
+
+        def part(start: int) -> None:
+            here = slice(start, start + _ROWS_A_TASK)
+            kernels.gaussians(beta, squared[here], columns, scale, made[here])
+
+        in_threads(part, squared.shape[0], self._jobs, work=16 * made.size)
+        return made
+
+    def commit(self, k: int, kept: NDArray[np.bool_] | None = None) -> None:
+        """Keep the features of the first ``k`` neighbours (of the references that are ``kept``) as a layer."""
+        total = np.sum([self.counts(at) for at in range(1, min(k, self._k_max) + 1)], axis=0)
+        if kept is not None:
+            total = np.where(kept, total, 0.0)
+        columns = np.flatnonzero(total).astype(np.int64)
+        layer = Layer(columns=columns, counts=total[columns], beta=self.look()[2])
+        made = self.features(columns, layer.scale)
+        self.layers.append(layer)
+        self.blocks.append(made)
+        self._extend(made, layer.counts)
+
+    def _extend(self, rows: Float32, counts: Float64) -> None:
+        self._distances.extend(rows, np.ascontiguousarray(rows[self.references].T), counts)
+        self._looked = None
+
+    def _width(self, near: Float32) -> float:
+        return self._beta / typical(near) if self._relative else self._beta
+
+
+def typical(squared: Float32) -> float:
+    """The median squared distance of different rows; 1 where all are equal."""
+    positive = squared[:: max(1, squared.shape[0] // 1_000)]
+    positive = positive[positive > 0]
+    return float(np.median(positive)) if positive.size else 1.0
+
+
+def walked(
+    rows: Float32, refs: list[Float32], layers: list[Layer], metric: str, *, n_jobs: int | None = 1
+) -> list[Float32]:
+    """Rows in the space that was grown: their inputs and each layer's features.
+
+    Parameters
+    ----------
+    rows : (n, d) prepared inputs.
+    refs : for each layer, what the space gained before it, at the references: (p, u).
+    """
+    blocks = [rows]
+    counts = np.ones(rows.shape[1])
+    if not layers:
+        return blocks
+    distances = Distances(metric, rows.shape[0], refs[0].shape[1], n_jobs=n_jobs)
+    for block, layer in zip(refs, layers, strict=True):
+        distances.extend(blocks[-1], block, counts)
+        made = np.empty((rows.shape[0], layer.columns.size), dtype=np.float32)
+        kernels.gaussians(layer.beta, distances.squared(), layer.columns, layer.scale, made)
+        blocks.append(made)
+        counts = layer.counts
+    return blocks
+
+
+def in_threads(part: Any, n: int, n_jobs: int | None, *, work: float) -> None:
+    """Call ``part(start)`` for each run of rows, in threads where that is worth its cost."""
+    starts = range(0, n, _ROWS_A_TASK)
+    jobs = 1 if work < 5e7 else effective_n_jobs(n_jobs)
+    if jobs == 1 or len(starts) == 1:
+        for start in starts:
+            part(start)
+        return
+    Parallel(n_jobs=jobs, backend="threading")(delayed(part)(start) for start in starts)

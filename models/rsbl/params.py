@@ -1,0 +1,64 @@
+"""Parameters of recursive similarity-based learning: names, defaults, bounds; the source of their JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.spec import Params
+
+Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
+
+
+class RSBLParams(Params):
+    """What recursive similarity-based learning can be told; the defaults are the paper's."""
+
+    depth: int = Field(5, ge=1, le=20, description="layers of similarity features")
+    k_max: int = Field(
+        20, ge=1, le=1000, description="most neighbours of each training row that become features in one layer"
+    )
+    beta: Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"] = Field(
+        0.1,
+        description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median squared distance, "
+        "anew for each layer; search: the multiple of that which errs least on inner folds",
+    )
+    metric: Metric = Field("euclidean", description="the distance d that neighbours and features are made from")
+    final: Literal["svm", "1nn"] = Field(
+        "svm", description="what classifies in the enhanced space: a linear SVM, or the nearest training row"
+    )
+    C: float = Field(32.0, gt=0.0, le=1e12, description="cost of the linear SVM's errors")
+    selection: Literal["training", "folds"] = Field(
+        "training",
+        description="where the error that chooses k is measured: on the training rows, or on inner folds",
+    )
+    n_folds: int = Field(5, ge=2, le=50, description="inner folds, for selection and for calibrated probabilities")
+    choose_depth: bool = Field(
+        False, description="keep as many layers (up to depth) as err least on inner folds, rather than all"
+    )
+    patience: int | None = Field(
+        None, ge=1, le=1000, description="stop trying larger k after so many without a smaller error; null: try all"
+    )
+    duplicates: Literal["kept", "removed"] = Field(
+        "kept",
+        description="whether a row that is several rows' neighbour counts as so many equal features, or as one",
+    )
+    feature_selection: Literal["none", "l1"] = Field(
+        "none", description="l1: keep only those features of a layer that a sparse linear SVM uses"
+    )
+    include_self: bool = Field(False, description="whether a row is its own first neighbour")
+    standardize: bool = Field(True, description="give features mean 0 and variance 1 first")
+    nominal: list[Annotated[int, Field(ge=0)]] | None = Field(
+        None, description="0-based columns that hold nominal values: each value becomes a feature of its own"
+    )
+    max_references: int = Field(
+        2_000,
+        ge=2,
+        le=50_000,
+        description="with more training rows than this, only so many of them, drawn class by class, can be neighbours",
+    )
+    similarity: Literal["cosine", "gaussian"] = Field(
+        "cosine", description="how two points are compared in the enhanced space"
+    )
+    random_state: int | None = Field(None, ge=0, le=2**32 - 1, description="seed of everything that is drawn")
+    n_jobs: int | None = Field(None, description="threads; null or -1: as the surroundings say, or all")

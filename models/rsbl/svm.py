@@ -1,0 +1,130 @@
+"""Linear support vector machines: exact ones from inner products, iterative ones for many rows; and probabilities."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+MAX_EXACT_CLASSES = 20
+"""One exact machine a class; with more classes all are solved together, iteratively."""
+_MAX_STEPS = 5_000_000
+_CACHE_MB = 200
+
+
+def exact_dual(gram: Float64, codes: Indices, n_classes: int, C: float) -> tuple[Float64, Float64]:
+    """Machines of one class against the rest, hinge loss, with free intercepts (libsvm).
+
+    Parameters
+    ----------
+    gram : (n, n) inner products. codes : (n,) classes.
+
+    Returns
+    -------
+    weights (n_machines, n) of the rows, and intercepts: decisions are ``gram @ weights.T + intercepts``. Two classes
+    take one machine, positive for class 1. A class without rows never wins.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC
+
+    machines = [1] if n_classes == 2 else list(range(n_classes))
+    weights, intercepts = np.zeros((len(machines), gram.shape[0])), np.zeros(len(machines))
+    for at, positive in enumerate(machines):
+        is_it = codes == positive
+        if is_it.all() or not is_it.any():
+            intercepts[at] = 1.0 if is_it.any() else -1.0
+            continue
+        # Its bound on steps ends what does not settle; the machine at hand then serves.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            machine = SVC(kernel="precomputed", C=C, cache_size=_CACHE_MB, max_iter=_MAX_STEPS).fit(
+                gram, is_it
+            )
+        weights[at, machine.support_] = machine.dual_coef_[0]
+        intercepts[at] = machine.intercept_[0]
+    return weights, intercepts
+
+
+def iterative_primal(
+    rows: Float32, codes: Indices, n_classes: int, C: float, *, max_iter: int = 300
+) -> tuple[Float64, Float64]:
+    """Machines of one class against the rest, squared hinge loss, all at once (L-BFGS): for many rows or classes.
+
+    Returns
+    -------
+    coefficients (n_machines, p) and intercepts, free of regularisation.
+    """
+    from scipy.optimize import minimize
+
+    machines = np.array([1] if n_classes == 2 else range(n_classes))
+    signs = np.where(codes[:, None] == machines, np.float32(1.0), np.float32(-1.0))
+    p, m = rows.shape[1], machines.size
+    # Features of one size make the problem round, which saves most of the steps; the penalty stays that of the rows.
+    spread = np.sqrt(np.maximum(rows.var(axis=0, dtype=np.float64), 1e-12))
+    mean = rows.mean(axis=0, dtype=np.float64)
+    size = max(float(spread.max()), 1e-12)
+    scale = (1.0 / np.maximum(spread, 1e-3 * size)).astype(np.float32)
+
+    def told(flat: Float64) -> tuple[float, Float64]:
+        steps = flat.reshape(m, p + 1)
+        coef = steps[:, :p] * scale
+        decisions = rows @ coef.T.astype(np.float32) + (steps[:, p] - coef @ mean).astype(np.float32)
+        short = np.maximum(np.float32(1.0) - signs * decisions, np.float32(0.0))
+        loss = C * float(np.sum(short.astype(np.float64) ** 2)) + 0.5 * float((coef * coef).sum())
+        pull = -2.0 * C * (signs * short)
+        total = pull.sum(axis=0, dtype=np.float64)
+        slope = np.empty_like(steps)
+        slope[:, :p] = ((pull.T @ rows).astype(np.float64) - total[:, None] * mean + coef) * scale
+        slope[:, p] = total
+        return loss, slope.ravel()
+
+    found = minimize(
+        told,
+        np.zeros(m * (p + 1)),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": max_iter, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-6 * C * len(codes) ** 0.5},
+    )
+    steps = found.x.reshape(m, p + 1)
+    coef = steps[:, :p] * scale
+    return coef, steps[:, p] - coef @ mean
+
+
+def by_class(decisions: Float64, n_classes: int) -> Float64:
+    """Decisions (n, n_classes) from those of the machines."""
+    return np.hstack([-decisions, decisions]) if n_classes == 2 else decisions
+
+
+def fitted_sharpness(decisions: Float64, codes: Indices) -> float:
+    """The one number that decisions are multiplied by before the softmax, from rows that did not train them.
+
+    One number for all classes, so that the most probable class is the one with the highest decision. Targets are
+    smoothed as Platt's (1999), so that rows told apart without an error do not give certainty.
+    """
+    from scipy.optimize import minimize_scalar
+
+    n, n_classes = decisions.shape
+    if n == 0:
+        return 1.0
+    sure = (n + 1.0) / (n + n_classes)
+    targets = np.full(decisions.shape, (1.0 - sure) / max(n_classes - 1, 1))
+    targets[np.arange(n), codes] = sure
+    size = float(np.abs(decisions - decisions.max(axis=1, keepdims=True)).mean()) or 1.0
+
+    def loss(log_factor: float) -> float:
+        return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size))).sum())
+
+    found = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
+    return float(np.exp(found.x) / size)
+
+
+def log_softmax(logits: Float64) -> Float64:
+    """Logarithms of the softmax of each row."""
+    moved = logits - logits.max(axis=1, keepdims=True)
+    return np.asarray(moved - np.log(np.exp(moved).sum(axis=1, keepdims=True)))

@@ -1,0 +1,62 @@
+"""Points in, labels and their probabilities out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import to_json
+
+from service.errors import InvalidInput, TooLarge
+from service.runtime.scoring import Served
+from service.runtime.vectors import Features, to_rows
+
+Float32 = NDArray[np.float32]
+
+MAX_PROBABILITIES = 2_000_000
+"""Most probabilities in one answer."""
+
+
+def classified(served: Served, features: Features) -> tuple[NDArray[np.int64], Float32]:
+    """The most probable class of each point, (n,), and the probabilities of all, (n, n_classes).
+
+    Raises
+    ------
+    InvalidInput
+        When points are not of the model's dimension, or too extreme for it.
+    TooLarge
+        When the answer would hold more than `MAX_PROBABILITIES`.
+    """
+    assert served.class_names is not None
+    k = len(served.class_names)
+    if len(features) * k > MAX_PROBABILITIES:
+        raise TooLarge(
+            f"{len(features)} points and {k} labels make {len(features) * k} probabilities; at most "
+            f"{MAX_PROBABILITIES} are given at a time: send fewer points",
+            limit=MAX_PROBABILITIES // k,
+        )
+    rows = to_rows(features.rows, "features", served.n_features, accepts_sparse=served.accepts_sparse)
+    probabilities = np.asarray(served.estimator.predict_proba(rows))
+    if not np.isfinite(probabilities).all():
+        at = int(np.argmin(np.isfinite(probabilities).all(axis=1)))
+        raise InvalidInput(
+            f"the probabilities of point {at} are not finite: it is too extreme for this model",
+            field="features",
+            point=at,
+        )
+    best = probabilities.argmax(axis=1).astype(np.int64)
+    return best, np.ascontiguousarray(probabilities, dtype=np.float32)
+
+
+def classes_json(served: Served, features: Features) -> bytes:
+    """The JSON answer: model, labels, and each point's probabilities by label."""
+    names = served.class_names
+    assert names is not None
+    best, probabilities = classified(served, features)
+    # Names are written once a request rather than once a point.
+    marks = [to_json(name) + b":" for name in names]
+    rows = []
+    for row in probabilities.tolist():
+        parts = [mark + repr(value).encode() for mark, value in zip(marks, row, strict=True)]
+        rows.append(b"{" + b",".join(parts) + b"}")
+    labels = to_json([names[at] for at in best.tolist()])
+    return b'{"model":%b,"labels":%b,"probabilities":[%b]}' % (served.model_json, labels, b",".join(rows))
