@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.api import calibrations, datasets, docs, jobs, learners, models, openapi, problems, status
+from service.api.classify import ClassifyRoute
 from service.api.embed import EmbedRoute
 from service.api.hot import ScoringRoutes
 from service.api.house import House
@@ -85,6 +86,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     scoring = ScoringRoutes(house.runtime, settings)
     ranking = RankRoute(house.runtime, settings)
     embedding = EmbedRoute(house.runtime, settings)
+    classifying = ClassifyRoute(house.runtime, settings)
     hot = {
         ("POST", "/similarity"): scoring.similarity,
         ("POST", "/match"): scoring.match,
@@ -93,6 +95,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         ("HEAD", "/rank-labels"): ranking.rank,
         ("POST", "/rank-labels"): ranking.rank,
         ("POST", "/embed"): embedding.embed,
+        ("POST", "/classify"): classifying.classify,
     }
     # First in the table, so that the table is whole; the edge answers them before it is searched.
     for method, path in hot:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -35,6 +35,8 @@ from models.rsbl.svm import (
     iterative_primal,
     log_softmax,
 )
+from models.search import Rows, sealed
+from models.search_forms import LENGTHS, SearchForm, lengths, same_measure
 from models.spec import check_params
 
 Float64 = NDArray[np.float64]
@@ -49,14 +51,7 @@ MAX_FINAL_BYTES: Final = 2 * 1024**3
 _BLOCK_BYTES: Final = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class RSBLIndex(GalleryIndex):
-    """A gallery, embedded once."""
-
-    prepared: Matrix = field(repr=False)
-
-
-class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
     Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
@@ -177,7 +172,9 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # t
         references = stratified(codes, self.max_references, rng)
         parts = folds(codes[sample], self.n_folds, rng)
         if not parts:
-            raise ValueError("X is too small for inner folds: expected two rows of some class, and three in all")
+            raise ValueError(
+                "X is too small for inner folds: expected two rows of some class, and three in all"
+            )
         beta, relative = (float(self.beta), False) if not isinstance(self.beta, str) else (1.0, True)
         if self.beta == "search":
             beta = self._searched_beta(X[sample], codes[sample], n_classes, parts)
@@ -293,9 +290,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # t
             whiten=self.metric == "mahalanobis",
         )
 
-    def _l1_kept(
-        self, growth: Growth, codes: Indices, n_classes: int, k: int
-    ) -> NDArray[np.bool_] | None:
+    def _l1_kept(self, growth: Growth, codes: Indices, n_classes: int, k: int) -> NDArray[np.bool_] | None:
         """Which references' features a sparse linear SVM uses; None keeps all."""
         if self.feature_selection == "none":
             return None
@@ -306,7 +301,9 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # t
         train = growth.train[stratified(codes[growth.train], SELECTION_ROWS, np.random.default_rng(0))]
         made = growth.features(columns, np.ones(columns.size))[train]
         kept = np.zeros(counts.size, dtype=np.bool_)
-        kept[columns] = used_by_sparse_svm(np.hstack([growth.blocks[0][train], made]), codes[train], columns.size)
+        kept[columns] = used_by_sparse_svm(
+            np.hstack([growth.blocks[0][train], made]), codes[train], columns.size
+        )
         return kept
 
     def _set_space(self, growth: Growth) -> None:
@@ -375,11 +372,29 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # t
         decisions = self._decisions(self._validated(X, "X"))
         return decisions[:, 1] if self.classes_.size == 2 else decisions
 
-    def index(self, gallery: ArrayLike) -> RSBLIndex:
-        """Embed a gallery, (n, d), once for repeated searches."""
-        check_is_fitted(self)
-        vectors = self._validated(gallery, "gallery")
-        return RSBLIndex(vectors=vectors, prepared=self._prepared(vectors))
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """The gallery embedded, once."""
+        prepared = self._prepared(vectors)
+        if self.similarity == "gaussian":
+            return {"prepared": prepared}
+        return {"prepared": prepared, LENGTHS: lengths(prepared)}
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        cosine = self.similarity == "cosine"
+        return SearchForm(
+            measure="inner" if cosine else "sqeuclidean",
+            queries=self._prepared(queries),
+            gallery=index.arrays["prepared"],
+            least_measure=same_measure if cosine else self._gaussian_measure,
+            lengths=index.arrays.get(LENGTHS),
+        )
+
+    def _gaussian_measure(self, score: float) -> float:
+        """The least minus squared distance whose Gaussian rounds to this much."""
+        if score < 1e-37:
+            # Too close to nothing for its rounding to be a share of it.
+            return -math.inf
+        return (math.log(score) - 2.0**-21) / self._gamma
 
     def _walked(self, X: Float32) -> list[Float32]:
         """Blocks of the space, computed some rows at a time."""
@@ -406,15 +421,14 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # t
             here = out[at : at + rows_a_time]
             if self._final_rows is not None:
                 assert self._final_codes is not None
-                among = Distances(
-                    self.metric, blocks[0].shape[0], self._final_codes.size, n_jobs=self.n_jobs
-                )
+                among = Distances(self.metric, blocks[0].shape[0], self._final_codes.size, n_jobs=self.n_jobs)
                 counts = [np.ones(blocks[0].shape[1]), *(layer.counts for layer in self.layers_)]
                 for block, rows, count in zip(blocks, self._final_rows, counts, strict=True):
                     among.extend(block, rows, count)
                 here[:] = class_distances(among.squared(), self._final_codes, n_classes)
             else:
                 assert self._coef is not None
+                assert self._intercept is not None
                 wide = np.concatenate(blocks, axis=1).astype(np.float64)
                 here[:] = by_class(wide @ self._coef.T + self._intercept, n_classes)
         return out
@@ -435,9 +449,9 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):  # t
         kernels.score_pairs(self._kind(), self._gamma, a, steps[0], b, steps[1], scores)
         return scores
 
-    def _score_against(self, queries: Matrix, index: GalleryIndex) -> Float32:
-        gallery = index.prepared if isinstance(index, RSBLIndex) else self._prepared(index.vectors)
-        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        gallery = sealed(index.arrays["prepared"][rows])
+        scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
         kernels.score_grid(self._kind(), self._gamma, self._prepared(queries), gallery, scores)
         return scores
 

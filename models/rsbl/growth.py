@@ -1,7 +1,7 @@
 """The growing space: Gaussian similarities to neighbours, layer on layer (Maszczyk & Duch, Algorithm 1).
 
-A row that is the neighbour of c training rows gives c equal features. They are kept as one, multiplied by sqrt(c): inner
-products and Euclidean distances, and so linear SVMs and nearest rows, are the same to rounding.
+A row that is the neighbour of c training rows gives c equal features. They are kept as one, multiplied by sqrt(c):
+inner products and Euclidean distances, and so linear SVMs and nearest rows, are the same to rounding.
 """
 
 from __future__ import annotations

@@ -92,7 +92,9 @@ class Inputs:
         if not self.nominal:
             return X
         others = np.setdiff1d(np.arange(X.shape[1]), self.nominal)
-        coded = [X[:, column, None] == values for column, values in zip(self.nominal, self.values, strict=True)]
+        coded = [
+            X[:, column, None] == values for column, values in zip(self.nominal, self.values, strict=True)
+        ]
         return np.hstack([X[:, others], *coded]).astype(np.float32)
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -24,8 +24,8 @@ BIG = 3e38
 def accumulate(code, rows, factor, weight, refs, acc):
     """Add some features' share to what each row and each reference differ by, in place.
 
-    ``rows`` (n, p) and ``refs`` (p, u) hold these features, ``refs`` multiplied by ``factor`` already; ``weight`` counts
-    each feature where differences are counted; ``acc`` is (n, u) float32.
+    ``rows`` (n, p) and ``refs`` (p, u) hold these features, ``refs`` multiplied by ``factor`` already; ``weight``
+    counts each feature where differences are counted; ``acc`` is (n, u) float32.
     """
     n, p = rows.shape
     u = refs.shape[1]

@@ -16,14 +16,19 @@ class RSBLParams(Params):
 
     depth: int = Field(5, ge=1, le=20, description="layers of similarity features")
     k_max: int = Field(
-        20, ge=1, le=1000, description="most neighbours of each training row that become features in one layer"
+        20,
+        ge=1,
+        le=1000,
+        description="most neighbours of each training row that become features in one layer",
     )
     beta: Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"] = Field(
         0.1,
-        description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median squared distance, "
-        "anew for each layer; search: the multiple of that which errs least on inner folds",
+        description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median squared "
+        "distance, anew for each layer; search: the multiple of that which errs least on inner folds",
     )
-    metric: Metric = Field("euclidean", description="the distance d that neighbours and features are made from")
+    metric: Metric = Field(
+        "euclidean", description="the distance d that neighbours and features are made from"
+    )
     final: Literal["svm", "1nn"] = Field(
         "svm", description="what classifies in the enhanced space: a linear SVM, or the nearest training row"
     )
@@ -32,12 +37,17 @@ class RSBLParams(Params):
         "training",
         description="where the error that chooses k is measured: on the training rows, or on inner folds",
     )
-    n_folds: int = Field(5, ge=2, le=50, description="inner folds, for selection and for calibrated probabilities")
+    n_folds: int = Field(
+        5, ge=2, le=50, description="inner folds, for selection and for calibrated probabilities"
+    )
     choose_depth: bool = Field(
         False, description="keep as many layers (up to depth) as err least on inner folds, rather than all"
     )
     patience: int | None = Field(
-        None, ge=1, le=1000, description="stop trying larger k after so many without a smaller error; null: try all"
+        None,
+        ge=1,
+        le=1000,
+        description="stop trying larger k after so many without a smaller error; null: try all",
     )
     duplicates: Literal["kept", "removed"] = Field(
         "kept",

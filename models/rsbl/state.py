@@ -21,11 +21,11 @@ def to_state(estimator: RSBL) -> tuple[Arrays, dict[str, Any]]:
     for at, (refs, layer) in enumerate(zip(estimator._refs, estimator.layers_, strict=True)):
         arrays[f"refs_{at}"], arrays[f"columns_{at}"] = refs, layer.columns
         arrays[f"counts_{at}"] = layer.counts
-    if estimator._final_rows is not None:
+    if estimator._final_rows is not None and estimator._final_codes is not None:
         arrays["final_codes"] = estimator._final_codes
         for at, rows in enumerate(estimator._final_rows):
             arrays[f"final_rows_{at}"] = rows
-    else:
+    elif estimator._coef is not None and estimator._intercept is not None:
         arrays["coef"], arrays["intercept"] = estimator._coef, estimator._intercept
     return arrays, {
         **meta,
@@ -39,9 +39,7 @@ def to_state(estimator: RSBL) -> tuple[Arrays, dict[str, Any]]:
     }
 
 
-def from_state(
-    estimator: RSBL, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
-) -> RSBL:
+def from_state(estimator: RSBL, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]) -> RSBL:
     """The estimator, fitted with what `to_state` gave."""
 
     # Copies, so that kernels meet one kind of array whether the file was mapped or read.

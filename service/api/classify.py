@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from pydantic import BaseModel, Field
-from pydantic_core import to_json
 from starlette.types import Receive, Scope
 
 from service.api.embed import read_points
 from service.api.hot import JSON, OCTETS, SMALL_BATCH, SMALL_BODY, Answer, _media, _model_header, read_body
 from service.api.metrics import POINTS
+from service.api.problems import NotAcceptable
 from service.errors import InvalidInput, TooLarge
 from service.runtime.classifying import classes_json, classified
 from service.runtime.runtime import Runtime
@@ -22,7 +23,7 @@ CAPABILITY: Final = "classify"
 ON_THE_LOOP_S: Final = 0.002
 """Longest a request may hold the event loop; a thread costs more than work below it."""
 LABELS_IN_A_HEADER: Final = 4_096
-"""Bytes; longer lists of labels are asked for as JSON."""
+"""Bytes; with more of them probabilities are given as JSON only."""
 
 
 class ModelClassified(BaseModel):
@@ -89,15 +90,16 @@ class ClassifyRoute:
 def _answer(served: Served, features: Features, raw: bool) -> Answer:
     if not raw:
         return classes_json(served, features), JSON, ()
-    names = to_json(served.class_names)
+    # A header holds ASCII; the standard library escapes other letters.
+    names = json.dumps(served.class_names).encode()
     if len(names) > LABELS_IN_A_HEADER:
-        names = b"null"
+        raise NotAcceptable(
+            f"the names of the {len(served.class_names or ())} labels do not fit a header: ask for application/json"
+        )
     _, probabilities = classified(served, features)
-    # Labels may hold any letters; a header holds ASCII.
-    ascii_names = names.decode().encode("ascii", "backslashreplace") if not names.isascii() else names
     headers = (
         _model_header(served.model_json),
         (b"x-pairmark-dimension", b"%d" % probabilities.shape[1]),
-        (b"x-pairmark-labels", ascii_names),
+        (b"x-pairmark-labels", names),
     )
     return probabilities.tobytes(), OCTETS, headers

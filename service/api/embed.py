@@ -9,12 +9,11 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope
 
-from service.api.hot import JSON, NPZ, OCTETS, Answer, _media, _model_header, read_body
+from service.api.hot import JSON, OCTETS, Answer, _media, _model_header, read_body
 from service.api.metrics import POINTS
-from service.api.problems import UnsupportedMediaType
 from service.errors import InvalidInput, TooLarge
-from service.runtime.binary import parse_rows
-from service.runtime.runtime import Runtime
+from service.runtime.binary import parse_npz_rows, parse_rows
+from service.runtime.runtime import BatchPlace, Runtime
 from service.runtime.scoring import Served, embedded
 from service.runtime.vectors import Features, parse_features
 from service.settings import Settings
@@ -48,25 +47,11 @@ class EmbedRoute:
     async def embed(self, scope: Scope, receive: Receive) -> Answer:
         """POST /embed."""
         kind, raw = _media(scope)
-        if kind == NPZ:
-            raise UnsupportedMediaType(
-                "points to embed come as application/json, or as application/octet-stream with ?model=&dim="
-            )
-        model, dim = _parse_query(scope["query_string"], self._settings.max_dimension)
         body = await read_body(scope, receive, self._settings.max_body_bytes)
         async with self._runtime.batch_place() as place:
-            if kind == OCTETS:
-                served = await self._runtime.version_for(model, CAPABILITY)
-                features = await place.run(
-                    lambda: parse_rows(body, dim=dim or served.n_features, model=model)
-                )
-            else:
-                if scope["query_string"]:
-                    raise InvalidInput(
-                        "a JSON body to embed names its model itself; expected no query", field="query"
-                    )
-                features = await place.run(lambda: parse_features(body))
-                served = await self._runtime.version_for(features.model, CAPABILITY)
+            features, served = await read_points(
+                self._runtime, self._settings, place, CAPABILITY, kind, scope["query_string"], body
+            )
             self._check_size(features, served)
             answer = await place.run(lambda: _answer(served, features, raw))
         self._points.inc(len(features))
@@ -80,6 +65,32 @@ class EmbedRoute:
                 f"{self._settings.max_batch_pairs} points and {limit} bytes are given at a time",
                 limit=limit,
             )
+
+
+async def read_points(
+    runtime: Runtime,
+    settings: Settings,
+    place: BatchPlace,
+    capability: str,
+    kind: bytes,
+    query: bytes,
+    body: bytes | bytearray,
+) -> tuple[Features, Served]:
+    """Points of a body of any kind, parsed off the event loop, and the version that they are for."""
+    if kind == JSON:
+        if query:
+            raise InvalidInput(
+                f"a JSON body to {capability} names its model itself; expected no query", field="query"
+            )
+        features = await place.run(lambda: parse_features(body))
+        return features, await runtime.version_for(features.model, capability)
+    model, dim = _parse_query(query, settings.max_dimension)
+    served = await runtime.version_for(model, capability)
+    if kind == OCTETS:
+        width = dim or served.n_features
+        return await place.run(lambda: parse_rows(body, dim=width, model=model)), served
+    limit = settings.max_body_bytes
+    return await place.run(lambda: parse_npz_rows(body, model=model, max_bytes=limit)), served
 
 
 def _answer(served: Served, features: Features, raw: bool) -> Answer:

@@ -44,7 +44,7 @@ SECONDS = Histogram(
         60.0,
     ),
 )
-POINTS = Counter("pairmark_points_answered", "Points whose labels were ranked.", ["route"])
+POINTS = Counter("pairmark_points_answered", "Points ranked, classified or embedded.", ["route"])
 LIVE_SCORES = Counter(
     "pairmark_live_scores",
     "Scores above a threshold and not above the next (at most 4,096 of a request, evenly picked).",

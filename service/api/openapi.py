@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
 from service.api import access
+from service.api.classify import ClassesOut, ClassifyRoute
 from service.api.embed import EmbedRoute, VectorsOut
 from service.api.hot import ScoringRoutes
 from service.api.problems import Problem, responses
@@ -100,6 +101,7 @@ _SHOWN = (
     ScoresBody,
     RankBody,
     VectorsOut,
+    ClassesOut,
     FeaturesBody,
     Problem,
 )
@@ -125,7 +127,12 @@ def document(app: FastAPI) -> dict[str, Any]:
             schemas[model.__name__] = shown
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
-        schema["paths"] = {**_scoring_paths(), **_embedding_paths(), **_ranking_paths(), **schema["paths"]}
+        schema["paths"] = {
+            **_scoring_paths(),
+            **_point_paths(),
+            **_ranking_paths(),
+            **schema["paths"],
+        }
         schema["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -243,24 +250,57 @@ def _scoring_paths() -> dict[str, Any]:
     }
 
 
-def _embedding_paths() -> dict[str, Any]:
+def _point_paths() -> dict[str, Any]:
+    bulk = (
+        " Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` holds one "
+        "array `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in "
+        "`X-Pairmark-Dimension`"
+    )
+    width = {"X-Pairmark-Dimension": {"schema": {"type": "integer"}}}
+    labels = {
+        "X-Pairmark-Labels": {
+            "description": "JSON list of the labels, in the order of the columns",
+            "schema": {"type": "string"},
+        }
+    }
+    return {
+        "/embed": _points_path(
+            EmbedRoute.embed,
+            "embed",
+            "Embed points",
+            f"A model's own vectors of these points: what it compares.{bulk}.",
+            VectorsOut,
+            width,
+        ),
+        "/classify": _points_path(
+            ClassifyRoute.classify,
+            "classify",
+            "Classify points",
+            "The most probable label of each point, named as the training dataset names it, and the probabilities of "
+            f"all labels.{bulk}, one column a label, their names in `X-Pairmark-Labels` (406 when they do not fit).",
+            ClassesOut,
+            {**width, **labels},
+        ),
+    }
+
+
+def _points_path(
+    endpoint: Any, name: str, summary: str, said: str, answer: type[BaseModel], headers: dict[str, Any]
+) -> dict[str, Any]:
     operation = _operation(
-        EmbedRoute.embed,
-        "embed",
-        "Embed points",
-        "A model's own vectors of these points: what it compares. Bulk bodies: `application/octet-stream` is "
-        "little-endian float32, row-major. With `Accept: application/octet-stream` the answer is raw too, its width in "
-        "`X-Pairmark-Dimension`.",
+        endpoint,
+        name,
+        summary,
+        said,
         parameters=[one for one in _binary_parameters() if one["name"] != "n_left"],
         body={"$ref": "#/components/schemas/FeaturesBody"},
-        answer=VectorsOut,
-        raw_headers={**_MODEL_HEADER, "X-Pairmark-Dimension": {"schema": {"type": "integer"}}},
+        answer=answer,
+        raw_headers={**_MODEL_HEADER, **headers},
         statuses=(404, 406, 415, 429),
     )
     content = operation["requestBody"]["content"]
-    del content["application/x-npz"]
     content["application/json"]["examples"] = {"one point": {"value": {"features": [0.12, -0.4, 1.7]}}}
-    return {"/embed": {"post": operation}}
+    return {"post": operation}
 
 
 def _ranking_paths() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import catalogue, keys, output, ranking, serving, setup, training
+from service.cli import catalogue, classifying, keys, output, ranking, serving, setup, training
 
 app = typer.Typer(
     name="pairmark",
@@ -28,6 +28,7 @@ for command in (
     training.evaluate,
     training.plan,
     ranking.rank_labels,
+    classifying.classify,
     serving.warmup,
     setup.setup,
 ):

@@ -63,25 +63,33 @@ def _writable(body: bytes | bytearray, dtype: str) -> Float32:
 
 def parse_npz(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Pairs:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
+    left, right = _npz_members(body, ("left", "right"), max_bytes)
+    return Pairs(model, left, right)
+
+
+def parse_npz_rows(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Features:
+    """Read an npz of one array ``features``, as `parse_npz` reads two."""
+    return Features(model, _npz_members(body, ("features",), max_bytes)[0])
+
+
+def _npz_members(body: bytes | bytearray, names: tuple[str, ...], max_bytes: int) -> list[Float32]:
+    expected = " and ".join(map(repr, names))
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            missing = [name for name in ("left", "right") if name not in members]
+            missing = [name for name in names if name not in members]
             if missing:
                 raise InvalidInput(
-                    f"the npz has no array {missing[0]!r}; expected 'left' and 'right'", field=missing[0]
+                    f"the npz has no array {missing[0]!r}; expected {expected}", field=missing[0]
                 )
-            extra = sorted(set(members) - {"left", "right"})
+            extra = sorted(set(members) - set(names))
             if extra:
                 raise InvalidInput(
-                    f"the npz has an array {extra[0][:100]!r}; expected only 'left' and 'right'", field="body"
+                    f"the npz has an array {extra[0][:100]!r}; expected only {expected}", field="body"
                 )
-            left, right = (
-                _read_member(archive, members[name], name, max_bytes) for name in ("left", "right")
-            )
+            return [_read_member(archive, members[name], name, max_bytes) for name in names]
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise InvalidInput("the body is not a readable npz (a zip of .npy files)", field="body") from error
-    return Pairs(model, left, right)
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:

@@ -34,6 +34,7 @@ class LoadedVersion:
     accepts_sparse: bool
     feature_names: list[str] | None = None
     label_names: list[str] | None = None
+    class_names: list[str] | None = None
     seconds_a_point: float = 0.0
 
 

@@ -24,6 +24,7 @@ from service.errors import (
     UnknownModel,
 )
 from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
+from service.runtime.classifying import seconds_to_classify
 from service.runtime.live import LiveCheck
 from service.runtime.loaded import LoadedVersion, LoadedVersions
 from service.runtime.metrics import BATCHES
@@ -238,7 +239,12 @@ class Runtime:
 
                 estimator._pair_score(csr_array(zeros), csr_array(zeros))
             estimator._pair_score(zeros, zeros.copy())
-        ranks = "rank-labels" in entry.capabilities
+        ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
+        seconds = 0.0
+        if ranks:
+            seconds = seconds_a_point(estimator, n_features)
+        elif classifies:
+            seconds = seconds_to_classify(estimator, n_features)
         return LoadedVersion(
             entry=entry,
             estimator=estimator,
@@ -246,7 +252,8 @@ class Runtime:
             accepts_sparse=spec.accepts_sparse,
             feature_names=self.store.feature_names(entry.name, entry.version),
             label_names=self.store.label_names(entry.name, entry.version) if ranks else None,
-            seconds_a_point=seconds_a_point(estimator, n_features) if ranks else 0.0,
+            class_names=self.store.class_names(entry.name, entry.version) if classifies else None,
+            seconds_a_point=seconds,
         )
 
     def _load_calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:

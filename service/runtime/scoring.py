@@ -36,6 +36,7 @@ class Served:
         self.accepts_sparse = loaded.accepts_sparse
         self.feature_names = loaded.feature_names
         self.label_names = loaded.label_names
+        self.class_names = loaded.class_names
         self.seconds_a_point = loaded.seconds_a_point
         self.seconds_a_pair = math.inf
         """As the last batch of at least `MEASURED` pairs took."""

@@ -180,6 +180,14 @@ class ModelStore:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) ranks no labels")
         return names
 
+    def class_names(self, name: str, version: int) -> list[str]:
+        """The labels that a classifier tells apart, in the order of its probabilities."""
+        row = self._shelf.row(name, version)
+        names: list[str] | None = row.facts.get("class_names")
+        if names is None:
+            raise ModelNotCapable(f"{name}:{version} ({row.kind}) classifies nothing")
+        return names
+
     def load(self, name: str, version: int) -> Any:
         """The fitted learner, every byte checked against what was stored.
 

@@ -261,12 +261,21 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None) -> Ne
             distinct = {name for name in names if isinstance(name, str)}
             if not isinstance(names, list) or not len(distinct) == len(names) == estimator.n_labels_:
                 raise ArtefactError(f"label_names are not {estimator.n_labels_} distinct names")
+        capabilities = set(spec.capabilities)
+        classes = told.facts.get("class_names")
+        if classes is None:
+            # Learned from listed pairs: what its classes are called, nobody said.
+            capabilities.discard("classify")
+        elif "classify" in capabilities:
+            distinct = {name for name in classes if isinstance(name, str)}
+            if not isinstance(classes, list) or not len(distinct) == len(classes) == len(estimator.classes_):
+                raise ArtefactError(f"class_names are not {len(estimator.classes_)} distinct names")
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
     return NewVersion(
         model=checked_name(name or told.model, "model"),
         kind=spec.kind,
-        capabilities=tuple(sorted(spec.capabilities)),
+        capabilities=tuple(sorted(capabilities)),
         params=artefact.params,
         metrics=told.metrics,
         lineage={**told.lineage, "imported_from": f"{told.model}:{told.version}"},

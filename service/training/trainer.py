@@ -37,6 +37,7 @@ from service.store.report import write_report
 from service.store.schemas import NewCalibration, NewVersion
 from service.store.scoring import score_pairs, taken_by
 from service.store.store import ModelStore
+from service.training.classifiers import class_names, classifier_metrics
 from service.training.engine import engine
 from service.training.leases import persist
 from service.training.queue import JobQueue
@@ -71,6 +72,7 @@ class Parts:
     ----------
     rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
     sizes : rows (or listed pairs) in each part, for the lineage.
+    test_rows : rows that test and whose classes were learned (closed-set, without a list of pairs); else None.
     """
 
     protocol: str
@@ -79,6 +81,7 @@ class Parts:
     calibration: ScoredPairs
     test: ScoredPairs
     sizes: dict[str, int]
+    test_rows: Indices | None = None
 
 
 def checkpoints_of(settings: Settings, job_id: str) -> Path:
@@ -150,6 +153,10 @@ class Trainer:
         metrics = report.metrics
         if role == "compare":
             metrics = {**metrics, "groups": rates_by_group(calibration, scored.test, parts.test, data)}
+        if "classify" in spec.capabilities and parts.test_rows is not None:
+            with _refusals("the learner could not classify the test part"):
+                found = classifier_metrics(data, X, estimator, parts.rows, parts.test_rows)
+            metrics = {**metrics, "classification": found}
         progress.stage("storing")
         return self._stored(spec, claim, data, parts, estimator, calibration, report, metrics, seed)
 
@@ -225,11 +232,12 @@ class Trainer:
                     dataset_id=data.dataset_id,
                     dataset_sha256=data.sha256,
                 )
-            names = data.given_feature_names
+            names, classes = data.given_feature_names, class_names(spec, data, estimator)
+            capabilities = set(spec.capabilities) - (set() if classes is not None else {"classify"})
             new = NewVersion(
                 model=claim.model,
                 kind=spec.kind,
-                capabilities=tuple(sorted(spec.capabilities)),
+                capabilities=tuple(sorted(capabilities)),
                 params=jsonable_params(spec, estimator),
                 metrics=metrics,
                 lineage={
@@ -244,6 +252,7 @@ class Trainer:
                     "n_features": int(estimator.n_features_in_),
                     "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
                     **({"label_names": list(data.label_names)} if spec.needs == "rankings" else {}),
+                    **({} if classes is None else {"class_names": classes}),
                     "protocol": parts.protocol,
                     "parts": parts.sizes,
                     "size_bytes": size,
@@ -401,6 +410,7 @@ def _parts(data: LabelledData, claim: Claim, seed: int) -> Parts:
             pairs=None,
             calibration=calibration,
             test=test,
+            test_rows=split.test if protocol == "closed-set" else None,
             sizes={
                 **{name: int(rows.size) for name, rows in sizes.items()},
                 **{

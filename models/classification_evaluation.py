@@ -1,0 +1,115 @@
+"""How good a classifier is on rows that learning did not see, with intervals that respect groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri, stdtrit
+
+Float64 = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+
+
+def classification_metrics(
+    probabilities: ArrayLike,
+    truth: ArrayLike,
+    *,
+    reference: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Any]:
+    """Accuracy and the like of predicted probabilities; the most probable class is the prediction.
+
+    Parameters
+    ----------
+    probabilities : (n, k), rows sum to 1.
+    truth : (n,) columns of the true classes; -1 for a class that was not learned, which is always an error.
+    reference : classes learned from: what always naming the most frequent one would reach is told beside.
+    units : (n,) groups that rows depend within; default: every row stands for itself.
+
+    Returns
+    -------
+    JSON-able: ``accuracy`` and ``balanced_accuracy`` (the mean over true classes of the share that is found), each
+    ``{"value", "interval"}``; ``log_loss`` over rows of learned classes (nats, probabilities below 1e-6 count as that);
+    ``constant_accuracy`` with ``reference``; counts. Intervals: Wilson's, and for the balanced accuracy its normal
+    one from shares smoothed by one of each kind; with ``units`` Student's t over them.
+
+    Raises
+    ------
+    ValueError
+        When there are no rows, or shapes do not fit.
+    """
+    told, true = np.asarray(probabilities, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    if told.ndim != 2 or true.shape != (told.shape[0],) or not true.size:
+        raise ValueError(
+            f"probabilities has shape {told.shape} and truth {true.shape}; expected (n, k) and (n,), n >= 1"
+        )
+    right = (told.argmax(axis=1) == true).astype(np.float64)
+    classes, code, counts = np.unique(true, return_inverse=True, return_counts=True)
+    recalls = np.bincount(code, right) / counts
+    accuracy, balanced = float(right.mean()), float(recalls.mean())
+    intervals: tuple[list[float] | None, list[float] | None]
+    if units is None:
+        intervals = (
+            _wilson(right.sum(), right.size, confidence),
+            _balanced_interval(balanced, recalls * counts, counts, confidence),
+        )
+    else:
+        owner = np.unique(np.asarray(units), return_inverse=True)[1]
+        shares = (right - recalls[code]) / counts[code] / classes.size
+        intervals = (
+            _grouped(accuracy, (right - accuracy) / right.size, owner, confidence),
+            _grouped(balanced, shares, owner, confidence),
+        )
+    metrics: dict[str, Any] = {
+        "accuracy": {"value": accuracy, "interval": intervals[0]},
+        "balanced_accuracy": {"value": balanced, "interval": intervals[1]},
+    }
+    known = np.flatnonzero(true >= 0)
+    if known.size:
+        given = np.maximum(told[known, true[known]], 1e-6)
+        metrics["log_loss"] = float(-np.log(given).mean())
+    if reference is not None:
+        learned = np.asarray(reference, dtype=np.int64)
+        metrics["constant_accuracy"] = float((true == np.bincount(learned).argmax()).mean())
+    return {
+        **metrics,
+        "n_rows": int(true.size),
+        "n_classes": int(classes.size),
+        "n_rows_of_unknown_classes": int((true < 0).sum()),
+        "confidence": confidence,
+    }
+
+
+def _wilson(successes: float, n: int, confidence: float) -> list[float]:
+    z = float(ndtri((1 + confidence) / 2))
+    share = successes / n
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return [max(float(centre - reach), 0.0), min(float(centre + reach), 1.0)]
+
+
+def _balanced_interval(
+    value: float, found: Float64, counts: NDArray[np.int64], confidence: float
+) -> list[float]:
+    # One more of each kind: a class whose few rows were all found is not known for sure.
+    shares = (found + 1) / (counts + 2)
+    error = float(np.sqrt((shares * (1 - shares) / counts).sum())) / counts.size
+    reach = float(ndtri((1 + confidence) / 2)) * error
+    return [max(value - reach, 0.0), min(value + reach, 1.0)]
+
+
+def _grouped(
+    value: float, shares: Float64, owner: NDArray[np.int64], confidence: float
+) -> list[float] | None:
+    """A t interval whose variance is that of sums over groups (linearised ratio)."""
+    n_groups = int(owner.max()) + 1
+    if n_groups < 2:
+        return None
+    off = np.bincount(owner, shares)
+    error = float(np.sqrt((off**2).sum() * n_groups / (n_groups - 1)))
+    reach = float(stdtrit(n_groups - 1, (1 + confidence) / 2)) * error
+    return [max(value - reach, 0.0), min(value + reach, 1.0)]

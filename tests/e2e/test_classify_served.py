@@ -1,0 +1,146 @@
+"""A classifier over HTTP, the client and the command line: labels by their names, probabilities, bulk bodies."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from serving import RunningServer
+from sklearn.datasets import load_iris
+
+from service.client import Client
+
+RAW, NPZ = "application/octet-stream", "application/x-npz"
+NAMES = ["setosa", "vérsicolor", "virginica"]
+X, codes = load_iris(return_X_y=True)
+X = X.astype(np.float32)
+y = np.array(NAMES)[codes]
+
+
+@pytest.fixture(scope="module")
+def house(digits_house: RunningServer) -> RunningServer:
+    """The shared house with a classifier of irises, in production nowhere."""
+    digits_house.upload("irises", X, y)
+    job = digits_house.train(
+        learner="rsbl", dataset="irises", model="irises", params={"depth": 2, "k_max": 3}, promote="shadow"
+    )
+    assert job["state"] == "succeeded", job
+    return digits_house
+
+
+def test_points_are_labelled_by_name(house: RunningServer) -> None:
+    many = house.http.post("/classify", json={"model": "irises@shadow", "features": X.tolist()})
+    assert many.status_code == 200, many.text
+    told = many.json()
+    assert told["model"] == {"name": "irises", "version": 1, "kind": "rsbl"}
+    assert np.mean(np.array(told["labels"]) == y) > 0.9
+    for label, chances in zip(told["labels"], told["probabilities"], strict=True):
+        assert set(chances) == set(NAMES)
+        assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
+        assert max(chances, key=chances.__getitem__) == label
+    one = house.http.post("/classify", json={"model": "irises:1", "features": X[3].tolist()}).json()
+    assert one["labels"] == told["labels"][3:4]
+    sparse = {"indices": [0, 1, 2, 3], "values": X[3].tolist()}
+    assert house.http.post("/classify", json={"model": "irises:1", "features": sparse}).json() == one
+
+
+def test_bulk_bodies_give_what_json_gives(house: RunningServer) -> None:
+    plain = house.http.post("/classify", json={"model": "irises:1", "features": X.tolist()}).json()
+    stream = io.BytesIO()
+    np.savez(stream, features=X)
+    packed = house.http.post(
+        "/classify?model=irises:1", content=stream.getvalue(), headers={"content-type": NPZ}
+    )
+    assert packed.json() == plain
+    raw = house.http.post(
+        "/classify?model=irises:1", content=X.tobytes(), headers={"content-type": RAW, "accept": RAW}
+    )
+    assert raw.status_code == 200, raw.text
+    names = json.loads(raw.headers["x-pairmark-labels"])
+    probabilities = np.frombuffer(raw.content, dtype="<f4").reshape(
+        -1, int(raw.headers["x-pairmark-dimension"])
+    )
+    assert sorted(names) == sorted(NAMES)
+    assert [names[at] for at in probabilities.argmax(axis=1)] == plain["labels"]
+    expected = [[chances[name] for name in names] for chances in plain["probabilities"]]
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
+
+
+def test_the_same_model_embeds_compares_and_decides(house: RunningServer) -> None:
+    http = house.http
+    vectors = http.post("/embed", json={"model": "irises:1", "features": X[:9].tolist()}).json()["vectors"]
+    unit = np.array(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
+    pairs = {"model": "irises:1", "left": X[:4].tolist(), "right": X[4:8].tolist()}
+    scores = http.post("/similarity", json=pairs).json()["scores"]
+    np.testing.assert_allclose(scores, (unit[:4] * unit[4:8]).sum(axis=1), atol=1e-5)
+    told = http.post("/match?fpr=0.3", json={**pairs, "left": X[0].tolist(), "right": X[1].tolist()}).json()
+    threshold = np.float32(told["operating_point"]["threshold"])
+    assert [one["match"] for one in told["matches"]] == [
+        np.float32(one["score"]) > threshold for one in told["matches"]
+    ]
+
+
+def test_held_out_accuracy_is_reported_with_intervals(house: RunningServer) -> None:
+    version = house.http.get("/models/irises/versions/1").json()
+    assert version["capabilities"] == ["classify", "embed", "match", "search", "similarity"]
+    assert sorted(version["facts"]["class_names"]) == sorted(NAMES)
+    found = version["metrics"]["classification"]
+    for name in ("accuracy", "balanced_accuracy"):
+        low, high = found[name]["interval"]
+        assert 0.8 < found[name]["value"] <= 1
+        assert low <= found[name]["value"] <= high
+        assert low < high
+    assert found["n_rows"] == version["facts"]["parts"]["test_rows"]
+    assert found["constant_accuracy"] < 0.6
+    learners = {one["kind"]: one for one in house.http.get("/learners").json()["items"]}
+    assert "classify" in learners["rsbl"]["capabilities"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"features": [[1.0]] * 3}, "features"),
+        ({"features": []}, "features"),
+        ({"features": [[1, 2], [3]]}, "features[1]"),
+        ({"features": [[1, "2"]]}, "features[0][1]"),
+        ({}, "features"),
+        ({"features": [1.0] * 4, "top": 1}, "top"),
+    ],
+)
+def test_bad_points_name_the_field(house: RunningServer, body: dict, field: str) -> None:
+    answer = house.http.post("/classify", json={"model": "irises:1", **body})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"] == field
+
+
+def test_what_cannot_be_served_is_said(house: RunningServer) -> None:
+    http = house.http
+    forest = http.post("/classify", json={"model": "digits", "features": [0.0] * 64})
+    assert forest.status_code == 422
+    assert forest.json()["type"] == "/problems/model-not-capable"
+    assert http.post("/classify", json={"features": [0.0] * 4}).status_code == 404
+    huge = {"model": "irises:1", "features": [[3e38, -3e38, 1.0, 0.0]]}
+    assert http.post("/classify", json=huge).status_code in (200, 422)
+    assert http.post("/classify?model=x", json={"features": [0.0] * 4}).json()["field"] == "query"
+    ragged = http.post("/classify?model=irises:1", content=b"123", headers={"content-type": RAW})
+    assert ragged.json()["field"] == "body"
+    stream = io.BytesIO()
+    np.savez(stream, left=X)
+    wrong = http.post("/classify?model=irises:1", content=stream.getvalue(), headers={"content-type": NPZ})
+    assert wrong.json()["field"] == "features"
+    assert http.get("/classify").status_code == 405
+
+
+def test_client_and_command_line_classify(house: RunningServer, tmp_path) -> None:
+    with Client(house.url) as client:
+        told = client.classify(X[::50], model="irises:1")
+    assert told["labels"] == [NAMES[0], NAMES[1], NAMES[2]]
+    file = tmp_path / "points.csv"
+    file.write_text("x0,x1,x2,x3\n" + "\n".join(",".join(map(str, row)) for row in X[::50]) + "\n")
+    done = house.cli("classify", "--file", str(file), "--model", "irises:1", "--url", house.url, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["labels"] == told["labels"]
+    one = house.cli("classify", "5.1,3.5,1.4,0.2", "--model", "irises:1", "--url", house.url)
+    assert one.stdout.startswith("setosa "), one.stdout + one.stderr
