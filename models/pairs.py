@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 PairMap = Literal["diff-sum", "max-min"]
 PairScheme = Literal["balanced", "proportional"]
+PairSampling = Literal["without-replacement", "with-replacement", "identities"]
 
 MAX_PAIRS = 200_000_000
 """Most training pairs held at once (8 bytes of rows each); more than that is refused, with the number."""
@@ -26,10 +27,11 @@ class TrainingPairs:
 
     Attributes
     ----------
-    left, right : (n,) int32 row numbers; ``left != right``, and no pair twice in one sample.
+    left, right : (n,) int32 row numbers; ``left != right``. No pair occurs twice: one drawn again weighs more.
     same : (n,) bool, whether the two rows share an identity.
-    weight : (n,) float64; under these weights the share of same pairs is the population's, whatever the scheme.
-        Within each kind of pair the weights are equal, so the rates F- and F+ are plain shares.
+    weight : (n,) float64; weighted shares estimate the population's, whatever the scheme and the sampling: the share
+        of same pairs, and within each kind of pair the rates F- and F+. Without replacement the weights within a kind
+        are equal.
     n_same, n_different : pairs of each kind in the population, the ``n (n - 1) / 2`` pairs of the rows.
     """
 
@@ -64,6 +66,8 @@ class PairPopulation:
         places = np.arange(n, dtype=np.int64)
         # One past the last row of each row's identity, in the order sorted by identity.
         ends = np.searchsorted(ordered, ordered, side="right").astype(np.int64)
+        # Where each identity's rows begin, in that order.
+        self._starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)) if n else places
         self._first_same, self._first_different = places + 1, ends
         self._below_same = np.cumsum(ends - places - 1)
         self._below_different = np.cumsum(n - ends)
@@ -75,9 +79,10 @@ class PairPopulation:
         n_pairs: int | None,
         *,
         scheme: PairScheme = "balanced",
+        sampling: PairSampling = "without-replacement",
         random_state: int | np.random.Generator | None,
     ) -> TrainingPairs:
-        """Draw pairs without replacement; see `sample_pairs`."""
+        """Draw pairs; see `sample_pairs`."""
         rng = np.random.default_rng(random_state)
         total = self.n_same + self.n_different
         if n_pairs is not None and n_pairs < 2:
@@ -86,32 +91,86 @@ class PairPopulation:
         if wanted > MAX_PAIRS:
             raise ValueError(f"{wanted} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
         take_same = self._share(wanted, total, scheme)
-        take_different = wanted - take_same
-        parts = []
-        for take, population, below, first in (
-            (take_same, self.n_same, self._below_same, self._first_same),
-            (take_different, self.n_different, self._below_different, self._first_different),
-        ):
-            ranks = _distinct_ranks(take, population, rng)
-            place = np.searchsorted(below, ranks, side="right")
-            before = np.where(place > 0, below[place - 1], 0)
-            parts.append((self._rows[place], self._rows[first[place] + (ranks - before)]))
-        same = np.zeros(wanted, dtype=np.bool_)
-        same[:take_same] = True
-        weight = np.empty(wanted)
-        for flag, take, population in (
-            (True, take_same, self.n_same),
-            (False, take_different, self.n_different),
-        ):
-            weight[same == flag] = (population / total) / (take / wanted) if take else 0.0
+        kinds = ((True, take_same, self.n_same), (False, wanted - take_same, self.n_different))
+        ranks, weights = [], []
+        for same, take, population in kinds:
+            drawn, chance = self._drawn(same, take, population, sampling, rng)
+            ranks.append(drawn)
+            # Weights of a kind sum to what it would be drawn by in proportion: `wanted` pairs in all.
+            weights.append(chance * (population / total * wanted))
+        n_drawn = ranks[0].size
+        sides = [self._decoded(same, drawn) for (same, _, _), drawn in zip(kinds, ranks, strict=True)]
         return TrainingPairs(
-            left=np.concatenate([parts[0][0], parts[1][0]]),
-            right=np.concatenate([parts[0][1], parts[1][1]]),
-            same=same,
-            weight=weight,
+            left=np.concatenate([left for left, _ in sides]),
+            right=np.concatenate([right for _, right in sides]),
+            same=np.arange(n_drawn + ranks[1].size) < n_drawn,
+            weight=np.concatenate(weights),
             n_same=self.n_same,
             n_different=self.n_different,
         )
+
+    def _drawn(
+        self, same: bool, take: int, population: int, sampling: PairSampling, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ranks of distinct pairs of a kind, and weights that sum to 1 (in expectation, for identities)."""
+        if take == 0:
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        if sampling == "without-replacement":
+            return _distinct_ranks(take, population, rng), np.full(take, 1.0 / take, dtype=np.float64)
+        if sampling == "with-replacement":
+            ranks, times = np.unique(rng.integers(0, population, size=take), return_counts=True)
+            return ranks, times.astype(np.float64) / take
+        if sampling != "identities":
+            raise ValueError(
+                f"sampling is {sampling!r}; expected 'without-replacement', 'with-replacement' or 'identities'"
+            )
+        ranks, weight = self._by_identities(same, take, population, rng)
+        distinct, where = np.unique(ranks, return_inverse=True)
+        summed = np.bincount(where.ravel(), weights=weight, minlength=distinct.size)
+        return distinct, summed.astype(np.float64)
+
+    def _by_identities(
+        self, same: bool, take: int, population: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Ranks of pairs whose identities are drawn first, each as likely, and importance weights over ``take``."""
+        sizes = np.diff(np.append(self._starts, self._rows.size))
+        if same:
+            able = np.flatnonzero(sizes >= 2)
+            chosen = able[rng.integers(0, able.size, take)]
+            size = sizes[chosen]
+            first = rng.integers(0, size)
+            second = (first + 1 + rng.integers(0, size - 1)) % size
+            low = self._starts[chosen] + np.minimum(first, second)
+            high = self._starts[chosen] + np.maximum(first, second)
+            weight = size * (size - 1) / 2 * able.size / population
+            return self._encoded(True, low, high), weight / take
+        n = sizes.size
+        one = rng.integers(0, n, take)
+        other = (one + 1 + rng.integers(0, n - 1, take)) % n
+        a = self._starts[np.minimum(one, other)]
+        b = self._starts[np.maximum(one, other)]
+        size_a, size_b = sizes[np.minimum(one, other)], sizes[np.maximum(one, other)]
+        low, high = a + rng.integers(0, size_a), b + rng.integers(0, size_b)
+        weight = size_a * size_b * (n * (n - 1) / 2) / population
+        return self._encoded(False, low, high), weight / take
+
+    def _tables(self, same: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if same:
+            return self._below_same, self._first_same
+        return self._below_different, self._first_different
+
+    def _decoded(self, same: bool, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The rows of pairs of a kind by their ranks."""
+        below, first = self._tables(same)
+        place = np.searchsorted(below, ranks, side="right")
+        before = np.where(place > 0, below[place - 1], 0)
+        return self._rows[place], self._rows[first[place] + (ranks - before)]
+
+    def _encoded(self, same: bool, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ranks of pairs of a kind by their places, ``low < high``, in the order sorted by identity."""
+        below, first = self._tables(same)
+        before = np.where(low > 0, below[low - 1], 0)
+        return np.asarray(before + (high - first[low]))
 
     def _share(self, wanted: int, total: int, scheme: PairScheme) -> int:
         """How many same pairs are drawn; at least one of each kind that exists."""
@@ -131,9 +190,10 @@ def sample_pairs(
     n_pairs: int | None,
     *,
     scheme: PairScheme = "balanced",
+    sampling: PairSampling = "without-replacement",
     random_state: int | np.random.Generator | None,
 ) -> TrainingPairs:
-    """Draw training pairs from identities, uniformly among same pairs and uniformly among different ones.
+    """Draw training pairs from identities.
 
     Parameters
     ----------
@@ -142,6 +202,9 @@ def sample_pairs(
     scheme : ``balanced`` draws as many same as different pairs (as far as there are), ``proportional`` in the
         population's proportion. At least one pair of each kind that exists is drawn. Either way the empirical rates
         of Clemencon & Vogel, eq. (2), are incomplete U-statistics that estimate the population's.
+    sampling : ``without-replacement`` and ``with-replacement`` draw uniformly among the pairs of a kind;
+        ``identities`` draws identities first, each as likely, and then rows of theirs, so that one with many rows does
+        not rule the sample; importance weights keep the rates those of the population.
     random_state : seed; the same seed draws the same pairs.
 
     Returns
@@ -153,7 +216,9 @@ def sample_pairs(
     ValueError
         On fewer than 2 pairs, or more than `MAX_PAIRS`.
     """
-    return PairPopulation(y_codes).sample(n_pairs, scheme=scheme, random_state=random_state)
+    return PairPopulation(y_codes).sample(
+        n_pairs, scheme=scheme, sampling=sampling, random_state=random_state
+    )
 
 
 def pair_features(

@@ -25,6 +25,17 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
+@contextmanager
+def preparing(stage: str) -> Iterator[None]:
+    """Let reports made inside the block, by lesser fits, count as being at the start of this one's work."""
+    outer = _listener.get()
+    if outer is None:
+        yield
+        return
+    with listening(lambda _, __: outer(0.0, stage)):
+        yield
+
+
 def report(fraction: float, stage: str) -> None:
     """Say that ``fraction`` (0 to 1) of the fit is done and name the stage it is in.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.base import Float32
-from models.pairs import PairMap, PairPopulation
+from models.pairs import PairMap, PairPopulation, PairSampling, TrainingPairs
 from models.similarity.learned import OutOfFold
 from models.similarity.trees import PackedTrees, Tree, WeightedPairs
 
@@ -39,8 +39,16 @@ class OutOfBag:
 class PairSource:
     """Where a tree's pairs come from: drawn from identities, or given."""
 
-    def __init__(self, n_pairs: int | None, bootstrap: bool, seed: int, bag: Bag = "pairs") -> None:
+    def __init__(
+        self,
+        n_pairs: int | None,
+        bootstrap: bool,
+        seed: int,
+        bag: Bag = "pairs",
+        sampling: PairSampling = "without-replacement",
+    ) -> None:
         self.n_pairs, self.bootstrap, self.seed, self.bag = n_pairs, bootstrap, seed, bag
+        self.sampling: PairSampling = sampling
         self.population: PairPopulation | None = None
         self.codes: NDArray[np.int64] | None = None
         self.given: WeightedPairs | None = None
@@ -55,12 +63,12 @@ class PairSource:
                 rows = np.flatnonzero(self._bag_of(rng))
                 assert self.codes is not None
                 population = PairPopulation(self.codes[rows])
-            pairs = population.sample(self.n_pairs, random_state=rng)
+            pairs = self._sampled(population, rng)
             left, right = (
                 side if rows is None else rows[side].astype(np.int32) for side in (pairs.left, pairs.right)
             )
             n_same = int(np.count_nonzero(pairs.same))
-            return self.described(weighted(left, right, np.ones(len(pairs), dtype=np.int32), n_same))
+            return self.described(weighted(left, right, self._weights(pairs), n_same))
         assert self.given is not None
         if self.bootstrap:
             return _resampled(self.given, rng)[0]
@@ -98,7 +106,7 @@ class PairSource:
             if self.bag == "identities":
                 inside = self._bag_of(rng)
                 return np.asarray(~(inside[left] | inside[right]), dtype=np.bool_)
-            drawn = self.population.sample(self.n_pairs, random_state=rng)
+            drawn = self._sampled(self.population, rng)
             seen = _keys(drawn.left.astype(np.int64), drawn.right.astype(np.int64))
             return ~np.isin(_keys(left, right), seen)
         assert self.given is not None
@@ -128,6 +136,19 @@ class PairSource:
                 part(pairs, np.flatnonzero((left == fold) & (right == fold))),
             )
 
+    def _sampled(self, population: PairPopulation, rng: np.random.Generator) -> TrainingPairs:
+        return population.sample(self.n_pairs, sampling=self.sampling, random_state=rng)
+
+    def _weights(self, pairs: TrainingPairs) -> NDArray[np.int32]:
+        """Integer weights in proportion within each kind, which is all that rates of a kind depend on."""
+        if self.sampling == "without-replacement":
+            return np.ones(len(pairs), dtype=np.int32)
+        weight = np.empty(len(pairs), dtype=np.int32)
+        for same in (True, False):
+            own = pairs.weight[pairs.same == same]
+            weight[pairs.same == same] = integer_weights(own / own.min(initial=np.inf))
+        return weight
+
     def _bag_of(self, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Rows whose identities were drawn, with replacement, as many as there are; with pairs of both kinds."""
         assert self.codes is not None
@@ -139,6 +160,19 @@ class PairSource:
             if np.count_nonzero(inside) >= 2 and sizes[inside].max() >= 2:
                 return np.asarray(inside[self.codes])
         return np.ones(self.codes.size, dtype=np.bool_)
+
+
+def integer_weights(weight: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Weights >= 0 as integers: themselves where they are small integers, else scaled to nearly use the range.
+
+    ``weight`` : (n,) finite. Positive ones stay positive; the sum is at most an eighth of `WEIGHT_TOTAL`, or n beyond.
+    """
+    whole = np.rint(weight)
+    if weight.sum() < WEIGHT_TOTAL // 4 and np.allclose(weight, whole, rtol=1e-9, atol=0.0):
+        return np.asarray(whole, dtype=np.int32)
+    n = weight.size
+    scale = (WEIGHT_TOTAL // 4 - n if n < WEIGHT_TOTAL // 8 else WEIGHT_TOTAL // 8) / weight.sum()
+    return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
 
 
 def weighted(

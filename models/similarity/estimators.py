@@ -25,12 +25,21 @@ from models.base import (
     checked_same,
 )
 from models.checkpoints import Shelf, kept_seed, shelf
-from models.pairs import MAX_PAIRS, PairMap, PairPopulation
+from models.pairs import MAX_PAIRS, PairMap, PairPopulation, PairSampling
 from models.progress import report
 from models.search import Rows
 from models.similarity import explain, kernels
-from models.similarity.bagging import WEIGHT_TOTAL, Bag, OutOfBag, PairSource, leaf_numbers, weighted
+from models.similarity.bagging import (
+    WEIGHT_TOTAL,
+    Bag,
+    OutOfBag,
+    PairSource,
+    integer_weights,
+    leaf_numbers,
+    weighted,
+)
 from models.similarity.binning import quantise
+from models.similarity.choice import choose
 from models.similarity.explain import PairWords
 from models.similarity.growing import Grower, grow_each
 from models.similarity.leaf_rank import checked_leaf_rank
@@ -57,8 +66,10 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     max_depth: int
     leaf_depth: int
     pair_map: PairMap
-    pair_features: PairFeatures
+    pair_features: PairFeatures | Literal["auto"]
+    pair_features_: PairFeatures
     n_pairs: int | None
+    pair_sampling: PairSampling
     max_features: MaxFeatures
     random_state: int | np.random.RandomState | None
     n_jobs: int | None
@@ -89,7 +100,9 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         random = self._begin()
         X = checked_matrix(self, X, "X", reset=True)
         _, codes = checked_identities(y, X.shape[0])
-        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0], self._bag)
+        source = PairSource(
+            self.n_pairs, self._bootstrap, _seeds(random, 1)[0], self._bag, self.pair_sampling
+        )
         source.population, source.codes = PairPopulation(codes), codes
         self._learn(X, codes, source, random)
         return self._grow(X, source, random)
@@ -133,7 +146,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         if self.pair_features != "raw":
             self._learn(points, identities_of_pairs(points, n, flags), source, random)
         else:
-            self.learned_ = None
+            self.learned_, self.pair_features_ = None, "raw"
         source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
         return self._grow(points, source, random)
 
@@ -174,9 +187,13 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     ) -> None:
         """Learn pair features, where some are asked for."""
         self.learned_ = None
-        if self.pair_features != "raw":
-            report(0.0, f"learning pair features: {self.pair_features}")
-            self.learned_, source.learned = learn(self.pair_features, X, codes, random)
+        if self.pair_features == "auto":
+            self.pair_features_ = choose(self, X, codes, _seeds(random, 1)[0] % 2**32)
+        else:
+            self.pair_features_ = self.pair_features
+        if self.pair_features_ != "raw":
+            report(0.0, f"learning pair features: {self.pair_features_}")
+            self.learned_, source.learned = learn(self.pair_features_, X, codes, random)
 
     def _begin(self) -> np.random.RandomState:
         raise NotImplementedError
@@ -300,8 +317,11 @@ class SimilarityTree(_SimilarityBase):
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
         ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant`` or ``whitened``
-        (open-set use: new identities); see `models.similarity.learned`.
+        (open-set use: new identities); see `models.similarity.learned`. ``auto``: whichever finds most held-out same
+        pairs at a false positive rate of 1 %, with small models of the same settings; see `models.similarity.choice`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
+    pair_sampling : how `fit` draws them: ``without-replacement``, ``with-replacement``, or ``identities`` first and
+        then rows of theirs, weighted so that rates stay those of all pairs; see `models.pairs.sample_pairs`.
     max_features : features tried in each cell; each brings both its pair features.
     prune : whether the tree is cut back to the subtree of best AUC on pairs held out in turn (three folds of
         identities, of rows where there are few, or of explicit pairs).
@@ -314,6 +334,7 @@ class SimilarityTree(_SimilarityBase):
     roc_ : `RocKnots`, the broken line through the leaves' cumulated rates on the training pairs.
     auc_ : its area, ``1/2 + 1/2`` of the sum of Lambda over all split cells.
     trees_ : the one `Tree`.
+    pair_features_ : the pair features in use.
     """
 
     def __init__(
@@ -323,8 +344,9 @@ class SimilarityTree(_SimilarityBase):
         leaf_depth: int = 3,
         leaf_rank: Any = "cart",
         pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures = "raw",
+        pair_features: PairFeatures | Literal["auto"] = "raw",
         n_pairs: int | None = 100_000,
+        pair_sampling: PairSampling = "without-replacement",
         max_features: MaxFeatures = None,
         prune: bool = False,
         random_state: int | np.random.RandomState | None = None,
@@ -337,6 +359,7 @@ class SimilarityTree(_SimilarityBase):
         self.pair_map = pair_map
         self.pair_features = pair_features
         self.n_pairs = n_pairs
+        self.pair_sampling = pair_sampling
         self.max_features = max_features
         self.prune = prune
         self.random_state = random_state
@@ -381,8 +404,8 @@ class SimilarityForest(_SimilarityBase):
     Parameters
     ----------
     n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, pair_map, pair_features, n_pairs, max_features, random_state, verbose : as in
-        `SimilarityTree`; ``n_pairs`` is for each tree.
+    max_depth, leaf_depth, leaf_rank, pair_map, pair_features, n_pairs, pair_sampling, max_features, random_state,
+    verbose : as in `SimilarityTree`; ``n_pairs`` is for each tree.
     aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
         minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``auto``: whichever has the
         better AUC on out-of-bag pairs, ``log-odds`` where there are none.
@@ -396,7 +419,7 @@ class SimilarityForest(_SimilarityBase):
     ----------
     trees_ : the `Tree` objects.
     tree_aucs_ : (n_estimators,) each tree's AUC on the pairs it was grown from.
-    aggregation_ : the aggregation in use.
+    aggregation_, pair_features_ : the aggregation and the pair features in use.
     oob_roc_, oob_auc_ : ROC, and its area, of pairs scored by the trees that did not learn from them; with
         ``oob_score`` or ``aggregation="auto"``, and None where trees left no pair out.
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
@@ -413,9 +436,10 @@ class SimilarityForest(_SimilarityBase):
         leaf_depth: int = 4,
         leaf_rank: Any = "cart",
         pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures = "raw",
+        pair_features: PairFeatures | Literal["auto"] = "raw",
         aggregation: Aggregation | Literal["auto"] = "log-odds",
         n_pairs: int | None = 100_000,
+        pair_sampling: PairSampling = "without-replacement",
         max_features: MaxFeatures = "sqrt",
         bootstrap: bool = True,
         bag: Bag = "pairs",
@@ -432,6 +456,7 @@ class SimilarityForest(_SimilarityBase):
         self.pair_features = pair_features
         self.aggregation = aggregation
         self.n_pairs = n_pairs
+        self.pair_sampling = pair_sampling
         self.max_features = max_features
         self.bootstrap = bootstrap
         self.bag = bag
@@ -623,10 +648,6 @@ def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int3
         raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
     if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
-    weight = weight / weight.max()
-    total = weight.sum()
-    given = np.asarray(sample_weight, dtype=np.float64)
-    if given.sum() < WEIGHT_TOTAL // 4 and (given == np.rint(given)).all():
-        return given.astype(np.int32)
-    scale = (WEIGHT_TOTAL // 4 - n if n < WEIGHT_TOTAL // 8 else WEIGHT_TOTAL // 8) / total
-    return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
+    # Numbers of any size: their sum must not overflow.
+    largest = float(weight.max())
+    return integer_weights(weight if largest < WEIGHT_TOTAL else weight / largest)

@@ -28,13 +28,19 @@ class _SharedParams(Params):
     pair_map: Literal["diff-sum", "max-min"] = Field(
         "diff-sum", description="symmetric features of a pair: (|x-x'|, x+x') or (max, min)"
     )
-    pair_features: Literal["raw", "posteriors", "discriminant", "whitened"] = Field(
+    pair_features: Literal["raw", "posteriors", "discriminant", "whitened", "auto"] = Field(
         "raw",
         description="learned features of a pair beside the raw ones: 'posteriors' when classes to come are those "
-        "learned from (closed-set), 'discriminant' or 'whitened' for new identities (open-set)",
+        "learned from (closed-set), 'discriminant' or 'whitened' for new identities (open-set), 'auto' for whichever "
+        "finds most held-out same pairs at a false positive rate of 1 %",
     )
     n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
         100_000, description="training pairs drawn from identities; null: all of them"
+    )
+    pair_sampling: Literal["without-replacement", "with-replacement", "identities"] = Field(
+        "without-replacement",
+        description="how training pairs are drawn; 'identities': identities first, each as likely, then rows of "
+        "theirs, weighted so that rates stay those of all pairs",
     )
     max_features: MaxFeatures = Field(
         None, description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"

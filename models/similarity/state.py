@@ -30,7 +30,7 @@ def to_state(estimator: _SimilarityBase) -> tuple[Arrays, dict[str, Any]]:
     arrays["cells"] = np.concatenate([tree.cells for tree in trees])
     arrays["node_starts"] = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
     arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
-    meta: dict[str, Any] = {}
+    meta: dict[str, Any] = {"pair_features": estimator.pair_features_}
     if estimator.learned_ is not None:
         learned, meta["learned"] = estimator.learned_.to_state()
         arrays.update(learned)
@@ -57,8 +57,10 @@ def from_state(
         for t in range(len(nodes) - 1)
     ]
     told = meta.get("learned")
+    # Artefacts from before there was a choice hold what was asked for.
+    estimator.pair_features_ = meta.get("pair_features", estimator.pair_features)
     estimator.learned_ = (
-        None if told is None else LearnedFeatures.from_state(estimator.pair_features, arrays, told)
+        None if told is None else LearnedFeatures.from_state(estimator.pair_features_, arrays, told)
     )
     if isinstance(estimator, SimilarityForest):
         # Artefacts from before there was a choice hold what was asked for.

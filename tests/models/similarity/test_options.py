@@ -15,10 +15,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import models
-from models import SimilarityForest, SimilarityTree
+from models import SimilarityForest, SimilarityTree, load, roc_curve_pairs, save
 from models.pairs import pair_features, sample_pairs
+from models.progress import listening
 from models.similarity import kernels
 from models.similarity.bagging import leaf_numbers
+from models.similarity.choice import candidates
 from models.similarity.pruning import counted, gains, kept_cells, prices, pruned
 from models.similarity.trees import Tree, WeightedPairs
 
@@ -299,3 +301,58 @@ def test_importances_share_the_gain_by_feature() -> None:
     assert forest.pair_feature_importances_.sum() == pytest.approx(1.0)
     assert forest.feature_importances_.argmax() == 2
     assert forest.feature_importances_[2] > 0.5
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_pair_features_are_chosen_by_held_out_pairs_and_kept(closed: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    # Identities differ along few directions of a space in which other directions vary more.
+    n = 8 if closed else 120
+    centres = np.zeros((n, 12))
+    centres[:, :3] = rng.normal(size=(n, 3)) * 2.0
+    y = np.repeat(np.arange(n), 60 if closed else 6)
+    X = centres[y] + rng.normal(size=(y.size, 12)) * np.repeat([0.5, 6.0], [3, 9])
+    X = (X @ np.linalg.qr(rng.normal(size=(12, 12)))[0]).astype(np.float32)
+    params: dict[str, Any] = {"n_estimators": 6, "n_pairs": 4_000, "random_state": 0, "max_depth": 6}
+    stages = []
+    with listening(lambda fraction, stage: stages.append((fraction, stage))):
+        chosen = SimilarityForest(pair_features="auto", **params).fit(X, y)
+    assert chosen.pair_features_ != "raw"
+    assert chosen.pair_features_ in candidates(X, y)
+    assert ("posteriors" in candidates(X, y)) == closed
+    fractions = [fraction for fraction, _ in stages]
+    assert fractions == sorted(fractions)
+    again = SimilarityForest(pair_features="auto", n_jobs=2, **params).fit(X, y)
+    assert chosen.pair_score(X, X[::-1]).tobytes() == again.pair_score(X, X[::-1]).tobytes()
+    save(chosen, tmp_path / "kept")
+    loaded = load(tmp_path / "kept")
+    assert loaded.pair_features_ == chosen.pair_features_
+    assert loaded.pair_score(X, X[::-1]).tobytes() == chosen.pair_score(X, X[::-1]).tobytes()
+
+
+def test_too_little_to_hold_out_means_raw_pair_features() -> None:
+    X = np.arange(8.0)[:, None]
+    tree = SimilarityTree(pair_features="auto", n_pairs=None, random_state=0).fit(X, [0, 0, 1, 2, 3, 4, 5, 6])
+    assert tree.pair_features_ == "raw"
+
+
+@pytest.mark.parametrize("sampling", ["with-replacement", "identities"])
+def test_sampled_pairs_weigh_in_the_rates_of_cells(sampling: Any) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), [200, 5, 5, 5, 5, 5, 5, 5, 5, 5])
+    X = (rng.normal(size=(10, 4))[y] * 2 + rng.normal(size=(y.size, 4))).astype(np.float32)
+    params: dict[str, Any] = {"max_depth": 3, "random_state": 0}
+    whole = SimilarityTree(n_pairs=None, **params).fit(X, y)
+    drawn = SimilarityTree(n_pairs=20_000, pair_sampling=sampling, **params).fit(X, y)
+    # The first cell's rates under the sample's own split, on the sample and on every pair.
+    i, j = np.triu_indices(y.size, 1)
+    scores, same = drawn.pair_score(X[i], X[j]), y[i] == y[j]
+    fpr, tpr, _ = roc_curve_pairs(scores, same)
+    for rate in (0.1, 0.3, 0.6):
+        told = np.interp(rate, drawn.roc_.fpr, drawn.roc_.tpr)
+        assert abs(told - np.interp(rate, fpr, tpr)) < 0.08
+    assert abs(drawn.auc_ - whole.auc_) < 0.05
+    forest = {"n_estimators": 4, "n_pairs": 3_000, "pair_sampling": sampling, "oob_score": True, **params}
+    one, two = (SimilarityForest(n_jobs=n_jobs, **forest).fit(X, y) for n_jobs in (1, 2))
+    assert one.pair_score(X[:-1], X[1:]).tobytes() == two.pair_score(X[:-1], X[1:]).tobytes()
+    assert one.oob_auc_ == two.oob_auc_
