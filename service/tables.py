@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, Integer, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Serial = BigInteger().with_variant(Integer(), "sqlite")
+ByteText = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that both databases order by its UTF-8 bytes, as Python orders strings."""
 
 
 class Base(DeclarativeBase):
@@ -191,4 +204,87 @@ class CalibrationRow(Base):
     protocol: Mapped[str] = mapped_column(String(16))
     blob: Mapped[str] = mapped_column(String(200))
     summary: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
+
+
+class GalleryRow(Base):
+    """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back."""
+
+    __tablename__ = "galleries"
+    # Numbers are not reused: rows of a gallery whose deletion was cut short must not turn up in a later one.
+    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    key: Mapped[str] = mapped_column(String(32))
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    model_id: Mapped[str] = mapped_column(String(32))
+    version: Mapped[int]
+    next_model_id: Mapped[str | None] = mapped_column(String(32))
+    next_version: Mapped[int | None]
+    dimension: Mapped[int]
+    items: Mapped[int] = mapped_column(BigInteger)
+    seq: Mapped[int] = mapped_column(BigInteger)
+    floor: Mapped[int] = mapped_column(BigInteger)
+    fields: Mapped[list[Any]]
+    created_at: Mapped[float]
+    updated_at: Mapped[float]
+
+
+class GalleryItem(Base):
+    """An enrolled vector: the truth that every index is made from. `seq` is unique in the gallery and new with every
+    write of the item."""
+
+    __tablename__ = "gallery_items"
+    __table_args__ = (
+        Index("ix_gallery_items_seq", "gallery_id", "seq", unique=True),
+        Index("ix_gallery_items_subject", "gallery_id", "subject"),
+    )
+    gallery_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    id: Mapped[str] = mapped_column(ByteText, primary_key=True)
+    subject: Mapped[str | None] = mapped_column(ByteText)
+    vector: Mapped[bytes] = mapped_column(LargeBinary)
+    facts: Mapped[str | None] = mapped_column("metadata", Text)
+    seq: Mapped[int] = mapped_column(BigInteger)
+
+
+class GalleryRemoval(Base):
+    """At `seq` the row that was written as `removed` was replaced or (`erased`) deleted. Numbers only: nothing of what
+    was removed is kept."""
+
+    __tablename__ = "gallery_removals"
+    gallery_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    removed: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    erased: Mapped[bool]
+
+
+class GalleryCalibrationRow(Base):
+    """What searches with strangers scored in a gallery at `seq`: float32 arrays, no identities."""
+
+    __tablename__ = "gallery_calibrations"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    gallery_id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"),
+        ForeignKey("galleries.id", ondelete="CASCADE"),
+        index=True,
+    )
+    model_id: Mapped[str] = mapped_column(String(32))
+    version: Mapped[int]
+    seq: Mapped[int] = mapped_column(BigInteger)
+    best: Mapped[bytes] = mapped_column(LargeBinary)
+    mated: Mapped[bytes] = mapped_column(LargeBinary)
+    summary: Mapped[dict[str, Any]]
+    created_at: Mapped[float]
+
+
+class GalleryEvaluationRow(Base):
+    """What a probe set measured on a gallery."""
+
+    __tablename__ = "gallery_evaluations"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    gallery_id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer(), "sqlite"),
+        ForeignKey("galleries.id", ondelete="CASCADE"),
+        index=True,
+    )
+    result: Mapped[dict[str, Any]]
     created_at: Mapped[float]

@@ -1,0 +1,189 @@
+"""Rows of a gallery as they travel between requests, the database and the index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import InvalidInput
+from service.galleries.metadata import checked_metadata
+
+Float32 = NDArray[np.float32]
+
+MAX_ID_BYTES = 512
+ERRORS_SHOWN = 1_000
+"""Rows that are told one by one when they cannot be stored; the rest are counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Whole, checked rows.
+
+    Attributes
+    ----------
+    ids : n texts, all different.
+    subjects : n texts or None.
+    vectors : (n, d) C-contiguous finite float32.
+    metadata : n JSON objects as text, or None.
+    """
+
+    ids: list[str]
+    subjects: list[str | None]
+    vectors: Float32
+    metadata: list[str | None]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRows:
+    """As `Rows`, with the sequence number under which each was written."""
+
+    seqs: NDArray[np.int64]
+    ids: list[str]
+    subjects: list[str | None]
+    vectors: Float32
+    metadata: list[str | None]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def sorted(self) -> StoredRows:
+        """By id: then the smallest row is the smallest id."""
+        order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
+        return StoredRows(
+            seqs=self.seqs[order],
+            ids=[self.ids[at] for at in order],
+            subjects=[self.subjects[at] for at in order],
+            vectors=np.ascontiguousarray(self.vectors[order]),
+            metadata=[self.metadata[at] for at in order],
+        )
+
+    @staticmethod
+    def joined(parts: list[StoredRows], dimension: int) -> StoredRows:
+        """All parts' rows, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        return StoredRows(
+            seqs=np.concatenate([part.seqs for part in parts]) if parts else np.empty(0, dtype=np.int64),
+            ids=[one for part in parts for one in part.ids],
+            subjects=[one for part in parts for one in part.subjects],
+            vectors=np.concatenate([part.vectors for part in parts])
+            if parts
+            else np.empty((0, dimension), dtype=np.float32),
+            metadata=[one for part in parts for one in part.metadata],
+        )
+
+
+class RowErrors:
+    """Rows that could not be stored: the first thousand told, all counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.told: list[dict[str, Any]] = []
+
+    def add(self, row: int, id: str | None, detail: str) -> None:
+        """Keep one: ``row`` is 0-based in the request."""
+        self.count += 1
+        if len(self.told) < ERRORS_SHOWN:
+            known = {} if id is None else {"id": id[:100]}
+            self.told.append({"row": row, **known, "detail": detail})
+
+
+class RowChecks:
+    """Checks rows one by one over a whole request, so that an id is taken once.
+
+    Parameters
+    ----------
+    dimension : numbers in a vector.
+    errors : where refused rows are told.
+    """
+
+    def __init__(self, dimension: int, errors: RowErrors) -> None:
+        self._dimension = dimension
+        self._errors = errors
+        self._seen: dict[str, int] = {}
+
+    def rows(
+        self,
+        start: int,
+        ids: list[Any],
+        vectors: Any,
+        subjects: list[Any] | None,
+        metadata: list[Any] | None,
+        *,
+        bad: list[str | None] | None = None,
+    ) -> Rows:
+        """The rows that can be stored.
+
+        Parameters
+        ----------
+        start : place of the first row in the request.
+        vectors : (n, d) float32 of the right width.
+        bad : what is wrong with a row already, where something is.
+        """
+        finite = np.isfinite(vectors).all(axis=1)
+        kept: list[int] = []
+        names: list[str] = []
+        whose: list[str | None] = []
+        facts: list[str | None] = []
+        seen = self._seen
+        for at, given in enumerate(ids):
+            row = start + at
+            name: str | None = None
+            try:
+                name = text_of(given, "id")
+                if bad is not None and bad[at] is not None:
+                    raise InvalidInput(bad[at])
+                if name in seen:
+                    raise InvalidInput(f"id {name[:100]!r} was in row {seen[name]} already, which is kept")
+                if not finite[at]:
+                    raise InvalidInput("vector holds NaN, infinities or numbers beyond float32")
+                subject = None if subjects is None else subjects[at]
+                checked = None if subject is None else text_of(subject, "subject")
+                fact = None if metadata is None else metadata[at]
+                told = None if fact is None else checked_metadata(fact)
+            except InvalidInput as error:
+                self._errors.add(row, name, error.detail)
+                continue
+            seen[name] = row
+            kept.append(at)
+            names.append(name)
+            whose.append(checked)
+            facts.append(told)
+        if len(kept) == len(ids):
+            chosen = np.ascontiguousarray(vectors, dtype=np.float32)
+        else:
+            chosen = np.ascontiguousarray(vectors[kept], dtype=np.float32)
+        return Rows(ids=names, subjects=whose, vectors=chosen, metadata=facts)
+
+
+def text_of(value: Any, field: str) -> str:
+    """An id or subject: 1 to 512 bytes of UTF-8 without control characters; whole numbers become text.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if type(value) is not str:
+        if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
+            return str(int(value))
+        if isinstance(value, np.str_):
+            value = str(value)
+        else:
+            raise InvalidInput(f"{field} is not text; expected a string", field=field)
+    if value.isascii() and value.isprintable() and 0 < len(value) <= MAX_ID_BYTES:
+        return value
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{field} holds half a character; expected whole Unicode text", field=field) from None
+    if not 0 < size <= MAX_ID_BYTES:
+        raise InvalidInput(f"{field} has {size} bytes; expected 1 to {MAX_ID_BYTES}", field=field)
+    if any(ord(one) < 32 or ord(one) == 127 for one in value):
+        raise InvalidInput(f"{field} holds control characters; expected plain text", field=field)
+    return value

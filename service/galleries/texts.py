@@ -1,0 +1,72 @@
+"""Many texts in two arrays that can be memory-mapped: a million ids as Python objects would weigh as much as their
+vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Texts:
+    """n texts as UTF-8, and where each ends.
+
+    Parameters
+    ----------
+    body : uint8, all texts joined. ends : (n,) int64.
+    """
+
+    __slots__ = ("_body", "_ends")
+
+    def __init__(self, body: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._body, self._ends = body, ends
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Texts:
+        """Pack texts."""
+        encoded = [value.encode() for value in values]
+        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)
+
+    def __len__(self) -> int:
+        return int(self._ends.size)
+
+    def encoded(self, at: int) -> bytes:
+        """One text's bytes."""
+        start = int(self._ends[at - 1]) if at else 0
+        found: bytes = self._body[start : int(self._ends[at])].tobytes()
+        return found
+
+    def __getitem__(self, at: int) -> str:
+        return self.encoded(at).decode()
+
+    def find(self, value: str) -> int:
+        """Where a text is among *sorted* ones; -1 when it is not there."""
+        wanted = value.encode()
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.encoded(middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < len(self) and self.encoded(low) == wanted else -1
+
+    def write(self, folder: Path, name: str) -> None:
+        """Two plain arrays."""
+        np.save(folder / f"{name}.npy", self._body, allow_pickle=False)
+        np.save(folder / f"{name}-ends.npy", self._ends, allow_pickle=False)
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Texts:
+        """What `write` wrote, memory-mapped."""
+
+        def array(part: str) -> Any:
+            path = folder / f"{part}.npy"
+            found = np.load(path, mmap_mode="r" if path.stat().st_size > 4096 else None, allow_pickle=False)
+            return found
+
+        return cls(array(name), array(f"{name}-ends"))
