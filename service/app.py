@@ -23,7 +23,18 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.api import calibrations, datasets, docs, jobs, learners, models, openapi, problems, status
+from service.api import (
+    calibrations,
+    datasets,
+    docs,
+    galleries,
+    jobs,
+    learners,
+    models,
+    openapi,
+    problems,
+    status,
+)
 from service.api.classify import ClassifyRoute
 from service.api.embed import EmbedRoute
 from service.api.hot import ScoringRoutes
@@ -31,6 +42,8 @@ from service.api.house import House
 from service.api.middleware import Edge
 from service.api.problems import ProblemAnswer
 from service.api.rank import RankRoute
+from service.api.search import SEARCH, VERIFY, SearchRoutes
+from service.api.upkeep import keep_galleries
 from service.console import pages as console
 from service.errors import NotReady
 from service.logs import configure_logging
@@ -86,6 +99,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     scoring = ScoringRoutes(house.runtime, settings)
     ranking = RankRoute(house.runtime, settings)
     embedding = EmbedRoute(house.runtime, settings)
+    searching = SearchRoutes(house.runtime, house.galleries, settings)
     classifying = ClassifyRoute(house.runtime, settings)
     hot = {
         ("POST", "/similarity"): scoring.similarity,
@@ -95,14 +109,21 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         ("HEAD", "/rank-labels"): ranking.rank,
         ("POST", "/rank-labels"): ranking.rank,
         ("POST", "/embed"): embedding.embed,
+        ("POST", SEARCH): searching.search,
+        ("POST", VERIFY): searching.verify,
         ("POST", "/classify"): classifying.classify,
     }
     # First in the table, so that the table is whole; the edge answers them before it is searched.
     for method, path in hot:
         app.router.routes.append(
-            Route(path, endpoint=_answered_by_the_edge, methods=[method], include_in_schema=False)
+            Route(
+                path.replace("{subject}", "{subject:path}"),
+                endpoint=_answered_by_the_edge,
+                methods=[method],
+                include_in_schema=False,
+            )
         )
-    for room in (datasets, jobs, models, calibrations, learners, status, problems, docs):
+    for room in (datasets, jobs, models, calibrations, galleries, learners, status, problems, docs):
         app.include_router(room.router)
     console.install(app)
     app.add_exception_handler(RequestValidationError, _invalid_request)
@@ -147,12 +168,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await house.runtime.in_thread(lambda: _await_database(house))
     await house.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
+    upkeep = asyncio.create_task(keep_galleries(house, sweep=app.state.warm))
     with _told_of_the_end(app.state.closing):
         yield
     app.state.closing.set()
     if warming is not None:
         warming.cancel()
+    upkeep.cancel()
     house.runtime.close()
+    house.galleries.close()
     house.database.dispose()
 
 

@@ -85,6 +85,30 @@ class Database:
             return time.time()
         return float(session.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0.0)
 
+    def truncate_log(self, seconds: float = 5.0) -> bool:
+        """Empty SQLite's write-ahead log, so that nothing that was deleted is left in it; says whether that was done.
+
+        Deleted cells in the database's own file are overwritten as they go (`secure_delete`). True elsewhere: other
+        databases see to their logs themselves.
+        """
+        if not self.is_sqlite:
+            return True
+        deadline = time.monotonic() + seconds
+        # Not within a transaction, which the engine's own connections begin.
+        connection = self.engine.raw_connection()
+        try:
+            while True:
+                cursor = connection.cursor()
+                cursor.execute("PRAGMA busy_timeout=1000")
+                busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                cursor.execute("PRAGMA busy_timeout=30000")
+                cursor.close()
+                if not busy or time.monotonic() > deadline:
+                    return not busy
+                time.sleep(0.02)
+        finally:
+            connection.close()
+
     def upgrade(self) -> None:
         """Bring the schema to the newest migration. Safe to call from several processes at once."""
         if self._revision() == migrations.HEAD:

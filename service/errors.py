@@ -77,6 +77,30 @@ class UnknownDataset(PairmarkError):
     slug, title = "unknown-dataset", "There is no such dataset"
 
 
+class UnknownGallery(PairmarkError):
+    """There is no such gallery."""
+
+    slug, title = "unknown-gallery", "There is no such gallery"
+
+
+class UnknownItem(PairmarkError):
+    """The gallery has no such item or subject."""
+
+    slug, title = "unknown-item", "The gallery has no such item or subject"
+
+
+class UnknownEvaluation(PairmarkError):
+    """There is no such evaluation."""
+
+    slug, title = "unknown-evaluation", "There is no such evaluation"
+
+
+class SearchTooLong(PairmarkError):
+    """The search took longer than a request may."""
+
+    slug, title = "search-too-long", "The search took too long"
+
+
 class UnknownJob(PairmarkError):
     """There is no such job."""
 

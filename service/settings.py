@@ -47,6 +47,12 @@ class Settings(BaseSettings):
         8, description="long scoring batches under way or waiting in one process"
     )
     request_timeout_s: float = Field(60.0, description="longest a scoring request may take")
+    max_waiting_searches: int = Field(
+        256, description="gallery searches and imports under way or waiting in one process"
+    )
+    max_search_queries: int = Field(1_000, description="most queries of one gallery search")
+    max_search_results: int = Field(100_000, description="most items that one gallery search returns")
+    max_gallery_items: int = Field(50_000_000, description="most items of a gallery, and of one bulk import")
     max_calibration_pairs: int = Field(5_000_000, description="most scores in one calibration")
     max_loaded_models: int = Field(32, description="versions kept in memory by one process")
 

@@ -10,6 +10,8 @@ from fastapi import Depends, Query, Request
 from service.blobs import Blobs, open_blobs
 from service.datasets.ingest import Datasets
 from service.db import Database, open_database
+from service.galleries.galleries import Galleries
+from service.galleries.identification import Identification
 from service.pagination import MAX_LIMIT
 from service.runtime.runtime import Runtime
 from service.settings import Settings
@@ -28,6 +30,8 @@ class House:
     queue: JobQueue
     store: ModelStore
     runtime: Runtime
+    galleries: Galleries
+    identification: Identification
 
     @classmethod
     def build(cls, settings: Settings) -> House:
@@ -35,14 +39,18 @@ class House:
         database = open_database(settings)
         blobs = open_blobs(settings)
         store = ModelStore(database, blobs, settings)
+        datasets = Datasets(database, blobs, settings)
+        galleries = Galleries(database, settings)
         return cls(
             settings=settings,
             database=database,
             blobs=blobs,
-            datasets=Datasets(database, blobs, settings),
+            datasets=datasets,
             queue=JobQueue(database, settings),
             store=store,
             runtime=Runtime(store, database, settings),
+            galleries=galleries,
+            identification=Identification(galleries, datasets, store, settings),
         )
 
 

@@ -45,6 +45,9 @@ SECONDS = Histogram(
     ),
 )
 POINTS = Counter("pairmark_points_answered", "Points ranked, classified or embedded.", ["route"])
+SEARCHED = Counter(
+    "pairmark_gallery_answers", "Items that gallery searches returned, and verifications.", ["route"]
+)
 LIVE_SCORES = Counter(
     "pairmark_live_scores",
     "Scores above a threshold and not above the next (at most 4,096 of a request, evenly picked).",

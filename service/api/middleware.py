@@ -21,6 +21,7 @@ from service.api import access
 from service.api.hot import Answer
 from service.api.metrics import RequestMeter
 from service.api.problems import Internal, SlowBody, TimedOut, render
+from service.api.search import route_of
 from service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
 from service.keys import Scope as KeyScope
 from service.runtime.catalogue import View
@@ -117,6 +118,10 @@ class Edge:
             await send(message)
 
         hot = self._hot.get((method, path))
+        pattern = path
+        if hot is None and path.startswith("/galleries/"):
+            pattern = route_of(method, path) or path
+            hot = self._hot.get((method, pattern)) if pattern != path else None
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:
@@ -161,7 +166,7 @@ class Edge:
             elif failure is None:
                 failure = problem
         seconds = time.perf_counter() - started
-        route = path if hot is not None else getattr(scope.get("route"), "path", None) or "unmatched"
+        route = pattern if hot is not None else getattr(scope.get("route"), "path", None) or "unmatched"
         self._meter.seen(method, route, status, seconds)
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
         # come every few seconds.
@@ -237,7 +242,9 @@ class Edge:
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], method: str, path: str
     ) -> None:
         settings = self._settings
-        upload = method in ("POST", "PUT") and path in ("/datasets", "/models")
+        upload = method in ("POST", "PUT") and (
+            path in ("/datasets", "/models") or (path.startswith("/galleries/") and path.endswith("/items"))
+        )
         limit = settings.max_upload_bytes if upload else settings.max_body_bytes
         self._check_length(headers, limit)
         taken = 0
@@ -260,7 +267,7 @@ class Edge:
                     scope["pairmark.body_read"] = True
             return message
 
-        streams = upload or path.endswith(("/events", "/export"))
+        streams = upload or path.endswith(("/events", "/export")) or _is_measuring(method, path)
         async with asyncio.timeout(None if streams else settings.request_timeout_s):
             await self._app(scope, bounded, send)
 
@@ -295,6 +302,15 @@ class Edge:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+def _is_measuring(method: str, path: str) -> bool:
+    """Whether thousands of searches are asked for at once, which may take longer than a request."""
+    return (
+        method == "POST"
+        and path.startswith("/galleries/")
+        and path.endswith(("/calibrations", "/evaluations"))
+    )
 
 
 def _refused(scope: Scope, error: PairmarkError) -> PairmarkError:

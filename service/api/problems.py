@@ -130,6 +130,27 @@ PAGES: dict[str, Page] = {
             status=404,
             mend="Write a dataset as `name` (its newest version) or `name:version`. `GET /datasets` lists them.",
         ),
+        Page(
+            error=errors.UnknownGallery,
+            status=404,
+            mend="`GET /galleries` lists what there is; `PUT /galleries/{name}` with a model makes one.",
+        ),
+        Page(
+            error=errors.UnknownItem,
+            status=404,
+            mend="`GET /galleries/{name}/items` lists a gallery's items; `?subject=` only those of one subject.",
+        ),
+        Page(
+            error=errors.UnknownEvaluation,
+            status=404,
+            mend="`POST /galleries/{name}/evaluations` measures a gallery; its answer has the `id`.",
+        ),
+        Page(
+            error=errors.SearchTooLong,
+            status=503,
+            mend="Send fewer queries at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
+            retry_after=5,
+        ),
         Page(error=errors.UnknownJob, status=404, mend="`GET /jobs` lists the jobs."),
         Page(
             error=errors.UnknownLearner,

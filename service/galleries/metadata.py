@@ -49,7 +49,9 @@ def checked_metadata(given: Any) -> str | None:
     if not given:
         return None
     if len(given) > MAX_FIELDS:
-        raise InvalidInput(f"metadata has {len(given)} fields; expected at most {MAX_FIELDS}", field="metadata")
+        raise InvalidInput(
+            f"metadata has {len(given)} fields; expected at most {MAX_FIELDS}", field="metadata"
+        )
     for name, value in given.items():
         _check_field(name)
         _check_value(value, f"metadata.{name[:60]}")
@@ -57,7 +59,9 @@ def checked_metadata(given: Any) -> str | None:
         text = json.dumps(given, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidInput("metadata holds half a character; expected whole Unicode text", field="metadata") from None
+        raise InvalidInput(
+            "metadata holds half a character; expected whole Unicode text", field="metadata"
+        ) from None
     if size > MAX_METADATA_BYTES:
         raise InvalidInput(
             f"metadata has {size} bytes of JSON; expected at most {MAX_METADATA_BYTES}", field="metadata"
@@ -89,7 +93,9 @@ def _check_value(value: Any, field: str) -> None:
         return
     if isinstance(value, (int, float)):
         raise InvalidInput(f"{field} is not a number within ±2**53; send larger ones as text", field=field)
-    raise InvalidInput(f"{field} is a list or an object; expected text, a number, true, false or null", field=field)
+    raise InvalidInput(
+        f"{field} is a list or an object; expected text, a number, true, false or null", field=field
+    )
 
 
 # ---------------------------------------------------------------- filters
@@ -123,7 +129,9 @@ def parse_filter(given: Any, known: Iterable[str]) -> Filter:
     if given is None:
         return ()
     if not isinstance(given, dict):
-        raise InvalidInput('filter: expected an object, e.g. {"site": "north", "year": {"gte": 2020}}', field="filter")
+        raise InvalidInput(
+            'filter: expected an object, e.g. {"site": "north", "year": {"gte": 2020}}', field="filter"
+        )
     fields = set(known)
     conditions = []
     for name, wanted in given.items():
@@ -153,7 +161,9 @@ def _condition(name: str, wanted: Any, where: str) -> Condition:
             f'{where}: expected a value, {{"in": [..]}}, or a range of {", ".join(_RANGES)}', field=where
         )
     kinds = {type(value) is str for value in wanted.values()}
-    if len(kinds) > 1 or any(value is None or isinstance(value, (bool, list, dict)) for value in wanted.values()):
+    if len(kinds) > 1 or any(
+        value is None or isinstance(value, (bool, list, dict)) for value in wanted.values()
+    ):
         raise InvalidInput(f"{where}: a range is between numbers, or between texts", field=where)
     for value in wanted.values():
         _check_value(value, where)
@@ -195,7 +205,9 @@ class Column:
         flags = [value for value in values if isinstance(value, bool)]
         if flags:
             found |= (self.kinds == _BOOL) & np.isin(self.numbers, np.array(flags, dtype=np.float64))
-        numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        numbers = [
+            value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)
+        ]
         if numbers:
             found |= (self.kinds == _NUMBER) & np.isin(self.numbers, np.array(numbers, dtype=np.float64))
         texts = {value for value in values if isinstance(value, str)}
@@ -241,7 +253,8 @@ def columns_of(metadata: list[str | None]) -> Columns:
             else:
                 kinds[row], numbers[row] = _NUMBER, value
     return {
-        name: Column(kinds, numbers, codes, tuple(words)) for name, (kinds, numbers, codes, words) in made.items()
+        name: Column(kinds, numbers, codes, tuple(words))
+        for name, (kinds, numbers, codes, words) in made.items()
     }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
@@ -111,7 +110,9 @@ def page(session: Session, *, limit: int, after: str | None) -> list[State]:
 
 def moving(session: Session) -> list[State]:
     """Galleries on their way to another version."""
-    return [State(*row) for row in session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))]
+    return [
+        State(*row) for row in session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
+    ]
 
 
 def lock(session: Session, name: str) -> int | None:
@@ -205,7 +206,9 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
     body = rows.vectors.astype("<f4", copy=False).tobytes()
     values = [
         (state.id, name, subject, body[at * width : (at + 1) * width], metadata, first + at)
-        for at, (name, subject, metadata) in enumerate(zip(rows.ids, rows.subjects, rows.metadata, strict=True))
+        for at, (name, subject, metadata) in enumerate(
+            zip(rows.ids, rows.subjects, rows.metadata, strict=True)
+        )
     ]
     if session.get_bind().dialect.name == "postgresql":
         _copy(session, values)
@@ -248,11 +251,13 @@ def _copy(session: Session, values: list[tuple[Any, ...]]) -> None:
     )
     connection.exec_driver_sql("TRUNCATE gallery_staging")
     driver: Any = connection.connection.driver_connection
-    with driver.cursor() as cursor:
-        with cursor.copy(f"COPY gallery_staging ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
-            copy.set_types(["int8", "text", "text", "bytea", "text", "int8"])
-            for row in values:
-                copy.write_row(row)
+    with (
+        driver.cursor() as cursor,
+        cursor.copy(f"COPY gallery_staging ({columns}) FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types(["int8", "text", "text", "bytea", "text", "int8"])
+        for row in values:
+            copy.write_row(row)
     connection.exec_driver_sql(
         f"INSERT INTO gallery_items ({columns}) SELECT {columns} FROM gallery_staging {upserting}"
     )
@@ -263,7 +268,8 @@ def _seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str,
     connection = session.connection()
     if session.get_bind().dialect.name == "postgresql":
         found = connection.exec_driver_sql(
-            "SELECT id, seq FROM gallery_items WHERE gallery_id = %s AND id = ANY(%s)", (gallery_id, list(ids))
+            "SELECT id, seq FROM gallery_items WHERE gallery_id = %s AND id = ANY(%s)",
+            (gallery_id, list(ids)),
         )
     else:
         found = connection.exec_driver_sql(
@@ -282,7 +288,9 @@ def erase(session: Session, state: State, ids: Sequence[str], now: float) -> Non
     seq = state.seq + len(names)
     for start in range(0, len(names), 500):
         some = names[start : start + 500]
-        session.execute(delete(GalleryItem).where(GalleryItem.gallery_id == state.id, GalleryItem.id.in_(some)))
+        session.execute(
+            delete(GalleryItem).where(GalleryItem.gallery_id == state.id, GalleryItem.id.in_(some))
+        )
     session.execute(
         insert(GalleryRemoval),
         [{"gallery_id": state.id, "seq": seq, "removed": seqs[name], "erased": True} for name in names],
@@ -416,7 +424,9 @@ def known_subjects(session: Session, gallery_id: int, subjects: Sequence[str]) -
 def count_subjects(session: Session, gallery_id: int) -> int:
     """Different subjects."""
     item = GalleryItem
-    return session.scalar(select(func.count(item.subject.distinct())).where(item.gallery_id == gallery_id)) or 0
+    return (
+        session.scalar(select(func.count(item.subject.distinct())).where(item.gallery_id == gallery_id)) or 0
+    )
 
 
 # ---------------------------------------------------------------- what was measured
@@ -455,6 +465,3 @@ def find_evaluation(session: Session, gallery_id: int, id: str) -> GalleryEvalua
     """An evaluation of this gallery."""
     row = session.get(GalleryEvaluationRow, id)
     return row if row is not None and row.gallery_id == gallery_id else None
-
-
-Seqs = NDArray[np.int64]

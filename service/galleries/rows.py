@@ -28,12 +28,14 @@ class Rows:
     subjects : n texts or None.
     vectors : (n, d) C-contiguous finite float32.
     metadata : n JSON objects as text, or None.
+    places : n 0-based places in the request.
     """
 
     ids: list[str]
     subjects: list[str | None]
     vectors: Float32
     metadata: list[str | None]
+    places: list[int]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -159,7 +161,9 @@ class RowChecks:
             chosen = np.ascontiguousarray(vectors, dtype=np.float32)
         else:
             chosen = np.ascontiguousarray(vectors[kept], dtype=np.float32)
-        return Rows(ids=names, subjects=whose, vectors=chosen, metadata=facts)
+        return Rows(
+            ids=names, subjects=whose, vectors=chosen, metadata=facts, places=[start + at for at in kept]
+        )
 
 
 def text_of(value: Any, field: str) -> str:
@@ -181,7 +185,9 @@ def text_of(value: Any, field: str) -> str:
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise InvalidInput(f"{field} holds half a character; expected whole Unicode text", field=field) from None
+        raise InvalidInput(
+            f"{field} holds half a character; expected whole Unicode text", field=field
+        ) from None
     if not 0 < size <= MAX_ID_BYTES:
         raise InvalidInput(f"{field} has {size} bytes; expected 1 to {MAX_ID_BYTES}", field=field)
     if any(ord(one) < 32 or ord(one) == 127 for one in value):

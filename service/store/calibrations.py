@@ -86,7 +86,7 @@ class Calibrations:
         data = self._datasets.load(found.id)
         self.check_width(row, name, data)
         chosen = self.protocol_of(row, protocol)
-        self._refuse_overlap(row, name, data, chosen)
+        self.refuse_overlap(row, name, data, chosen)
         scores, pairs = self.scored(
             row,
             name,
@@ -209,7 +209,8 @@ class Calibrations:
                 f"{name}:{row.version} ({row.kind}) does not score pairs, so there is nothing to calibrate"
             )
 
-    def _refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
+    def refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
+        """Raise `CalibrationOverlap` when rates measured on the dataset would promise too much."""
         if row.report is None:
             return
         overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from service.store.schemas import NewCalibration, NewVersion
-from service.tables import Alias, AliasChange, CalibrationRow, Model, ModelVersion
+from service.tables import Alias, AliasChange, CalibrationRow, GalleryRow, Model, ModelVersion
 
 
 def model_for_update(session: Session, name: str) -> Model | None:
@@ -159,6 +159,15 @@ def set_calibration(
         statement = statement.where(ModelVersion.calibration_id.is_(None))
     result = session.execute(statement.values(calibration_id=calibration_id))
     return bool(result.rowcount)  # type: ignore[attr-defined]
+
+
+def galleries_using(session: Session, model_id: str, version: int) -> list[str]:
+    """Names of galleries that a version serves, or that move to it."""
+    statement = select(GalleryRow.name).where(
+        ((GalleryRow.model_id == model_id) & (GalleryRow.version == version))
+        | ((GalleryRow.next_model_id == model_id) & (GalleryRow.next_version == version))
+    )
+    return list(session.scalars(statement.order_by(GalleryRow.name).limit(101)))
 
 
 def delete_version(session: Session, model_id: str, version: int) -> None:

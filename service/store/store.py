@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from models.operating_points import Calibration
 from models.registry import spec_of
 from service.blobs import Blobs, delete_unused, hold
+from service.datasets.data import LabelledData
 from service.db import Database, bump_revision
 from service.errors import Conflict, InvalidInput, ModelNotCapable, PreconditionFailed
 from service.names import checked_name
@@ -20,8 +21,9 @@ from service.store import repository
 from service.store.calibrations import Calibrations
 from service.store.evaluation import Evaluations
 from service.store.groups import GroupRole
+from service.store.overlap import overlap_with
 from service.store.refs import ModelRef, checked_alias, parse_ref
-from service.store.report import read_roc
+from service.store.report import read_roc, read_trained_on
 from service.store.schemas import (
     AliasChangePage,
     AliasOut,
@@ -32,6 +34,7 @@ from service.store.schemas import (
     ModelOut,
     ModelPage,
     NewVersion,
+    OverlapOut,
     Protocol,
     RocOut,
     VersionOut,
@@ -204,7 +207,7 @@ class ModelStore:
         Raises
         ------
         Conflict
-            When an alias holds it.
+            When an alias holds it, or a gallery uses it or moves to it.
         """
         with self._db.write() as session:
             model = self._locked(session, name)
@@ -218,6 +221,13 @@ class ModelStore:
                 raise Conflict(
                     f"{name}:{version} is held by the alias {', '.join(holding)}: move the alias first",
                     aliases=holding,
+                )
+            using = repository.galleries_using(session, model.id, version)
+            if using:
+                raise Conflict(
+                    f"{name}:{version} searches the gallery {', '.join(using[:20])}: move it to another version "
+                    "(PUT /galleries/NAME), or delete it first",
+                    galleries=using[:100],
                 )
             calibrations = repository.calibrations_of(session, model.id, version, 10**9)
             keys = repository.blobs_of(row, calibrations)
@@ -314,6 +324,23 @@ class ModelStore:
             groups=groups,
             told=told,
         )
+
+    def overlap(
+        self, name: str, version: int, data: LabelledData, *, refuse: bool = False
+    ) -> OverlapOut | None:
+        """How much of a dataset the version was trained on; None when that was not kept.
+
+        Raises
+        ------
+        CalibrationOverlap
+            With ``refuse``, when it holds what a calibration may not.
+        """
+        row = self._shelf.row(name, version)
+        if refuse:
+            self._calibrations.refuse_overlap(row, name, data, self._calibrations.protocol_of(row, "auto"))
+        if row.report is None:
+            return None
+        return overlap_with(read_trained_on(self._blobs.folder(row.report)), data)
 
     def add_scores(
         self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None

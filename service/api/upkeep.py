@@ -1,0 +1,50 @@
+"""What a serving process does for galleries beside answering: catches up, moves them, sweeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from service.api.house import House
+from service.errors import NotReady, PairmarkError
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 10.0
+"""How often a process looks at the galleries it has open, and for galleries to move."""
+
+
+async def keep_galleries(house: House, *, sweep: bool) -> None:
+    """Run until cancelled.
+
+    Parameters
+    ----------
+    sweep : remove what killed processes left behind first; a process that answers a single command does not.
+    """
+    galleries, loop = house.galleries, asyncio.get_running_loop()
+    woken = asyncio.Event()
+    galleries.on_move = lambda: loop.call_soon_threadsafe(woken.set)
+    if not sweep:
+        await woken.wait()
+    while True:
+        woken.clear()
+        try:
+            if sweep:
+                await house.runtime.in_thread(galleries.sweep)
+                sweep = False
+            await house.runtime.in_thread(galleries.keep_up)
+            for state in await house.runtime.in_thread(galleries.moving):
+                served = await house.runtime.version_for(f"{state.next_model}:{state.next_version}", "search")
+                await house.runtime.in_thread(
+                    lambda state=state, served=served: galleries.move(state, served)
+                )  # type: ignore[misc]
+        except NotReady:
+            log.info("the database is away; galleries are looked after later")
+        except PairmarkError as error:
+            log.warning("a gallery could not be looked after: %s", error.detail)
+        except Exception:
+            log.exception("looking after galleries failed; it is tried again")
+        try:
+            await asyncio.wait_for(woken.wait(), EVERY_S)
+        except TimeoutError:
+            continue

@@ -1,0 +1,244 @@
+"""Blocks: immutable pieces of a gallery's index, each a range of sequence numbers, memory-mapped from a folder.
+
+Rows are sorted by id, so that an engine's ties by row are ties by id. A block is made from the rows in the database
+and is never changed: rows replaced or deleted since are masked until the block is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.artefact import ArtefactError
+from service.galleries.metadata import Columns, columns_of, read_columns, write_columns
+from service.galleries.rows import StoredRows
+from service.galleries.texts import Texts
+
+FORMAT = 1
+FACTS = "block.json"
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Block:
+    """The items that were written in (low, high] and were still so at ``as_of``.
+
+    Attributes
+    ----------
+    ids : n ids, ascending.
+    subjects : (n,) codes into `names`, -1 for none. names : different subjects, ascending.
+    seqs : (n,) ascending; order : (n,) the row of each.
+    columns : metadata.
+    index : the estimator's; None for no rows.
+    folder : where it is kept, if it is.
+    """
+
+    low: int
+    high: int
+    as_of: int
+    ids: Texts
+    subjects: NDArray[np.int32]
+    names: Texts
+    seqs: NDArray[np.int64]
+    order: NDArray[np.int64]
+    columns: Columns
+    index: Any
+    folder: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows_of(self, seqs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows that were written under these numbers, those that are here."""
+        if not len(self) or not seqs.size:
+            return np.empty(0, dtype=np.int64)
+        seqs = seqs[(seqs >= self.seqs[0]) & (seqs <= self.seqs[-1])]
+        at = np.searchsorted(self.seqs, seqs)
+        found: NDArray[np.int64] = self.order[at[self.seqs[at] == seqs]]
+        return found
+
+    def subject(self, row: int) -> str | None:
+        """Whose a row is."""
+        code = int(self.subjects[row])
+        return None if code < 0 else self.names[code]
+
+    @property
+    def kept(self) -> bool:
+        """Whether its folder is there (or nothing need be kept)."""
+        return not len(self) or (self.folder is not None and self.folder.exists())
+
+
+def make_block(estimator: Any, rows: StoredRows, *, low: int, high: int, as_of: int) -> Block:
+    """A block in memory."""
+    rows = rows.sorted()
+    order = np.argsort(rows.seqs).astype(np.int64, copy=False)
+    known = sorted({subject for subject in rows.subjects if subject is not None})
+    code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(known)}
+    code_of[None] = -1
+    return Block(
+        low=low,
+        high=high,
+        as_of=as_of,
+        ids=Texts.of(rows.ids),
+        subjects=np.array([code_of[subject] for subject in rows.subjects], dtype=np.int32),
+        names=Texts.of(known),
+        seqs=rows.seqs[order],
+        order=order,
+        columns=columns_of(rows.metadata),
+        index=estimator.index(rows.vectors) if len(rows) else None,
+    )
+
+
+class BlockFolder:
+    """Where the blocks of one gallery and one model version are kept on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def keep(self, block: Block, estimator: Any) -> Block:
+        """Write a block and give it back memory-mapped. It appears by one rename, whole.
+
+        Raises
+        ------
+        OSError
+            When the disk does not take it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        part = self.path / f".part-{secrets.token_hex(8)}"
+        try:
+            part.mkdir()
+            block.index.save(part / "index")
+            block.ids.write(part, "ids")
+            block.names.write(part, "names")
+            for name in ("subjects", "seqs", "order"):
+                np.save(part / f"{name}.npy", getattr(block, name), allow_pickle=False)
+            write_columns(block.columns, part / "columns")
+            facts = {
+                "format": FORMAT,
+                "low": block.low,
+                "high": block.high,
+                "as_of": block.as_of,
+                "rows": len(block),
+            }
+            (part / FACTS).write_text(json.dumps(facts))
+            for file in part.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            path = self.path / f"{block.low}-{block.high}-{secrets.token_hex(8)}"
+            part.rename(path)
+            _sync(self.path)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        return open_block(path, estimator)
+
+    def stored(self, estimator: Any) -> list[Block]:
+        """Blocks that cover disjoint ranges, in order; what is damaged or covered by another is removed.
+
+        The caller holds the gallery's lock, so nothing half-made belongs to anybody.
+        """
+        found = []
+        for path in self._folders():
+            try:
+                if path.name.startswith(".part-"):
+                    raise ArtefactError("left by a process that was killed")
+                found.append(open_block(path, estimator))
+            except (ArtefactError, OSError, ValueError, KeyError, TypeError):
+                remove(path)
+        found.sort(key=lambda block: (block.low, -block.high, -block.as_of))
+        chosen: list[Block] = []
+        at = 0
+        for block in found:
+            if block.low >= at:
+                chosen.append(block)
+                at = block.high
+            elif block.high <= at:
+                assert block.folder is not None
+                remove(block.folder)
+        return chosen
+
+    def _folders(self) -> list[Path]:
+        try:
+            return [path for path in self.path.iterdir() if path.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def drop_holders(self, ids: list[str]) -> int:
+        """Remove every block that holds one of these ids, alive or replaced; returns how many."""
+        dropped = 0
+        for path in self._folders():
+            try:
+                held = Texts.read(path, "ids")
+                holds = any(held.find(name) >= 0 for name in ids)
+            except (OSError, ValueError):
+                holds = True
+            if holds:
+                remove(path)
+                dropped += 1
+        return dropped
+
+
+def open_block(path: Path, estimator: Any) -> Block:
+    """A kept block, memory-mapped.
+
+    Raises
+    ------
+    ArtefactError, OSError, ValueError, KeyError
+        When it is not whole or is another model's.
+    """
+    facts = json.loads((path / FACTS).read_text())
+    if facts["format"] != FORMAT:
+        raise ArtefactError(f"{path.name} has another format")
+
+    def array(name: str) -> Any:
+        return np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+    block = Block(
+        low=facts["low"],
+        high=facts["high"],
+        as_of=facts["as_of"],
+        ids=Texts.read(path, "ids"),
+        subjects=array("subjects"),
+        names=Texts.read(path, "names"),
+        seqs=array("seqs"),
+        order=array("order"),
+        columns=read_columns(path / "columns"),
+        index=estimator.open_index(path / "index"),
+    )
+    sizes = {
+        len(block),
+        len(block.index),
+        block.subjects.size,
+        block.seqs.size,
+        block.order.size,
+        facts["rows"],
+    }
+    if len(sizes) != 1:
+        raise ArtefactError(f"{path.name} is not whole")
+    return replace(block, folder=path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder, so that nobody sees a part of it; who has it mapped keeps what is mapped."""
+    gone = path.with_name(f".part-{secrets.token_hex(8)}")
+    try:
+        path.rename(gone)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

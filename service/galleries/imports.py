@@ -1,0 +1,394 @@
+"""Bulk bodies as batches of checked rows: JSON, npz, raw float32, CSV, Parquet. Memory stays flat in all but JSON.
+
+One rule for all forms: rows that can be stored are stored, the others are told with their 0-based place and why. What
+is wrong with the body as a whole (a damaged file, a matrix of another width) refuses all of it.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import from_json
+
+from service.errors import InvalidInput, TooLarge
+from service.galleries.rows import RowChecks, RowErrors, Rows
+
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH_ROWS = 16_384
+"""Rows written in one transaction."""
+KINDS = {
+    "application/json": "json",
+    "application/x-npz": "npz",
+    "application/octet-stream": "raw",
+    "text/csv": "csv",
+    "application/vnd.apache.parquet": "parquet",
+    "application/x-parquet": "parquet",
+}
+_ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """How a body is read.
+
+    Attributes
+    ----------
+    prefix, first : raw: row i has the id ``prefix`` + (``first`` + i).
+    id, subject : tables: their columns. metadata : tables: columns kept as metadata.
+    """
+
+    prefix: str = ""
+    first: int = 0
+    id: str = "id"
+    subject: str = "subject"
+    metadata: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportLimits:
+    """The most that one body may hold."""
+
+    rows: int
+    unpacked_bytes: int
+
+
+def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> Iterator[Rows]:
+    """``{"items": [{"id", "subject"?, "vector", "metadata"?}]}``.
+
+    Raises
+    ------
+    InvalidInput
+        When it is not of that form at all.
+    """
+    try:
+        given = from_json(body)
+    except ValueError as error:
+        raise InvalidInput(f"the body is not JSON: {error}", field="body") from error
+    items = given.get("items") if isinstance(given, dict) else None
+    if not isinstance(items, list) or set(given) != {"items"}:
+        raise InvalidInput('expected {"items": [{"id": .., "vector": [..]}]}', field="items")
+    if not items:
+        raise InvalidInput("items is empty; expected at least one", field="items")
+    checks = RowChecks(dimension, errors)
+    for start in range(0, len(items), BATCH_ROWS):
+        some = items[start : start + BATCH_ROWS]
+        vectors = np.zeros((len(some), dimension), dtype=np.float32)
+        bad: list[str | None] = [None] * len(some)
+        ids: list[Any] = []
+        subjects: list[Any] = []
+        metadata: list[Any] = []
+        for at, item in enumerate(some):
+            if not isinstance(item, dict):
+                bad[at] = "is not an object with id and vector"
+                item = {"id": None}
+            elif not set(item) <= _ITEM_FIELDS:
+                extra = min(set(item) - _ITEM_FIELDS)
+                bad[at] = f"{extra[:60]!r} is not a field of an item; expected id, vector, subject, metadata"
+            else:
+                bad[at] = _fill(vectors, at, item.get("vector"), dimension)
+            ids.append(item.get("id"))
+            subjects.append(item.get("subject"))
+            metadata.append(item.get("metadata"))
+        yield checks.rows(start, ids, vectors, subjects, metadata, bad=bad)
+
+
+def _fill(vectors: NDArray[np.float32], at: int, given: Any, dimension: int) -> str | None:
+    """Put a vector into its row; says what is wrong with it, if something is."""
+    if isinstance(given, dict):
+        return _fill_sparse(vectors, at, given, dimension)
+    if not isinstance(given, list):
+        return (
+            "vector is missing; expected a list of numbers"
+            if given is None
+            else "vector is not a list of numbers"
+        )
+    if len(given) != dimension:
+        return f"vector has {len(given)} numbers; the gallery's have {dimension}"
+    if not all(type(number) is float or type(number) is int for number in given):
+        return "vector holds something that is not a number"
+    with np.errstate(over="ignore"):
+        try:
+            vectors[at] = given
+        except OverflowError:
+            vectors[at] = np.inf
+    return None
+
+
+def _fill_sparse(vectors: NDArray[np.float32], at: int, given: dict[str, Any], dimension: int) -> str | None:
+    indices, values = given.get("indices"), given.get("values")
+    if set(given) != {"indices", "values"} or not isinstance(indices, list) or not isinstance(values, list):
+        return "a sparse vector has lists indices and values, and nothing else"
+    if len(indices) != len(values) or len(set(map(repr, indices))) != len(indices):
+        return "a sparse vector has one value for each of its indices, which are all different"
+    if not all(type(column) is int and 0 <= column < dimension for column in indices):
+        return f"indices of a sparse vector are whole numbers from 0 to {dimension - 1}"
+    dense = [0.0] * dimension
+    for column, value in zip(indices, values, strict=True):
+        dense[column] = value
+    return _fill(vectors, at, dense, dimension)
+
+
+def file_batches(
+    kind: str,
+    path: Path,
+    scratch: Path,
+    dimension: int,
+    errors: RowErrors,
+    options: ImportOptions,
+    limits: ImportLimits,
+) -> Iterator[Rows]:
+    """Rows of a file of that kind.
+
+    Parameters
+    ----------
+    kind : ``npz``, ``raw``, ``csv`` or ``parquet``.
+    scratch : an empty folder for what is unpacked.
+
+    Raises
+    ------
+    InvalidInput, TooLarge
+    """
+    if kind == "npz":
+        yield from _npz(path, scratch, dimension, errors, limits)
+    elif kind == "raw":
+        yield from _raw(path, dimension, errors, options, limits)
+    else:
+        yield from _table(kind, path, scratch, dimension, errors, options, limits)
+
+
+def _npz(
+    path: Path, scratch: Path, dimension: int, errors: RowErrors, limits: ImportLimits
+) -> Iterator[Rows]:
+    from service.datasets.arrays import Npz
+    from service.datasets.writer import Limits
+
+    arrays = Npz(
+        path, scratch, Limits(rows=limits.rows, features=dimension, stored_bytes=limits.unpacked_bytes)
+    )
+    extra = sorted(set(arrays.names) - {"ids", "vectors", "subjects", "metadata"})
+    if extra:
+        raise InvalidInput(
+            f"the npz has an array {extra[0][:60]!r}; expected ids, vectors, and perhaps subjects and metadata",
+            field=extra[0][:60],
+        )
+    vectors = arrays.get("vectors", 2)
+    n = vectors.shape[0]
+    _check_matrix(vectors, n, dimension, limits)
+    ids = arrays.get("ids", 1, n)
+    subjects = arrays.get("subjects", 1, n) if "subjects" in arrays else None
+    metadata = arrays.get("metadata", 1, n) if "metadata" in arrays else None
+    for name, array in (("ids", ids), ("subjects", subjects), ("metadata", metadata)):
+        if array is not None and array.dtype.kind not in ("US" if name == "metadata" else "USiu"):
+            raise InvalidInput(f"array {name!r} holds {array.dtype}; expected text", field=name)
+    checks = RowChecks(dimension, errors)
+    for start in range(0, n, BATCH_ROWS):
+        rows = slice(start, start + BATCH_ROWS)
+        yield checks.rows(
+            start,
+            _texts(ids[rows]),
+            _float32(vectors[rows]),
+            None if subjects is None else [one or None for one in _texts(subjects[rows])],
+            None if metadata is None else [one or None for one in _texts(metadata[rows])],
+        )
+
+
+def _texts(array: NDArray[Any]) -> list[Any]:
+    if array.dtype.kind == "S":
+        return [one.decode("utf-8", "surrogateescape") for one in array.tolist()]
+    if array.dtype.kind in "iu":
+        return [str(one) for one in array.tolist()]
+    found: list[Any] = array.tolist()
+    return found
+
+
+def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: ImportLimits) -> None:
+    if vectors.dtype.kind not in "fiu":
+        raise InvalidInput(f"array 'vectors' holds {vectors.dtype}; expected numbers", field="vectors")
+    if not n:
+        raise InvalidInput("vectors is empty; expected at least one row", field="vectors")
+    if vectors.shape[1] != dimension:
+        raise InvalidInput(
+            f"vectors have {vectors.shape[1]} numbers; the gallery's have {dimension}",
+            field="vectors",
+            expected_dimension=dimension,
+        )
+    _check_rows(n, limits)
+
+
+def _check_rows(n: int, limits: ImportLimits) -> None:
+    if n > limits.rows:
+        raise TooLarge(f"the body has {n} rows; at most {limits.rows} are taken", limit=limits.rows)
+
+
+def _raw(
+    path: Path, dimension: int, errors: RowErrors, options: ImportOptions, limits: ImportLimits
+) -> Iterator[Rows]:
+    size = path.stat().st_size
+    if not size or size % (4 * dimension):
+        raise InvalidInput(
+            f"the body has {size} bytes, which are no whole rows of {dimension} float32 ({4 * dimension} bytes each)",
+            field="body",
+            expected_dimension=dimension,
+        )
+    n = size // (4 * dimension)
+    _check_rows(n, limits)
+    vectors = np.memmap(path, dtype="<f4", mode="r", shape=(n, dimension))
+    checks = RowChecks(dimension, errors)
+    for start in range(0, n, BATCH_ROWS):
+        stop = min(start + BATCH_ROWS, n)
+        ids: list[Any] = [f"{options.prefix}{options.first + row}" for row in range(start, stop)]
+        yield checks.rows(start, ids, _float32(vectors[start:stop]), None, None)
+
+
+def _table(
+    kind: str,
+    path: Path,
+    scratch: Path,
+    dimension: int,
+    errors: RowErrors,
+    options: ImportOptions,
+    limits: ImportLimits,
+) -> Iterator[Rows]:
+    import duckdb
+
+    config: dict[str, Any] = {
+        "threads": "1",
+        "memory_limit": "1GB",
+        "temp_directory": str(scratch / "spill"),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    with closing(duckdb.connect(config=config)) as connection:
+        source, given, names = _source(connection, kind, path, scratch, limits)
+        yield from _table_rows(connection, source, given, names, dimension, errors, options, limits)
+
+
+def _source(
+    connection: duckdb.DuckDBPyConnection, kind: str, path: Path, scratch: Path, limits: ImportLimits
+) -> tuple[str, list[Any], dict[str, str]]:
+    """SQL of the table, its parameters, and each column's name -> type."""
+    import duckdb
+
+    if kind == "csv":
+        from service.datasets.text import first_record, plain_text
+
+        plain = plain_text(path, scratch, limits.unpacked_bytes)
+        delimiter, header = first_record(plain)
+        if len(set(header)) != len(header):
+            raise InvalidInput("the header names a column twice; expected different names", field="file")
+        source = (
+            "read_csv(?, auto_detect=false, header=true, delim=?, quote='\"', escape='\"', strict_mode=true, "
+            "max_line_size=8388608, buffer_size=16777216, columns=?)"
+        )
+        given = [glob.escape(str(plain)), delimiter, dict.fromkeys(header, "VARCHAR")]
+        return source, given, dict.fromkeys(header, "VARCHAR")
+    source, given = "read_parquet(?)", [glob.escape(str(path))]
+    try:
+        described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
+    except duckdb.Error as error:
+        raise InvalidInput("the file is not whole Parquet; is it truncated?", field="file") from error
+    return source, given, {row[0]: row[1] for row in described}
+
+
+def _table_rows(
+    connection: duckdb.DuckDBPyConnection,
+    source: str,
+    given: list[Any],
+    names: dict[str, str],
+    dimension: int,
+    errors: RowErrors,
+    options: ImportOptions,
+    limits: ImportLimits,
+) -> Iterator[Rows]:
+    import duckdb
+
+    if options.id not in names:
+        told = ", ".join(list(names)[:20])
+        raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {told}", field="id")
+    missing = [name for name in options.metadata if name not in names]
+    if missing:
+        raise InvalidInput(f"there is no column {missing[0][:60]!r} for metadata", field="metadata")
+    subject = options.subject if options.subject in names else None
+    if subject is None and options.subject != "subject":
+        raise InvalidInput(f"there is no column {options.subject[:60]!r} of subjects", field="subject")
+    features = [name for name in names if name not in {options.id, subject, *options.metadata}]
+    vector = _vector_sql(features, names, dimension)
+    cells = [f"CAST({_quoted(options.id)} AS VARCHAR)"]
+    cells.append("NULL" if subject is None else f"CAST({_quoted(subject)} AS VARCHAR)")
+    cells.append(vector)
+    cells += [_quoted(name) for name in options.metadata]
+    try:
+        result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", given)
+        checks = RowChecks(dimension, errors)
+        start = 0
+        while rows := result.fetchmany(min(BATCH_ROWS, max(256, 2_000_000 // dimension))):
+            _check_rows(start + len(rows), limits)
+            yield _table_batch(checks, start, rows, dimension, options.metadata)
+            start += len(rows)
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0][:200]
+        said = f"the file cannot be read as a table: {first}" if names else "the file is empty"
+        raise InvalidInput(said, field="file") from error
+    if not start:
+        raise InvalidInput("the file has no rows; expected at least one", field="file")
+
+
+def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> str:
+    listed = [name for name in features if names[name].endswith("]")]
+    if listed:
+        if len(features) > 1:
+            raise InvalidInput(
+                f"column {listed[0][:60]!r} is a list, and there are other columns; name those in metadata=",
+                field="file",
+            )
+        return f"CAST({_quoted(listed[0])} AS FLOAT[])"
+    if len(features) != dimension:
+        raise InvalidInput(
+            f"{len(features)} columns are left for the vector; the gallery's have {dimension} numbers (columns that "
+            "are no numbers are named in metadata=)",
+            field="file",
+            expected_dimension=dimension,
+        )
+    return "[" + ", ".join(f"TRY_CAST({_quoted(name)} AS FLOAT)" for name in features) + "]"
+
+
+def _table_batch(
+    checks: RowChecks, start: int, rows: Sequence[Any], dimension: int, metadata: tuple[str, ...]
+) -> Rows:
+    vectors = np.zeros((len(rows), dimension), dtype=np.float32)
+    bad: list[str | None] = [None] * len(rows)
+    for at, row in enumerate(rows):
+        given = row[2]
+        if given is None or len(given) != dimension:
+            bad[at] = (
+                f"vector has {0 if given is None else len(given)} numbers; the gallery's have {dimension}"
+            )
+        elif None in given:
+            bad[at] = f"number {given.index(None)} of the vector is empty or not a number"
+        else:
+            vectors[at] = given
+    facts: list[Any] | None = None
+    if metadata:
+        facts = [
+            {name: value for name, value in zip(metadata, row[3:], strict=True) if value is not None}
+            for row in rows
+        ]
+    return checks.rows(start, [row[0] for row in rows], vectors, [row[1] for row in rows], facts, bad=bad)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,281 @@
+"""Searches and verifications: a parsed request and a view in, the answer's JSON out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from models.identification import GalleryCalibration, IdentificationPoint
+from models.operating_points import InsufficientCalibrationData
+from service.errors import (
+    Conflict,
+    InsufficientCalibration,
+    InvalidInput,
+    TooLarge,
+    UnknownCalibration,
+    UnknownItem,
+)
+from service.galleries import repository
+from service.galleries.galleries import Galleries, checked_id
+from service.galleries.metadata import parse_filter
+from service.galleries.repository import State
+from service.galleries.schemas import SearchBody, VerifyBody
+from service.galleries.view import Hit
+from service.runtime.scoring import Decision, Served, plain
+from service.runtime.vectors import SparseRows, _first_error, _object, _side, _walk, to_rows
+from service.settings import Settings
+
+Float32 = NDArray[np.float32]
+MAX_TEMPLATES = 10_000
+"""Most items of one subject that a verification compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search as it was asked for."""
+
+    queries: Float32 | SparseRows
+    k: int
+    filter: Any
+    by_subject: bool
+    fpir: float | None
+    fpr: float | None
+    confidence: float
+
+
+def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
+    """Read a JSON body.
+
+    Raises
+    ------
+    InvalidInput, TooLarge
+        Naming the field and what was expected.
+    """
+    try:
+        given = SearchBody.model_validate_json(body)
+    except ValidationError as error:
+        _diagnose(body, error, "queries")
+    if given.fpir is not None and given.fpr is not None:
+        raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
+    queries = _side(given.queries, "queries")
+    if len(queries) > settings.max_search_queries:
+        raise TooLarge(
+            f"the request has {len(queries)} queries; at most {settings.max_search_queries} are taken at a time",
+            limit=settings.max_search_queries,
+        )
+    return SearchRequest(
+        queries=queries,
+        k=given.k,
+        filter=given.filter,
+        by_subject=given.group_by is not None,
+        fpir=given.fpir,
+        fpr=given.fpr,
+        confidence=given.confidence,
+    )
+
+
+def parse_probe(body: bytes | bytearray) -> Float32 | SparseRows:
+    """Read the one vector of a verification."""
+    try:
+        given = VerifyBody.model_validate_json(body)
+    except ValidationError as error:
+        _diagnose(body, error, "probe")
+    probe = _side(given.probe, "probe")
+    if len(probe) != 1:
+        raise InvalidInput(f"probe has {len(probe)} vectors; expected one", field="probe")
+    return probe
+
+
+def _diagnose(body: bytes | bytearray, error: ValidationError, name: str) -> NoReturn:
+    value = _object(body)
+    if name not in value:
+        raise InvalidInput(
+            f"{name} is missing; expected a vector or a list of vectors", field=name
+        ) from error
+    _walk(value[name], name)
+    _first_error(error)
+
+
+class Searches:
+    """Runs searches in the galleries' views."""
+
+    def __init__(self, galleries: Galleries, settings: Settings) -> None:
+        self._galleries = galleries
+        self._settings = settings
+        self._points = Points()
+
+    def search(
+        self, state: State, served: Served, request: SearchRequest, decision: Decision | None
+    ) -> tuple[bytes, int]:
+        """The answer's JSON, and how many items it returns (blocking).
+
+        Parameters
+        ----------
+        state : the gallery as just read, so that the answer holds everything acknowledged by then.
+        decision : the operating point at the request's ``fpr``, if it has one.
+        """
+        queries = dense(request.queries, "queries", state.dimension)
+        wanted = parse_filter(request.filter, state.fields) if state.items else ()
+        live = self._galleries.live(state, served.estimator)
+        view = live.view(state.seq)
+        k = min(request.k, max(view.n_items, 1))
+        if k * len(queries) > self._settings.max_search_results:
+            raise TooLarge(
+                f"{len(queries)} queries with k = {k} may return {k * len(queries)} items; at most "
+                f"{self._settings.max_search_results} are returned at a time",
+                limit=self._settings.max_search_results,
+            )
+        point, above, warning = None, None, None
+        if request.fpir is not None:
+            point, above = self._points.at(self._galleries, state, request.fpir, request.confidence)
+        elif decision is not None:
+            point, above = decision.public, decision.threshold
+            assert request.fpr is not None
+            warning = (
+                f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
+                f"expected to return up to about {request.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
+                "the whole search"
+            )
+        hits = view.search(
+            queries,
+            k,
+            wanted=wanted,
+            above=above,
+            by_subject=request.by_subject,
+            deadline=time.monotonic() + self._settings.request_timeout_s,
+        )
+        self._galleries.tidy_later(live)
+        answer: dict[str, Any] = {"model": served.model, "results": [_told(some, point) for some in hits]}
+        if point is not None:
+            answer["operating_point"] = point
+        if warning is not None:
+            answer["warning"] = warning
+        return to_json(answer), sum(map(len, hits))
+
+    def verify(
+        self, state: State, served: Served, subject: str, probe: Float32 | SparseRows, decision: Decision
+    ) -> bytes:
+        """The answer's JSON: the probe's best score with the subject's items, and whether it matches (blocking).
+
+        Raises
+        ------
+        UnknownItem
+            When the subject has no items.
+        """
+        row = dense(probe, "probe", state.dimension)
+        with self._galleries.database.read() as session:
+            items = repository.subject_rows(session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1)
+        if items is None:
+            raise UnknownItem(f"gallery {state.name!r} has no subject {subject[:100]!r}", field="subject")
+        if len(items) > MAX_TEMPLATES:
+            raise TooLarge(f"the subject has more than {MAX_TEMPLATES} items", limit=MAX_TEMPLATES)
+        scores = served.score(row, items.vectors)
+        best = int(np.argmax(scores))
+        bound = min(1.0, decision.public["fpr_upper_bound"] * len(items))
+        answer = {
+            "model": served.model,
+            "subject": subject,
+            "match": bool(decision.matches(scores[best : best + 1])[0]),
+            "score": float(scores[best]),
+            "id": items.ids[best],
+            "items": len(items),
+            "operating_point": decision.public,
+            "fpr_upper_bound": bound,
+        }
+        if len(items) > 1:
+            answer["warning"] = (
+                f"the best of {len(items)} comparisons decides, each at fpr {decision.public['fpr']:g}: together they "
+                f"match somebody else in at most {bound:.3g} of verifications"
+            )
+        return to_json(answer)
+
+
+def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
+    """Rows of the gallery's width."""
+    rows: Float32 = to_rows(given, name, dimension, accepts_sparse=False)
+    return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+def _told(hits: list[Hit], point: Any) -> list[dict[str, Any]]:
+    more = {} if point is None else {"match": True}
+    return [{"id": hit.id, "subject": hit.subject, "score": hit.score, **more} for hit in hits]
+
+
+class Points:
+    """Thresholds of galleries' calibrations, each worked out once."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, float, float], IdentificationPoint] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def at(
+        self, galleries: Galleries, state: State, fpir: float, confidence: float
+    ) -> tuple[dict[str, Any], np.float32]:
+        """The operating point of a gallery's newest calibration, as JSON shows it, and its threshold.
+
+        Raises
+        ------
+        UnknownCalibration, InsufficientCalibration
+        Conflict
+            When the gallery has changed too much since it was calibrated.
+        """
+        with galleries.database.read() as session:
+            row = repository.newest_calibration(session, state)
+            if row is None:
+                raise UnknownCalibration(
+                    f"gallery {state.name!r} has no calibration with {state.model}:{state.version}; make one with "
+                    f"POST /galleries/{state.name}/calibrations from people who are not enrolled",
+                    field="fpir",
+                )
+            id, seq = row.id, row.seq
+            question = (id, fpir, confidence)
+            point = self._known.get(question)
+            calibration = calibration_of(row) if point is None else None
+            size = int(row.summary["gallery_size"])
+        if is_stale(size, state.seq - seq):
+            raise Conflict(
+                f"{state.seq - seq} rows of gallery {state.name!r} were written or removed since it was calibrated "
+                f"with {size} items, so the rate is not known any more: calibrate again "
+                f"(POST /galleries/{state.name}/calibrations)",
+                calibration_id=id,
+                changed=state.seq - seq,
+            )
+        if point is None:
+            assert calibration is not None
+            point = point_of(calibration, fpir, confidence)
+            with self._lock:
+                self._known[question] = point
+                while len(self._known) > 4096:
+                    self._known.popitem(last=False)
+        return {**plain(point.as_dict()), "calibration_id": id}, np.float32(point.threshold)
+
+
+def is_stale(size: int, changed: int) -> bool:
+    """Whether so many changes are too many for a calibration of a gallery of that size."""
+    return GalleryCalibration([0.0], gallery_size=max(size, 1)).stale(size, changed)
+
+
+def calibration_of(row: Any) -> GalleryCalibration:
+    """A stored calibration."""
+    return GalleryCalibration.from_state(
+        {"best": np.frombuffer(row.best, dtype="<f4"), "mated": np.frombuffer(row.mated, dtype="<f4")},
+        row.summary["state"],
+    )
+
+
+def point_of(calibration: GalleryCalibration, fpir: float, confidence: float) -> IdentificationPoint:
+    """The operating point, or `InsufficientCalibration`."""
+    try:
+        return calibration.operating_point(fpir, confidence)
+    except InsufficientCalibrationData as error:
+        raise InsufficientCalibration(
+            str(error), smallest_fpr=plain(error.smallest_fpr), required_units=plain(error.required_units)
+        ) from error

@@ -1,0 +1,229 @@
+"""A gallery at one moment, and exact search in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.search import merge_top_k
+from service.errors import InvalidInput, SearchTooLong
+from service.galleries.blocks import Block, Mask, make_block
+from service.galleries.metadata import Filter, choose
+from service.galleries.rows import StoredRows
+
+Float32 = NDArray[np.float32]
+
+QUERIES_AT_A_TIME = 32
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """A block and which of its rows are still so (None: all), as of ``seen``."""
+
+    block: Block
+    seen: int
+    alive: Mask | None = None
+
+    @property
+    def n_alive(self) -> int:
+        """Rows that are still so."""
+        return len(self.block) if self.alive is None else int(np.count_nonzero(self.alive))
+
+    def without(self, rows: NDArray[np.int64]) -> Part:
+        """The part without these rows."""
+        alive = np.ones(len(self.block), dtype=np.bool_) if self.alive is None else self.alive.copy()
+        alive[rows] = False
+        return Part(self.block, self.seen, alive)
+
+
+@dataclass(frozen=True, slots=True)
+class TailItem:
+    """An item too young for a block."""
+
+    seq: int
+    subject: str | None
+    vector: Float32
+    metadata: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One item that a search found."""
+
+    id: str
+    subject: str | None
+    score: float
+
+
+class View:
+    """Blocks and a small tail: everything that was written up to ``seq``. Never changes.
+
+    Parameters
+    ----------
+    tail : items by id.
+    """
+
+    def __init__(
+        self, estimator: Any, seq: int, parts: tuple[Part, ...], tail: dict[str, TailItem], n_features: int
+    ) -> None:
+        self.estimator = estimator
+        self.seq = seq
+        self.parts = parts
+        self._tail = tail
+        self._n_features = n_features
+
+    @cached_property
+    def _all(self) -> tuple[Part, ...]:
+        if not self._tail:
+            return self.parts
+        rows = StoredRows(
+            seqs=np.array([item.seq for item in self._tail.values()], dtype=np.int64),
+            ids=list(self._tail),
+            subjects=[item.subject for item in self._tail.values()],
+            vectors=np.stack([item.vector for item in self._tail.values()]),
+            metadata=[item.metadata for item in self._tail.values()],
+        )
+        block = make_block(self.estimator, rows, low=-1, high=-1, as_of=self.seq)
+        return (*self.parts, Part(block, self.seq))
+
+    @cached_property
+    def n_items(self) -> int:
+        """Items that can be found."""
+        return sum(part.n_alive for part in self.parts) + len(self._tail)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the indexes, mapped or in memory."""
+        return sum(int(part.block.index.nbytes) for part in self._all if part.block.index is not None)
+
+    def search(
+        self,
+        queries: Float32,
+        k: int,
+        *,
+        wanted: Filter = (),
+        above: np.float32 | None = None,
+        by_subject: bool = False,
+        deadline: float | None = None,
+    ) -> list[list[Hit]]:
+        """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
+
+        Parameters
+        ----------
+        queries : (q, d) finite float32.
+        above : only scores strictly above it.
+        by_subject : one item a subject; items without one stand for themselves.
+        deadline : monotonic time after which it is given up.
+
+        Raises
+        ------
+        InvalidInput
+            When a score is not finite: the query is too extreme for this model.
+        SearchTooLong
+            When the deadline passed.
+        """
+        masks = [self._mask(part, wanted) for part in self._all]
+        chosen = [
+            (part, mask) for part, mask in zip(self._all, masks, strict=True) if mask is None or mask.any()
+        ]
+        n = sum(len(part.block) if mask is None else int(np.count_nonzero(mask)) for part, mask in chosen)
+        found: list[list[Hit]] = []
+        for start in range(0, len(queries), QUERIES_AT_A_TIME):
+            some = queries[start : start + QUERIES_AT_A_TIME]
+            if by_subject:
+                found += [
+                    self._subjects(some[at : at + 1], k, n, chosen, above, deadline)
+                    for at in range(len(some))
+                ]
+            else:
+                found += self._best(some, min(k, n), chosen, above, deadline)
+        return found
+
+    def _subjects(
+        self,
+        query: Float32,
+        k: int,
+        n: int,
+        chosen: Sequence[tuple[Part, Mask | None]],
+        above: np.float32 | None,
+        deadline: float | None,
+    ) -> list[Hit]:
+        # The best item of every subject that is among the best items is the subject's best: ask for more items until
+        # k subjects are among them, or there are no more.
+        asked = min(4 * k, n)
+        while True:
+            items = self._best(query, asked, chosen, above, deadline)[0]
+            seen: set[tuple[str, str]] = set()
+            hits = []
+            for hit in items:
+                whose = ("item", hit.id) if hit.subject is None else ("subject", hit.subject)
+                if whose not in seen:
+                    seen.add(whose)
+                    hits.append(hit)
+            if len(hits) >= k or len(items) < asked or asked >= n:
+                return hits[:k]
+            asked = min(4 * asked, n)
+
+    def _best(
+        self,
+        queries: Float32,
+        k: int,
+        chosen: Sequence[tuple[Part, Mask | None]],
+        above: np.float32 | None,
+        deadline: float | None,
+    ) -> list[list[Hit]]:
+        if not k or not chosen:
+            return [[] for _ in queries]
+        results = []
+        best = np.empty((len(queries), 0), dtype=np.float32)
+        for part, mask in chosen:
+            if deadline is not None and time.monotonic() > deadline:
+                raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
+            floor = above
+            if best.shape[1] >= k:
+                # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
+                least = np.nextafter(best[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
+                floor = least if floor is None else max(floor, least)
+            rows, scores = self.estimator.top_k(queries, part.block.index, k, allowed=mask, above=floor)
+            _check_finite(rows, scores)
+            results.append((rows, scores))
+            best = -np.sort(-np.concatenate([best, scores], axis=1), axis=1)[:, :k]
+        merged = merge_top_k(results, k, [part.block.ids for part, _ in chosen])
+        found = []
+        for parts, rows, scores in zip(
+            merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
+        ):
+            found.append(
+                [
+                    Hit(chosen[at][0].block.ids[row], chosen[at][0].block.subject(row), score)
+                    for at, row, score in zip(parts, rows, scores, strict=True)
+                    if at >= 0
+                ]
+            )
+        return found
+
+    def _mask(self, part: Part, wanted: Filter) -> Mask | None:
+        """Which rows may be found; None: all."""
+        if not len(part.block):
+            return np.zeros(0, dtype=np.bool_)
+        mask = choose(part.block.columns, len(part.block), wanted)
+        if part.alive is None:
+            return mask
+        return part.alive if mask is None else mask & part.alive
+
+
+def _check_finite(rows: NDArray[np.intp], scores: Float32) -> None:
+    wrong = (rows >= 0) & ~np.isfinite(scores)
+    if wrong.any():
+        at = int(np.argmax(wrong.any(axis=1)))
+        raise InvalidInput(
+            f"scores of query {at} are not finite: it is too extreme for this model",
+            field="queries",
+            query=at,
+        )
