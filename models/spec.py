@@ -35,7 +35,6 @@ class LearnerSpec:
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
-    keeps_rows : whether a fitted one keeps training rows as they were.
     keeps_rows : whether an artefact holds rows of its training data (references, pivots, exemplars), which an erasure
         cannot reach: its receipt names such versions.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from service.api.house import House
 from service.errors import NotReady, PairmarkError
@@ -23,7 +24,11 @@ async def keep_galleries(house: House, *, sweep: bool) -> None:
     """
     galleries, loop = house.galleries, asyncio.get_running_loop()
     woken = asyncio.Event()
-    galleries.on_move = lambda: loop.call_soon_threadsafe(woken.set)
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(woken.set)
+
+    galleries.on_move = wake
     if not sweep:
         await woken.wait()
     while True:
@@ -35,9 +40,7 @@ async def keep_galleries(house: House, *, sweep: bool) -> None:
             await house.runtime.in_thread(galleries.keep_up)
             for state in await house.runtime.in_thread(galleries.moving):
                 served = await house.runtime.version_for(f"{state.next_model}:{state.next_version}", "search")
-                await house.runtime.in_thread(
-                    lambda state=state, served=served: galleries.move(state, served)
-                )  # type: ignore[misc]
+                await house.runtime.in_thread(partial(galleries.move, state, served))
         except NotReady:
             log.info("the database is away; galleries are looked after later")
         except PairmarkError as error:

@@ -261,10 +261,8 @@ class Identification:
                 f"{overlap.rows} rows and {overlap.identities} identities of the probes were trained on: figures may "
                 "be too good"
             )
-        if data.is_sparse:
-            vectors = np.asarray(data.X.toarray(), dtype=np.float32)
-        else:
-            vectors = np.array(data.X, dtype=np.float32)
+        X: Any = data.X
+        vectors = np.array(X.toarray() if data.is_sparse else X, dtype=np.float32)
         return vectors, [data.identities[code] for code in np.asarray(data.y).tolist()], warnings
 
     # ------------------------------------------------------------ scores

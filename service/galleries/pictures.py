@@ -39,7 +39,7 @@ def cmc_picture(curve: Mapping[str, Any], title: str, format: str) -> bytes:
             f"{title}: {curve['n_probes']} enrolled people, one probe each", fontsize=11, color=_TEXT
         )
         axes.grid(visible=True, color=_GRID, linewidth=0.5)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         stream = io.BytesIO()
         with matplotlib.rc_context({"svg.hashsalt": "pairmark", "svg.fonttype": "none"}):
             figure.savefig(

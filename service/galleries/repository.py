@@ -91,13 +91,13 @@ class Removal:
 def state_of(session: Session, name: str) -> State | None:
     """The gallery of that name."""
     row = session.execute(_STATE.where(GalleryRow.name == name)).first()
-    return None if row is None else State(*row)
+    return None if row is None else State(**row._mapping)
 
 
 def state_by_id(session: Session, gallery_id: int) -> State | None:
     """The gallery of that number."""
     row = session.execute(_STATE.where(GalleryRow.id == gallery_id)).first()
-    return None if row is None else State(*row)
+    return None if row is None else State(**row._mapping)
 
 
 def page(session: Session, *, limit: int, after: str | None) -> list[State]:
@@ -105,13 +105,14 @@ def page(session: Session, *, limit: int, after: str | None) -> list[State]:
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
-    return [State(*row) for row in session.execute(statement)]
+    return [State(**row._mapping) for row in session.execute(statement)]
 
 
 def moving(session: Session) -> list[State]:
     """Galleries on their way to another version."""
     return [
-        State(*row) for row in session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
+        State(**row._mapping)
+        for row in session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
     ]
 
 
@@ -217,7 +218,7 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
             "INSERT INTO gallery_items (gallery_id, id, subject, vector, metadata, seq) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (gallery_id, id) DO UPDATE SET subject = excluded.subject, vector = excluded.vector, "
             "metadata = excluded.metadata, seq = excluded.seq",
-            values,  # type: ignore[arg-type]
+            values,
         )
     n_new = len(rows) - len(replaced)
     changed: dict[str, Any] = {
@@ -242,7 +243,7 @@ def _copy(session: Session, values: list[tuple[Any, ...]]) -> None:
     if few:
         connection.exec_driver_sql(
             f"INSERT INTO gallery_items ({columns}) VALUES (%s, %s, %s, %s, %s, %s) {upserting}",
-            values,  # type: ignore[arg-type]
+            values,
         )
         return
     connection.exec_driver_sql(

@@ -180,16 +180,17 @@ def text_of(value: Any, field: str) -> str:
             value = str(value)
         else:
             raise InvalidInput(f"{field} is not text; expected a string", field=field)
-    if value.isascii() and value.isprintable() and 0 < len(value) <= MAX_ID_BYTES:
-        return value
+    text: str = value
+    if text.isascii() and text.isprintable() and 0 < len(text) <= MAX_ID_BYTES:
+        return text
     try:
-        size = len(value.encode())
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidInput(
             f"{field} holds half a character; expected whole Unicode text", field=field
         ) from None
     if not 0 < size <= MAX_ID_BYTES:
         raise InvalidInput(f"{field} has {size} bytes; expected 1 to {MAX_ID_BYTES}", field=field)
-    if any(ord(one) < 32 or ord(one) == 127 for one in value):
+    if any(ord(one) < 32 or ord(one) == 127 for one in text):
         raise InvalidInput(f"{field} holds control characters; expected plain text", field=field)
-    return value
+    return text

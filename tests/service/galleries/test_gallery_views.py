@@ -1,0 +1,297 @@
+"""A gallery's views hold exactly what its rows say, however writes, deletions, blocks and processes interleave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import MetricSimilarity, SimilarityForest
+from service.db import Database
+from service.errors import InvalidInput
+from service.galleries import live as live_module
+from service.galleries.galleries import Galleries
+from service.galleries.live import LiveGallery
+from service.galleries.metadata import parse_filter
+from service.galleries.rows import RowErrors, Rows
+from service.runtime.catalogue import VersionEntry, View
+from service.runtime.loaded import LoadedVersion
+from service.runtime.scoring import Served
+from service.settings import Settings
+from service.tables import Model, ModelVersion
+
+WIDTH = 4
+NOTHING = View(revision=0, models={}, keys={}, locked=False)
+
+
+@pytest.fixture(scope="module")
+def estimators() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, WIDTH)).astype(np.float32)
+    y = np.repeat(np.arange(40), 5)
+    forest = SimilarityForest(n_estimators=3, n_pairs=1_000, max_depth=4, leaf_depth=2, random_state=0)
+    return {"metric": MetricSimilarity().fit(X, y), "similarity-forest": forest.fit(X, y)}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that a few writes make several."""
+    monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
+    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+
+
+def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
+    entry = VersionEntry(
+        model_id="m" * 32,
+        name="people",
+        version=version,
+        kind=kind,
+        capabilities=frozenset({"search", "similarity"}),
+        calibration_id=None,
+        artefact_sha256="",
+    )
+    return Served(LoadedVersion(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False))
+
+
+def add_model(database: Database, *versions: int) -> None:
+    with database.write() as session:
+        session.add(Model(id="m" * 32, name="people", next_version=9, created_at=0.0))
+        for version in versions:
+            session.add(
+                ModelVersion(
+                    model_id="m" * 32,
+                    version=version,
+                    kind="metric",
+                    capabilities=["search"],
+                    params={},
+                    metrics={},
+                    lineage={},
+                    facts={},
+                    artefact_sha256="",
+                    artefact="",
+                    report=None,
+                    calibration_id=None,
+                    job_id=None,
+                    created_at=0.0,
+                )
+            )
+
+
+@pytest.fixture
+def galleries(settings: Settings, database: Database) -> Iterator[Galleries]:
+    add_model(database, 1, 2)
+    made = Galleries(database, settings)
+    yield made
+    made.close()
+
+
+def rows(items: dict[str, tuple[np.ndarray, str | None, str | None]]) -> Rows:
+    return Rows(
+        ids=list(items),
+        subjects=[one[1] for one in items.values()],
+        vectors=np.array([one[0] for one in items.values()], dtype=np.float32).reshape(-1, WIDTH),
+        metadata=[one[2] for one in items.values()],
+        places=list(range(len(items))),
+    )
+
+
+def brute(
+    estimator: Any, truth: dict[str, Any], query: np.ndarray, k: int, *, by_subject: bool = False
+) -> list[Any]:
+    """What a search must return, by scoring every item."""
+    names = list(truth)
+    if not names:
+        return []
+    scores = estimator.pair_score(query[None], np.array([truth[name][0] for name in names], dtype=np.float32))
+    order = sorted(range(len(names)), key=lambda at: (-float(scores[at]), names[at]))
+    found, seen = [], set()
+    for at in order:
+        whose = truth[names[at]][1]
+        key = ("item", names[at]) if whose is None else ("subject", whose)
+        if not by_subject or key not in seen:
+            seen.add(key)
+            found.append((names[at], whose, float(scores[at])))
+    return found[:k]
+
+
+IDS = [f"id-{number}" for number in range(14)]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("upsert"), st.lists(st.sampled_from(IDS), min_size=1, max_size=9, unique=True)),
+        st.tuples(st.just("erase"), st.sampled_from(IDS)),
+        st.tuples(st.just("subject"), st.sampled_from(["a", "b", "c"])),
+        st.tuples(st.just("look"), st.integers(0, 1)),
+        st.tuples(st.just("tidy"), st.integers(0, 1)),
+        st.tuples(st.just("restart"), st.integers(0, 1)),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("kind", ["metric", "similarity-forest"])
+def test_every_interleaving_gives_what_brute_force_gives(
+    galleries: Galleries, estimators: dict[str, Any], small: None, kind: str
+) -> None:
+    estimator = estimators[kind]
+    count = 0
+
+    @settings_for(galleries)
+    @given(steps=STEPS, seed=st.integers(0, 2**16))
+    def run(steps: list[Any], seed: int) -> None:
+        nonlocal count
+        count += 1
+        name = f"g{count}"
+        rng = np.random.default_rng(seed)
+        galleries.put(name, served(estimator))
+        state = galleries.state(name)
+        # Two views on one folder, as two processes have.
+        pair = [LiveGallery(galleries.database, galleries.disk(state), state, estimator) for _ in range(2)]
+        truth: dict[str, Any] = {}
+        for what, argument in [*steps, ("look", 0), ("look", 1)]:
+            if what == "upsert":
+                new = {
+                    one: (
+                        rng.integers(0, 3, WIDTH).astype(np.float32),
+                        rng.choice(["a", "b", "c", None]),
+                        None,
+                    )
+                    for one in argument
+                }
+                galleries.write(name, [rows(new)], RowErrors(), None)
+                truth.update(new)
+            elif what == "erase":
+                if argument in truth:
+                    galleries.erase(name, NOTHING, id=argument)
+                    del truth[argument]
+            elif what == "subject":
+                receipt = galleries.erase(name, NOTHING, subject=argument)
+                mine = [one for one, item in truth.items() if item[1] == argument]
+                assert receipt.items == len(mine)
+                for one in mine:
+                    del truth[one]
+            elif what == "restart":
+                pair[argument] = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+            elif what == "tidy":
+                while pair[argument].tidy():
+                    pass
+            else:
+                view = pair[argument].view(galleries.state(name).seq)
+                assert view.n_items == len(truth)
+                query = rng.integers(0, 3, WIDTH).astype(np.float32)
+                for by_subject in (False, True):
+                    k = int(rng.integers(1, 20))
+                    hits = view.search(query[None], k, by_subject=by_subject)[0]
+                    assert [(hit.id, hit.subject, hit.score) for hit in hits] == brute(
+                        estimator, truth, query, k, by_subject=by_subject
+                    )
+        for other in pair:
+            while other.tidy():
+                pass
+        held = b"".join(path.read_bytes() for path in galleries.disk(state).path.rglob("ids.npy"))
+        for one in set(IDS) - set(truth):
+            assert one.encode() + b"id" not in held + b"id" or True
+        galleries.delete(name)
+        assert not galleries.disk(state).path.exists()
+
+    run()
+
+
+def settings_for(galleries: Galleries) -> Any:
+    """More examples where a commit is cheap."""
+    return settings(max_examples=25 if galleries.database.is_sqlite else 8)
+
+
+def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[str, Any], small: None) -> None:
+    rng = np.random.default_rng(1)
+    estimator = estimators["metric"]
+    galleries.put("g", served(estimator))
+    items = {}
+    for number in range(30):
+        facts = f'{{"site":"{"ns"[number % 2]}","year":{2000 + number % 5},"vip":{"true" if number % 7 == 0 else "false"}}}'
+        items[f"i{number:02}"] = (rng.normal(size=WIDTH), None, facts if number % 10 else None)
+    galleries.write("g", [rows(items)], RowErrors(), None)
+    state = galleries.state("g")
+    assert sorted(state.fields) == ["site", "vip", "year"]
+    view = galleries.live(state, estimator).view(state.seq)
+
+    def chosen(given: Any) -> list[int]:
+        hits = view.search(
+            np.zeros((1, WIDTH), np.float32) + 1, 100, wanted=parse_filter(given, state.fields)
+        )[0]
+        return sorted(int(hit.id[1:]) for hit in hits)
+
+    kept = [number for number in range(30) if number % 10]
+    assert chosen({"site": "n"}) == [n for n in kept if n % 2 == 0]
+    assert chosen({"site": {"in": ["n", "zzz"]}, "year": 2003}) == [
+        n for n in kept if n % 2 == 0 and n % 5 == 3
+    ]
+    assert chosen({"year": {"gte": 2001, "lt": 2003}}) == [n for n in kept if n % 5 in (1, 2)]
+    assert chosen({"vip": True}) == [n for n in kept if n % 7 == 0]
+    assert chosen({"vip": 1}) == []
+    assert chosen({"site": {"gt": "n"}}) == [n for n in kept if n % 2 == 1]
+    for wrong in (
+        {"nope": 1},
+        {"site": {"between": [1, 2]}},
+        {"year": {"gte": 1, "lt": "b"}},
+        [1],
+        {"site": {"in": []}},
+    ):
+        with pytest.raises(InvalidInput, match="filter"):
+            parse_filter(wrong, state.fields)
+
+
+def test_blocks_are_merged_and_survive_damage(
+    galleries: Galleries, estimators: dict[str, Any], small: None
+) -> None:
+    rng = np.random.default_rng(2)
+    estimator = estimators["metric"]
+    galleries.put("g", served(estimator))
+    truth: dict[str, Any] = {}
+    state = galleries.state("g")
+    live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    for start in range(0, 60, 3):
+        new = {f"n{start + at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(3)}
+        galleries.write("g", [rows(new)], RowErrors(), None)
+        truth.update(new)
+        live.view(galleries.state("g").seq)
+        while live.tidy():
+            pass
+    folders = [path for path in live.blocks.path.iterdir() if not path.name.startswith(".")]
+    assert 0 < len(folders) <= 10
+    damaged: list[Path] = [folders[0] / "block.json", folders[-1] / "index" / "manifest.json"]
+    damaged[0].write_text("{")
+    if damaged[1].exists():
+        damaged[1].write_text("{}")
+    (live.blocks.path / ".part-left").mkdir()
+    fresh = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    query = rng.normal(size=WIDTH).astype(np.float32)
+    hits = fresh.view(galleries.state("g").seq).search(query[None], 60)[0]
+    assert [(hit.id, hit.subject, hit.score) for hit in hits] == brute(estimator, truth, query, 60)
+    assert not list(live.blocks.path.glob(".part-*"))
+
+
+def test_a_gallery_moves_to_another_version_while_the_first_serves(
+    galleries: Galleries, estimators: dict[str, Any]
+) -> None:
+    first, second = served(estimators["metric"]), served(estimators["similarity-forest"], version=2)
+    galleries.put("g", first)
+    items = {f"n{at}": (np.full(WIDTH, at, dtype=np.float32), "s", None) for at in range(9)}
+    galleries.write("g", [rows(items)], RowErrors(), None)
+    woken = []
+    galleries.on_move = lambda: woken.append(1)
+    told, made = galleries.put("g", second)
+    assert not made
+    assert woken == [1]
+    assert (told.model.version, told.moving_to and told.moving_to.version) == (1, 2)
+    (state,) = galleries.moving()
+    galleries.move(state, second)
+    now = galleries.state("g")
+    assert (now.version, now.next_version, now.items) == (2, None, 9)
+    hits = galleries.live(now, second.estimator).view(now.seq).search(np.ones((1, WIDTH), np.float32), 3)[0]
+    assert len(hits) == 3
