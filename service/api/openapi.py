@@ -16,6 +16,8 @@ from service.api.embed import EmbedRoute, VectorsOut
 from service.api.hot import ScoringRoutes
 from service.api.problems import Problem, responses
 from service.api.rank import RankingsOut, RankRoute
+from service.api.search import SEARCH, VERIFY, SearchRoutes
+from service.galleries.schemas import SearchBody, SearchOut, VerifyBody, VerifyOut
 from service.runtime.ranking import RankBody
 from service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
 
@@ -103,6 +105,10 @@ _SHOWN = (
     VectorsOut,
     ClassesOut,
     FeaturesBody,
+    SearchBody,
+    SearchOut,
+    VerifyBody,
+    VerifyOut,
     Problem,
 )
 _BINARY_TEXT = (
@@ -366,6 +372,57 @@ def _ranking_paths() -> dict[str, Any]:
             },
         }
     }
+
+
+def _gallery_paths() -> dict[str, Any]:
+    gallery = {**_parameter("gallery", "the gallery's name", {"type": "string"}, required=True), "in": "path"}
+    subject = {
+        **_parameter("subject", "the subject; it may hold slashes", {"type": "string"}, required=True),
+        "in": "path",
+    }
+    search = _operation(
+        SearchRoutes.search,
+        "search_gallery",
+        "Search a gallery",
+        "The most similar items of each query, exactly: scores are those of `/similarity`, best first, ties by id. "
+        "With `fpir` (a rate of the whole search, from the gallery's calibration) or `fpr` (of each comparison; on a "
+        "large gallery many strangers match, and the answer warns of it) only matches are returned, and an empty list is "
+        'the answer "unknown". An acknowledged write or deletion is seen by every search after it.',
+        parameters=[gallery],
+        body={"$ref": "#/components/schemas/SearchBody"},
+        answer=SearchOut,
+        raw_headers=None,
+        statuses=(404, 406, 409, 415, 429),
+    )
+    verify = _operation(
+        SearchRoutes.verify,
+        "verify_subject",
+        "Verify one subject",
+        "Is this vector of that subject? It is compared with all of the subject's items and the best one decides.",
+        parameters=[
+            gallery,
+            subject,
+            *(
+                one
+                for one in _scoring_paths()["/match"]["post"]["parameters"]
+                if one["name"] in ("fpr", "confidence", "method", "calibration")
+            ),
+        ],
+        body={"$ref": "#/components/schemas/VerifyBody"},
+        answer=VerifyOut,
+        raw_headers=None,
+        statuses=(404, 406, 415, 429),
+    )
+    for operation, example in (
+        (search, {"queries": [0.12, -0.4, 1.7], "k": 5}),
+        (verify, {"probe": [0.12, -0.4, 1.7]}),
+    ):
+        operation["tags"] = ["galleries"]
+        content = operation["requestBody"]["content"]
+        for kind in ("application/octet-stream", "application/x-npz"):
+            del content[kind]
+        content["application/json"]["examples"] = {"one vector": {"value": example}}
+    return {SEARCH: {"post": search}, VERIFY: {"post": verify}}
 
 
 def _operation(

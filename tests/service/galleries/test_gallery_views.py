@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,9 +194,6 @@ def test_every_interleaving_gives_what_brute_force_gives(
         for other in pair:
             while other.tidy():
                 pass
-        held = b"".join(path.read_bytes() for path in galleries.disk(state).path.rglob("ids.npy"))
-        for one in set(IDS) - set(truth):
-            assert one.encode() + b"id" not in held + b"id" or True
         galleries.delete(name)
         assert not galleries.disk(state).path.exists()
 
@@ -213,7 +211,7 @@ def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[st
     galleries.put("g", served(estimator))
     items = {}
     for number in range(30):
-        facts = f'{{"site":"{"ns"[number % 2]}","year":{2000 + number % 5},"vip":{"true" if number % 7 == 0 else "false"}}}'
+        facts = json.dumps({"site": "ns"[number % 2], "year": 2000 + number % 5, "vip": number % 7 == 0})
         items[f"i{number:02}"] = (rng.normal(size=WIDTH), None, facts if number % 10 else None)
     galleries.write("g", [rows(items)], RowErrors(), None)
     state = galleries.state("g")
