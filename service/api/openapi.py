@@ -386,8 +386,8 @@ def _gallery_paths() -> dict[str, Any]:
         "Search a gallery",
         "The most similar items of each query, exactly: scores are those of `/similarity`, best first, ties by id. "
         "With `fpir` (a rate of the whole search, from the gallery's calibration) or `fpr` (of each comparison; on a "
-        "large gallery many strangers match, and the answer warns of it) only matches are returned, and an empty list is "
-        'the answer "unknown". An acknowledged write or deletion is seen by every search after it.',
+        "large gallery many strangers match, and the answer warns of it) only matches are returned, and an empty list "
+        'is the answer "unknown". An acknowledged write or deletion is seen by every search after it.',
         parameters=[gallery],
         body={"$ref": "#/components/schemas/SearchBody"},
         answer=SearchOut,
