@@ -125,7 +125,7 @@ def positions_of(scores: ArrayLike) -> Positions:
     values = np.asarray(scores, dtype=np.float64)
     order = np.argsort(-values, axis=1, kind="stable")
     positions = np.empty(values.shape)
-    np.put_along_axis(positions, order, np.arange(values.shape[1], dtype=np.float64)[None, :], axis=1)
+    positions[np.arange(values.shape[0])[:, None], order] = np.arange(values.shape[1])
     return positions
 
 

@@ -141,7 +141,7 @@ class _TreesBase(RankerBase):
         self, trees: Trees, X: Float32, targets: NDArray[np.float64], held: NDArray[np.bool_] | None
     ) -> NDArray[np.float64]:
         skip = NEVER if held is None else held
-        threads = n_threads_of(self.n_jobs)
+        threads = n_threads_of(self.n_jobs, X.shape[0])
         if self.outputs == "joint":
             return trees.means(X, targets, n_threads=threads, skip=skip)[0]
         k = targets.shape[1]
@@ -169,7 +169,7 @@ class _TreesBase(RankerBase):
         if self.outputs == "joint":
             shown = self.positions_ if positions is None else positions
             skip = NEVER if held is None else held
-            return trees.votes(X, shown, targets, n_threads=n_threads_of(self.n_jobs), skip=skip)
+            return trees.votes(X, shown, targets, n_threads=n_threads_of(self.n_jobs, X.shape[0]), skip=skip)
         # Trees of single labels know no pairs: the gap between mean positions stands in, on a logistic scale.
         means = self._means(trees, X, targets, held) / 2.0
         before = 1.0 / (1.0 + np.exp(means[:, :, None] - means[:, None, :]))
@@ -345,7 +345,7 @@ def _completed(
                 rankings.positions,
                 targets,
                 skip=np.ascontiguousarray(held[:, rows]),
-                n_threads=n_threads_of(n_jobs),
+                n_threads=n_threads_of(n_jobs, X.shape[0]),
             )
             filled[rows] = completed_targets(rankings.positions[rows], before)
         targets = filled

@@ -17,6 +17,9 @@ from models.compiled import kernel
 BREIMAN, LEVEL = 0, 1
 BEST, RANDOM = 0, 1
 
+FEW = 16
+"""Fewer rows than this are read one at a time in all trees at once."""
+
 
 @kernel
 def _next_random(state):
@@ -331,6 +334,28 @@ def leaves_of(X, root, feature, threshold, left, right, out):
 
 
 @kernel
+def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active):
+    """The leaf in which one row ends in every tree, all trees at once, so that waits for memory overlap."""
+    n_active = 0
+    for t in range(roots.shape[0]):
+        leaves[t] = roots[t]
+        if feature[roots[t]] >= 0:
+            active[n_active] = t
+            n_active += 1
+    while n_active > 0:
+        still = 0
+        for a in range(n_active):
+            t = active[a]
+            node = leaves[t]
+            node = left[node] if row[feature[node]] <= threshold[node] else right[node]
+            leaves[t] = node
+            active[still] = t
+            if feature[node] >= 0:
+                still += 1
+        n_active = still
+
+
+@kernel
 def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, skip, out, trees):
     """Mean over trees of the mean target in the leaf of each row.
 
@@ -343,15 +368,23 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
     out : (n_rows, k) means. trees : (n_rows,) how many trees were asked.
     """
     k = y.shape[1]
+    few = X.shape[0] < FEW
+    slots = roots.shape[0] if few else 0
+    leaves, active = np.empty(slots, dtype=np.int64), np.empty(slots, dtype=np.int64)
     for q in range(X.shape[0]):
         n_asked = 0
+        if few:
+            _leaves_of_trees(X[q], roots, feature, threshold, left, right, leaves, active)
         for t in range(roots.shape[0]):
             if skip.shape[0] > 0 and skip[t, q]:
                 continue
             n_asked += 1
-            node = roots[t]
-            while feature[node] >= 0:
-                node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+            if few:
+                node = leaves[t]
+            else:
+                node = roots[t]
+                while feature[node] >= 0:
+                    node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
             for p in range(member_start[node], member_start[node + 1]):
                 w, r = mass[p], members[p]
                 for c in range(k):

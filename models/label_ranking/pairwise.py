@@ -184,7 +184,10 @@ class PairwiseLabelRanker(RankerBase):
 
     def _before(self, X: Float32) -> NDArray[np.float64]:
         return _square(
-            self.models_.shares(X, n_threads_of(self.n_jobs)), self.modelled_, self.constant_, self.n_labels_
+            self.models_.shares(X, n_threads_of(self.n_jobs, X.shape[0])),
+            self.modelled_,
+            self.constant_,
+            self.n_labels_,
         )
 
 

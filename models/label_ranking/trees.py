@@ -205,9 +205,10 @@ def resolved_features(max_features: MaxFeatures, n_features: int) -> int:
     return min(int(max_features), n_features)
 
 
-def n_threads_of(n_jobs: int | None) -> int:
-    """Threads that a large batch is read with."""
-    return 1 if n_jobs is None else int(effective_n_jobs(n_jobs))
+def n_threads_of(n_jobs: int | None, n_rows: int) -> int:
+    """Threads that a batch is read with."""
+    # Asking joblib costs more than reading a row.
+    return 1 if n_jobs is None or n_rows <= _ROWS_PER_THREAD else int(effective_n_jobs(n_jobs))
 
 
 @dataclass(frozen=True)

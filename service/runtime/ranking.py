@@ -299,10 +299,13 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
     positions, scores = estimator._ranked(X)
     if points.abstain is not None:
         positions = estimator.predict(X, abstain=points.abstain)
-    if not (np.isfinite(scores).all() and np.isfinite(positions).all()):
+    if not np.isfinite(scores).all():
         raise InvalidInput(
             "the ranking is not finite: a point is too extreme for this model", field="features"
         )
+    if len(X) == 1 and points.abstain is None and not points.detail:
+        told = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), shown)
+        return b'{"model":%b,"rankings":[%b]}' % (served.model_json, to_json(told))
     # Labels that share a place are listed best score first, then in the dataset's order.
     order = np.lexsort((-scores, positions), axis=1)[:, :shown]
     pairwise = confidence = None
@@ -324,6 +327,19 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
             entry["pairwise"] = _pairs(names, pairwise[row][np.ix_(labels, labels)])
         rankings.append(entry)
     return b'{"model":%b,"rankings":%b}' % (served.model_json, to_json(rankings))
+
+
+def _in_order(
+    label_names: Sequence[str], positions: list[float], scores: list[float], shown: int
+) -> dict[str, Any]:
+    """One ranking without ties: of so few numbers, arrays would cost more than the ranking."""
+    order = sorted(range(len(positions)), key=positions.__getitem__)[:shown]
+    names = [label_names[label] for label in order]
+    return {
+        "labels": names,
+        "positions": dict(zip(names, range(shown), strict=True)),
+        "scores": {name: scores[label] for name, label in zip(names, order, strict=True)},
+    }
 
 
 def _pairs(names: Sequence[str], before: NDArray[np.float64]) -> dict[str, dict[str, float]]:
