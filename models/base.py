@@ -215,13 +215,17 @@ class PairScorerMixin:
 
     def _as_index(self, gallery: Any) -> GalleryIndex:
         if not isinstance(gallery, GalleryIndex):
-            return self._indexed(self._validated(gallery, "gallery"), None)
+            return self._passing_index(self._validated(gallery, "gallery"))
         if gallery.digest != self._search_digest():
             raise ValueError(
                 "the index was made by another model, or by this one before it was fitted again: index the gallery "
                 "with this model"
             )
         return gallery
+
+    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
+        """For a gallery given as an array, and so used once: what is not worth preparing for that may be left out."""
+        return self._indexed(vectors, None)
 
     def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
         vectors = search.sealed(vectors)

@@ -8,6 +8,8 @@ from models.registry import LEARNERS
 
 _SMALL = {"n_estimators": 2, "n_pairs": 64, "random_state": 0}
 
+_TIMES = 400
+
 
 def warm() -> None:
     """Fit and use every registered learner once on a few points; from a warm kernel cache this takes moments."""
@@ -26,6 +28,8 @@ def warm() -> None:
             if "similarity" in spec.capabilities:
                 estimator.pair_score(X, X[:1])
                 estimator.top_k(X[:2], X, 3)
+                # Galleries of some size are searched in other ways than small ones.
+                estimator.top_k(X[:2], estimator.index(np.tile(X, (_TIMES, 1))), 3)
             for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
                 if capability in spec.capabilities:
                     getattr(estimator, method)(X)

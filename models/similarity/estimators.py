@@ -27,8 +27,8 @@ from models.base import (
 from models.checkpoints import Shelf, kept_seed, shelf
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation, PairSampling
 from models.progress import report
-from models.search import Rows
-from models.similarity import explain, kernels
+from models.search import Found, Rows
+from models.similarity import explain, kernels, search
 from models.similarity.bagging import (
     WEIGHT_TOTAL,
     Bag,
@@ -279,8 +279,33 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         return (sums / len(self.trees_)).astype(np.float32)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The gallery's learned columns, worked out once."""
-        return {} if self.learned_ is None else {"columns": self.learned_.columns(vectors)}
+        """The gallery's learned columns, or the byte columns that trees are searched by, worked out once."""
+        if self.learned_ is not None:
+            return {"columns": self.learned_.columns(vectors)}
+        if vectors.shape[0] < search.SMALLEST or self._packed.search_trees(self.n_features_in_) is None:
+            return {}
+        return search.column_arrays(vectors)
+
+    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
+        # Byte columns cost about as much as a query that scores everything.
+        if self.learned_ is None:
+            return GalleryIndex(vectors=vectors)
+        return super()._passing_index(vectors)
+
+    def _top_k(
+        self,
+        queries: Matrix,
+        index: GalleryIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        n = len(index) if allowed is None else int(np.count_nonzero(allowed))
+        trees = self._packed.search_trees(self.n_features_in_) if search.CODES in index.arrays else None
+        # Few rows, or much of them wanted: bounds would not spare anything.
+        if trees is None or n < search.SMALLEST or 8 * k > n:
+            return super()._top_k(queries, index, k, allowed, above)
+        return search.forest_top_k(trees, self, queries, index, k, allowed, above)
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         if self.learned_ is None:

@@ -12,6 +12,7 @@ from models.base import Float32
 from models.pairs import PairMap
 from models.similarity import kernels, scoring_kernels
 from models.similarity.binning import Grid
+from models.similarity.search import SearchTrees, search_trees
 
 Aggregation = Literal["rank", "log-odds"]
 PAIR_MAPS: dict[str, int] = {"diff-sum": kernels.DIFF_SUM, "max-min": kernels.MAX_MIN}
@@ -175,6 +176,7 @@ class PackedTrees:
     def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
         self._max_min = PAIR_MAPS[pair_map] == kernels.MAX_MIN
         self._trees, self._leaf_values, self._map = trees, values, pair_map
+        self._search: SearchTrees | None = None
         self._by_rule = any(tree.rules for tree in trees)
         self._by_plane = any(tree.planes.shape[0] for tree in trees)
         if self._by_plane:
@@ -237,6 +239,24 @@ class PackedTrees:
 
         _in_threads(score, n, n_threads)
         return total
+
+    def search_trees(self, width: int) -> SearchTrees | None:
+        """The trees as galleries of ``width`` features are searched with; worked out once.
+
+        None where nodes test more than one coordinate of an item.
+        """
+        if self._search is None and not (self._by_rule or self._by_plane):
+            if any((tree.node_feature >= 2 * width).any() for tree in self._trees):
+                return None
+            self._search = search_trees(
+                [np.asarray(tree.node_feature) for tree in self._trees],
+                [np.asarray(tree.node_threshold) for tree in self._trees],
+                [_children(tree) for tree in self._trees],
+                self._leaf_values,
+                width=width,
+                max_min=self._max_min,
+            )
+        return self._search
 
     def _rule_sums(
         self,

@@ -1,0 +1,409 @@
+"""Exact search of a gallery with a forest, without scoring most of it.
+
+For a fixed query every split ``|x - x'| <= t`` or ``x + x' <= t`` (and those of max and min) asks whether the item's
+own coordinate lies in a range. So a gallery is kept as columns of byte codes, 256 bins a feature, and:
+
+1. *A cut of each tree* is chosen: the nodes that are looked at. Below a cut counts the greatest leaf that is there.
+   Sampled items, walked down the trees with this very query, say how often each node is passed; weakest-link pruning
+   then gives the cut of least expected bound for any number of nodes, for rank and for log-odds leaves alike.
+2. *Upper bounds* of every item's sum follow from the codes. A bin that straddles the border of a range may go either
+   way, and its bound is the greater of the two; so quantising never loses an item.
+3. *The most promising are scored*, which gives the score to beat; items bounded below it are out. Where many are left,
+   a finer cut is chosen from a sample of those, if it is worth its cost.
+4. *Those left are walked down the trees*, best bounds first, and given up as soon as the trees still to come cannot
+   make up for those walked. What remains is scored by the scoring kernel itself.
+
+Rows and scores are those of scoring everything, to the last bit; only time depends on how good the bounds are. They are
+good where leaves' values fall with the depth of the first splits, as ranks do, and weak where nearly every branch holds
+some leaf of great value, as log-odds of small leaves do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.search import Best, Float32, Found, GalleryIndex, padded, sealed
+from models.similarity import search_kernels as kernels
+
+SMALLEST = 8_192
+"""Galleries of fewer rows are scored outright, which takes milliseconds."""
+CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
+
+_EDGE_ROWS = 32_768
+_SAMPLED = 256
+_FIRST_STEPS = 12
+"""Nodes a tree that the first cut looks at, about."""
+_PRICES: Final = np.geomspace(3e-6, 0.1, 16)
+_PROMISING = 96
+_STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.03e-9, 80e-9, 150e-9
+"""Seconds that one step takes an item, one tree a walked item, one item to begin walking: measured once, roughly, for
+they only decide which of several exact ways is taken."""
+_WORTHWHILE = 2e-3
+"""Seconds of walking below which no finer cut is looked for."""
+_CHUNK = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTrees:
+    """All trees of a forest end to end, what leads to a node before it; leaves are numbered after all nodes.
+
+    Attributes
+    ----------
+    feature : (n_nodes,) int64, pair feature; threshold : float32.
+    low, high : (n_nodes,) int64 children.
+    roots, starts : (n_trees,) and (n_trees + 1,) int64.
+    leaf_values : (n_leaves,) float64; greatest : (n_nodes + n_leaves,) the greatest at or below.
+    """
+
+    feature: NDArray[np.int64] = field(repr=False)
+    threshold: Float32 = field(repr=False)
+    low: NDArray[np.int64] = field(repr=False)
+    high: NDArray[np.int64] = field(repr=False)
+    roots: NDArray[np.int64] = field(repr=False)
+    starts: NDArray[np.int64] = field(repr=False)
+    leaf_values: NDArray[np.float64] = field(repr=False)
+    greatest: NDArray[np.float64] = field(repr=False)
+    width: int
+    max_min: bool
+
+    @property
+    def walk(self) -> tuple[Any, ...]:
+        """What kernels that walk take first."""
+        return self.feature, self.threshold, self.low, self.high, self.roots
+
+
+def search_trees(
+    features: list[NDArray[np.int32]],
+    thresholds: list[Float32],
+    children: list[list[NDArray[Any]]],
+    values: list[NDArray[np.float64]],
+    *,
+    width: int,
+    max_min: bool,
+) -> SearchTrees:
+    """Lay trees out; children are nodes of the tree, or its node count + leaf."""
+    n_nodes = [feature.size for feature in features]
+    total, node_base, leaf_base = sum(n_nodes), 0, 0
+    roots, sides = [], []
+    for size, pair, leaves in zip(n_nodes, children, values, strict=True):
+        roots.append(node_base if size else total + leaf_base)
+        below = [child.astype(np.int64) for child in pair]
+        sides.append([child + np.where(child < size, node_base, total + leaf_base - size) for child in below])
+        node_base, leaf_base = node_base + size, leaf_base + leaves.size
+    low, high = (np.concatenate([side[at] for side in sides]).astype(np.int64) for at in (0, 1))
+    order, starts = kernels.parents_first(low, high, np.array(roots, dtype=np.int64), total)
+    place = np.arange(total + leaf_base)
+    place[order] = np.arange(total)
+    low, high = place[low[order]], place[high[order]]
+    leaf_values = np.concatenate(values).astype(np.float64)
+    greatest = np.empty(total + leaf_base)
+    kernels.greatest(low, high, leaf_values, greatest)
+    return SearchTrees(
+        feature=np.concatenate(features).astype(np.int64)[order],
+        threshold=np.concatenate(thresholds).astype(np.float32)[order],
+        low=low,
+        high=high,
+        roots=place[np.array(roots, dtype=np.int64)],
+        starts=starts,
+        leaf_values=leaf_values,
+        greatest=greatest,
+        width=width,
+        max_min=max_min,
+    )
+
+
+def column_arrays(vectors: Float32) -> dict[str, NDArray[Any]]:
+    """A gallery as columns of byte codes, the values that each code stands for, and rows to sample from."""
+    n, d = vectors.shape
+    rng = np.random.default_rng(0)
+    looked_at = np.sort(rng.choice(n, min(n, _EDGE_ROWS), replace=False))
+    edges = np.full((d, 256), np.inf, dtype=np.float32)
+    sorted_columns = np.sort(vectors[looked_at].T, axis=1)
+    for feature, column in enumerate(sorted_columns):
+        distinct = np.unique(column)
+        if distinct.size > 256:
+            distinct = np.unique(column[np.linspace(0, column.size - 1, 256).astype(np.intp)])
+        edges[feature, : distinct.size - 1] = distinct[1:]
+    codes = np.empty((d, n), dtype=np.uint8)
+    low = np.full((d, 256), np.inf, dtype=np.float32)
+    high = np.full((d, 256), -np.inf, dtype=np.float32)
+    kernels.encode(sealed(vectors), edges, codes, low, high)
+    # Codes that no item has stand for the value before them, which keeps ranges of codes in one piece.
+    for code in range(256):
+        empty = low[:, code] > high[:, code]
+        before = high[:, code - 1] if code else np.min(np.where(low <= high, low, np.inf), axis=1)
+        low[empty, code], high[empty, code] = before[empty], before[empty]
+    return {
+        CODES: codes,
+        BIN_LOW: low,
+        BIN_HIGH: high,
+        SAMPLE: rng.choice(n, min(n, 4 * _SAMPLED), replace=False),
+    }
+
+
+@dataclass(kw_only=True)
+class _Cut:
+    """Which nodes are looked at, and what the bytes of its programs mean: ``base + unit x total``."""
+
+    expanded: NDArray[np.uint8]
+    base: float = 0.0
+    unit: float = 1.0
+    order: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+class ForestSearch:
+    """One query against one gallery.
+
+    Attributes
+    ----------
+    best : what was found.
+    steps : (items bounded, steps of the programs) of each cut; n_walked : items walked: how hard it was.
+    """
+
+    def __init__(
+        self,
+        trees: SearchTrees,
+        scorer: Any,
+        query: Float32,
+        index: GalleryIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> None:
+        self._trees, self._scorer, self._index, self._allowed = trees, scorer, index, allowed
+        self._row, self._query = query, np.ascontiguousarray(query[0])
+        self._vectors = sealed(index.vectors)
+        self._codes, self._low, self._high = (index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
+        self._n, self._n_trees = len(index), trees.roots.size
+        self._total = np.zeros(self._n, dtype=np.uint16)
+        self._rate = trees.greatest.copy()
+        self._waiting = np.ones(self._n, dtype=np.bool_) if allowed is None else allowed.copy()
+        # Sums differ from what the scoring kernel adds up by rounding alone.
+        self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
+        self.best = Best(k, above)
+        self.steps: list[tuple[int, int]] = []
+        self.n_walked = 0
+
+    def run(self) -> Best:
+        """Find the best."""
+        blocks = np.arange(-(-self._n // kernels.BLOCK), dtype=np.int64)
+        rows = self._index.arrays[SAMPLE]
+        if self._allowed is not None:
+            occupied = np.logical_or.reduceat(self._allowed, blocks * kernels.BLOCK)
+            blocks = blocks[occupied]
+            rows = rows[self._allowed[rows]]
+            if rows.size < _SAMPLED // 4:
+                rows = np.flatnonzero(self._allowed)
+                rows = rows[:: max(1, rows.size // _SAMPLED)]
+        self._sample(rows[:_SAMPLED])
+        for price in _PRICES:
+            cut, n_steps = self._cut(price)
+            if n_steps <= _FIRST_STEPS * self._n_trees:
+                break
+        cut = self._bound(cut, n_steps, blocks)
+        left = None
+        for _ in range(3):
+            self._offer_promising(blocks, left)
+            left = self._reaching(cut, blocks)
+            self._sample(left[:: max(1, left.size // _SAMPLED)][:_SAMPLED])
+            finer, n_steps = self._finer(cut, left)
+            if finer is None:
+                break
+            blocks = np.unique(left // kernels.BLOCK)
+            dropped = left
+            cut = self._bound(finer, n_steps, blocks)
+            self._only(dropped)
+            left = self._reaching(cut, blocks)
+        assert left is not None
+        self._walk(cut, self._reaching(cut, blocks))
+        return self.best
+
+    def _sample(self, rows: NDArray[np.intp]) -> None:
+        """Walk some rows down the trees."""
+        trees = self._trees
+        self._rows = np.ascontiguousarray(self._vectors[rows])
+        self._values = np.empty((rows.size, self._n_trees))
+        self._visits, self._lows = np.zeros((2, trees.feature.size), dtype=np.int64)
+        kernels.visit(
+            *trees.walk,
+            trees.width,
+            trees.max_min,
+            self._query,
+            self._rows,
+            self._values,
+            trees.leaf_values,
+            self._visits,
+            self._lows,
+        )
+        self._visited = np.flatnonzero(self._visits)
+        highs = trees.greatest[trees.roots]
+        self._spread = max(float((highs - self._values).mean()) if rows.size else 0.0, 1e-9) * max(
+            rows.size, 1
+        )
+
+    def _cut(self, price: float) -> tuple[_Cut, int]:
+        """The best cut at a price a node, as a share of what there is to gain; and its number of nodes."""
+        trees = self._trees
+        expanded = np.zeros(trees.feature.size, dtype=np.uint8)
+        n = kernels.choose(
+            self._visited, trees.low, trees.high, trees.roots, self._visits, self._lows, trees.greatest,
+            price * self._spread, self._rate, expanded,
+        )  # fmt: skip
+        return _Cut(expanded=expanded), int(n)
+
+    def _bound(self, cut: _Cut, n_steps: int, blocks: NDArray[np.int64]) -> _Cut:
+        """Bound every item of some blocks by a cut."""
+        trees = self._trees
+        cut.unit = self._unit(cut.expanded)
+        base = np.empty(self._n_trees)
+        steps = np.empty((n_steps, 10), dtype=np.int16)
+        ends = np.empty(self._n_trees, dtype=np.int64)
+        written = kernels.compile_cut(
+            *trees.walk, trees.starts, trees.width, trees.max_min, self._query, self._low, self._high, cut.expanded,
+            trees.greatest, cut.unit, base, steps, ends,
+        )  # fmt: skip
+        cut.base = float(base.sum())
+        kernels.evaluate(steps[:written], ends, self._codes, blocks, self._total)
+        self.steps.append((int(blocks.size) * kernels.BLOCK, int(written)))
+        return cut
+
+    def _unit(self, expanded: NDArray[np.uint8]) -> float:
+        """What a byte's step is worth, so that every tree's bounds fit a byte and their sum 16 bits."""
+        trees = self._trees
+        inside = np.flatnonzero(expanded)
+        if not inside.size:
+            return 1.0
+        below = np.minimum(trees.greatest[trees.low[inside]], trees.greatest[trees.high[inside]])
+        tree = np.searchsorted(trees.starts, inside, side="right") - 1
+        lowest = trees.greatest[trees.roots].copy()
+        np.minimum.at(lowest, tree, below)
+        width = float((trees.greatest[trees.roots] - lowest).max())
+        return max(width, 1e-300) / (min(255, 65_535 // self._n_trees) - 1)
+
+    def _to_beat(self) -> float:
+        """The sum below which an item is out."""
+        least = np.nextafter(self.best.least, np.float32(-np.inf))
+        return float(least) * self._n_trees - self._rounding
+
+    def _total_to_beat(self, cut: _Cut) -> int:
+        to_beat = self._to_beat()
+        if to_beat == -np.inf:
+            return 0
+        return int(np.clip(np.ceil((to_beat - cut.base) / cut.unit - 1e-6), 0, 65_536))
+
+    def _reaching(self, cut: _Cut, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Items still to be looked at whose bound is good enough."""
+        found: NDArray[np.int64] = kernels.reaching(self._total, blocks, self._total_to_beat(cut))
+        return found[self._waiting[found]]
+
+    def _only(self, items: NDArray[np.int64]) -> None:
+        """Give up all items but these."""
+        waiting = np.zeros(self._n, dtype=np.bool_)
+        waiting[items] = self._waiting[items]
+        self._waiting = waiting
+
+    def _offer_promising(self, blocks: NDArray[np.int64], left: NDArray[np.int64] | None) -> None:
+        """Score those of the best bounds, for a score to beat."""
+        wanted = max(_PROMISING, 2 * self.best.k)
+        counts = np.zeros(65_536, dtype=np.int64)
+        if left is None:
+            kernels.histogram(self._total, self._waiting, blocks, counts)
+        else:
+            counts += np.bincount(self._total[left], minlength=65_536)
+        from_above = np.cumsum(counts[::-1])
+        if not from_above[-1]:
+            return
+        least = 65_535 - int(np.searchsorted(from_above, min(wanted, from_above[-1])))
+        found = kernels.reaching(self._total, blocks, least)
+        found = found[self._waiting[found]]
+        found = found[np.argsort(-self._total[found].astype(np.int32), kind="stable")[: 4 * wanted]]
+        self._offer(np.sort(found))
+
+    def _offer(self, rows: NDArray[np.int64]) -> None:
+        if rows.size:
+            self._waiting[rows] = False
+            self.best.offer(rows, self._scorer._score_rows(self._row, self._index, rows)[0])
+
+    def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int]:
+        """A finer cut, if bounding by it is worth more than it costs; and how to walk."""
+        walking, cut.order = self._walking(cut)
+        least_cost, best, steps = walking * left.size, None, 0
+        if least_cost < _WORTHWHILE:
+            return None, 0
+        n_items = np.unique(left // kernels.BLOCK).size * kernels.BLOCK
+        for price in _PRICES[::-1]:
+            finer, n_steps = self._cut(price)
+            bounding = n_items * n_steps * _STEP_TIME
+            if bounding > least_cost:
+                break
+            walking, finer.order = self._walking(finer)
+            if bounding + walking * left.size < 0.9 * least_cost:
+                least_cost, best, steps = bounding + walking * left.size, finer, n_steps
+        return best, steps
+
+    def _walking(self, cut: _Cut) -> tuple[float, NDArray[np.int64]]:
+        """Seconds of walking that a sampled item takes on average if bounded by a cut; the best order of trees."""
+        trees, n = self._trees, self._rows.shape[0]
+        bounds = np.empty((n, self._n_trees))
+        kernels.bounds_of_rows(
+            *trees.walk,
+            trees.width,
+            trees.max_min,
+            self._query,
+            self._rows,
+            cut.expanded,
+            trees.greatest,
+            bounds,
+        )
+        gap = bounds - self._values
+        order = np.argsort(-gap.sum(axis=0), kind="stable")
+        to_beat = self._to_beat()
+        whole = bounds.sum(axis=1)
+        after = whole[:, None] - np.cumsum(gap[:, order], axis=1)
+        walked = 1 + (after >= to_beat).sum(axis=1)
+        seconds = np.where(whole >= to_beat, _ITEM_TIME + walked * _WALK_TIME, 0.0)
+        return float(seconds.mean()) if n else 0.0, order
+
+    def _walk(self, cut: _Cut, left: NDArray[np.int64]) -> None:
+        """Walk what is left, best bounds first."""
+        trees = self._trees
+        if cut.order.size == 0:
+            cut.order = np.arange(self._n_trees)
+        left = left[np.argsort(65_535 - self._total[left], kind="stable")]
+        at, size = 0, _CHUNK
+        while at == 0 or at < left.size:
+            items = left[at : at + size]
+            at, size = at + size, min(2 * size, 65_536)
+            # The best bounds come first: once they do not reach, none does.
+            items = items[self._total[items] >= self._total_to_beat(cut)]
+            if not items.size and at > _CHUNK:
+                return
+            bounds = cut.base + cut.unit * self._total[items].astype(np.float64)
+            to_beat = self._to_beat()
+            kernels.walk_survivors(
+                *trees.walk, cut.order, trees.width, trees.max_min, self._query, self._vectors, items, bounds,
+                to_beat, cut.expanded, trees.greatest, trees.leaf_values,
+            )  # fmt: skip
+            self.n_walked += items.size
+            self._offer(np.sort(items[bounds >= to_beat - self._rounding]))
+
+
+def forest_top_k(
+    trees: SearchTrees,
+    scorer: Any,
+    queries: Float32,
+    index: GalleryIndex,
+    k: int,
+    allowed: NDArray[np.bool_] | None,
+    above: np.float32 | None,
+) -> Found:
+    """`PairScorerMixin.top_k` by `ForestSearch`."""
+    found = [
+        ForestSearch(trees, scorer, queries[at : at + 1], index, k, allowed, above).run()
+        for at in range(queries.shape[0])
+    ]
+    return padded(found, k)

@@ -1,0 +1,494 @@
+"""Searching galleries with forests, in compiled loops; what they do for `models.similarity.search`, which explains it.
+
+A gallery is met as columns of byte codes. Upper bounds of the forest's sum are worked out for `BLOCK` items at a time
+by small programs, one a tree: each step compares one column with two ranges of codes and blends what its two branches
+gave. All of it is arithmetic on bytes without a branch that depends on data, which compilers turn into wide vectors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from models.compiled import kernel
+
+BLOCK = 2_048
+"""Items at a time: the columns and the scratch of a block stay in the second-level cache."""
+MAX_SLOTS = 192
+"""Results that a program may hold at once; a tree that would need more is bounded by its greatest leaf."""
+WALKED = 256
+"""Items walked together: waits for memory overlap, and their features stay in the cache."""
+_TILE = 256
+_CODES = 256
+
+
+@kernel
+def encode(vectors, edges, codes, bin_low, bin_high):
+    """Code of each value: how many of its feature's ``edges`` (d, 256; ascending, padded with inf) it reaches.
+
+    ``codes`` (d, n) uint8; ``bin_low``, ``bin_high`` (d, 256) become the least and greatest value of each code.
+    """
+    n, d = vectors.shape
+    for start in range(0, n, _TILE):
+        stop = min(start + _TILE, n)
+        for f in range(d):
+            edge, low, high, column = edges[f], bin_low[f], bin_high[f], codes[f]
+            for i in range(start, stop):
+                x = vectors[i, f]
+                at = np.uint32(0)
+                at += np.uint32(x >= edge[at + np.uint32(127)]) << np.uint32(7)
+                at += np.uint32(x >= edge[at + np.uint32(63)]) << np.uint32(6)
+                at += np.uint32(x >= edge[at + np.uint32(31)]) << np.uint32(5)
+                at += np.uint32(x >= edge[at + np.uint32(15)]) << np.uint32(4)
+                at += np.uint32(x >= edge[at + np.uint32(7)]) << np.uint32(3)
+                at += np.uint32(x >= edge[at + np.uint32(3)]) << np.uint32(2)
+                at += np.uint32(x >= edge[at + np.uint32(1)]) << np.uint32(1)
+                at += np.uint32(x >= edge[at])
+                column[i] = np.uint8(at)
+                low[at] = min(low[at], x)
+                high[at] = max(high[at], x)
+
+
+@kernel
+def parents_first(low, high, roots, n_nodes):
+    """Nodes in an order in which branches come after what leads to them; (n_nodes,) old numbers, tree by tree.
+
+    Several nodes may lead to one: all left leaves of a cell's tree lead to its left cell. The order is that of leaving
+    a depth-first search, reversed, so that few results wait at a time when branches are worked out first.
+    ``low``, ``high``: children, leaves numbered from ``n_nodes`` on. Also where each tree then begins.
+    """
+    order = np.empty(n_nodes, dtype=np.int64)
+    starts = np.zeros(roots.shape[0] + 1, dtype=np.int64)
+    stack = np.empty(n_nodes + 1, dtype=np.int64)
+    state = np.zeros(n_nodes, dtype=np.uint8)
+    n = 0
+    for t in range(roots.shape[0]):
+        held = 0
+        if roots[t] < n_nodes:
+            stack[0] = roots[t]
+            held = 1
+        while held > 0:
+            node = stack[held - 1]
+            state[node] += 1
+            if state[node] <= 2:
+                child = high[node] if state[node] == 1 else low[node]
+                if child < n_nodes and state[child] == 0:
+                    stack[held] = child
+                    held += 1
+            else:
+                held -= 1
+                order[n] = node
+                n += 1
+        first = starts[t]
+        for j in range((n - first) // 2):
+            order[first + j], order[n - 1 - j] = order[n - 1 - j], order[first + j]
+        starts[t + 1] = n
+    return order[:n], starts
+
+
+@kernel
+def greatest(low, high, values, out):
+    """The greatest leaf value below each node, of nodes `parents_first`; ``out`` (n_nodes + n_leaves,)."""
+    n_nodes = low.shape[0]
+    for leaf in range(values.shape[0]):
+        out[n_nodes + leaf] = values[leaf]
+    for node in range(n_nodes - 1, -1, -1):
+        out[node] = max(out[low[node]], out[high[node]])
+
+
+@kernel
+def _pair_value(x, q, half, max_min):
+    """One of a pair's two features of a column, as scoring computes it."""
+    if max_min:
+        return max(q, x) if half == 0 else min(q, x)
+    return abs(q - x) if half == 0 else q + x
+
+
+@kernel
+def visit(
+    feature, threshold, low, high, roots, d, max_min, query, rows, values, leaf_values, visits, visits_low
+):  # fmt: skip
+    """Walk sampled rows down every tree: count how often each node is passed, and left for its low branch.
+
+    ``values`` (rows, trees) become those of the leaves.
+    """
+    n_nodes = feature.shape[0]
+    for i in range(rows.shape[0]):
+        for t in range(roots.shape[0]):
+            at = roots[t]
+            while at < n_nodes:
+                f = feature[at]
+                half = np.int64(f >= d)
+                value = _pair_value(rows[i, f - half * d], query[f - half * d], half, max_min)
+                visits[at] += 1
+                if value > threshold[at]:
+                    at = high[at]
+                else:
+                    visits_low[at] += 1
+                    at = low[at]
+            values[i, t] = leaf_values[at - n_nodes]
+
+
+@kernel
+def choose(nodes, low, high, roots, visits, visits_low, greatest_below, price, rate, expanded):
+    """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
+
+    Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
+    is shared out among them by visits.
+
+    Parameters
+    ----------
+    nodes : the nodes that were visited, ascending.
+    rate : (n_nodes + n_leaves,) float64: bounds of leaves; of nodes it becomes the cost a visit of their best cut.
+    expanded : (n_nodes,) uint8, becomes 1 at the nodes of the cut; 0 elsewhere before.
+    """
+    for j in range(nodes.shape[0] - 1, -1, -1):
+        node = nodes[j]
+        lows = visits_low[node]
+        stop = visits[node] * greatest_below[node]
+        go = price + lows * rate[low[node]] + (visits[node] - lows) * rate[high[node]]
+        expanded[node] = np.uint8(go < stop)
+        rate[node] = min(go, stop) / visits[node]
+    # Only what the roots lead to, through nodes that are looked at, is in the cut.
+    reached = np.zeros(rate.shape[0], dtype=np.uint8)
+    for t in range(roots.shape[0]):
+        reached[roots[t]] = 1
+    n = 0
+    for j in range(nodes.shape[0]):
+        node = nodes[j]
+        expanded[node] &= reached[node]
+        if expanded[node] == 1:
+            n += 1
+            reached[low[node]] = 1
+            reached[high[node]] = 1
+    return n
+
+
+@kernel
+def bounds_of_rows(
+    feature, threshold, low, high, roots, d, max_min, query, rows, expanded, greatest_below, out
+):  # fmt: skip
+    """The bound that the cut gives each sampled row and tree; ``out`` (rows, trees)."""
+    n_nodes = feature.shape[0]
+    for i in range(rows.shape[0]):
+        for t in range(roots.shape[0]):
+            at = roots[t]
+            while at < n_nodes and expanded[at] == 1:
+                f = feature[at]
+                half = np.int64(f >= d)
+                value = _pair_value(rows[i, f - half * d], query[f - half * d], half, max_min)
+                at = high[at] if value > threshold[at] else low[at]
+            out[i, t] = greatest_below[at]
+
+
+@kernel
+def _range_of(least, most, threshold, out):
+    """Which codes may go low (first, number), and which must (first, number)."""
+    first, n, first_sure, n_sure = 0, 0, 0, 0
+    for c in range(_CODES):
+        if least[c] <= threshold:
+            if n == 0:
+                first = c
+            n += 1
+        if most[c] <= threshold:
+            if n_sure == 0:
+                first_sure = c
+            n_sure += 1
+    out[0], out[1], out[2], out[3] = first, n, first_sure, n_sure
+
+
+@kernel
+def _bytes_over(value, lowest, unit):
+    """A value in units above the lowest, rounded up."""
+    over = np.int64(np.ceil((value - lowest) / unit))
+    return over + 1 if lowest + over * unit < value else over
+
+
+@kernel
+def compile_cut(
+    feature, threshold, low, high, roots, starts, d, max_min, query, bin_low, bin_high, expanded, greatest_below,
+    unit, base, steps, ends,
+):  # fmt: skip
+    """Write the cut as programs for `evaluate`; returns how many steps.
+
+    Parameters
+    ----------
+    base : (n_trees,) becomes the least that a tree can give; its bytes count units above that.
+    steps : (n, 10) int16: column; first code of those that may go low, and their number less one; the same of those
+        that may go high (a range on the ring of codes); low's value or slot, whether a slot; the same of high; slot of
+        the result.
+    ends : (n_trees,) becomes where each tree's steps end; the last one's result is the tree's.
+    """
+    n_nodes = feature.shape[0]
+    ranges = np.zeros((n_nodes, 4), dtype=np.int16)
+    # 1: a test; 2: all go low; 3: all go high
+    alive, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
+    least, most = np.empty((2, d, _CODES), dtype=np.float32), np.empty((2, d, _CODES), dtype=np.float32)
+    ready = np.zeros((2, d), dtype=np.uint8)
+    found = np.zeros(4, dtype=np.int64)
+    # What a node gave: -1 - value where that is one for all, else its slot.
+    given = np.zeros(n_nodes, dtype=np.int64)
+    needed = np.zeros(MAX_SLOTS, dtype=np.int64)
+    sides = np.zeros(2, dtype=np.int64)
+    n = 0
+    for t in range(roots.shape[0]):
+        root, before = roots[t], n
+        ends[t], base[t] = n, greatest_below[root]
+        if root >= n_nodes or expanded[root] == 0:
+            continue
+        alive[root] = uses[root] = 1
+        lowest = np.inf
+        for node in range(starts[t], starts[t + 1]):
+            if alive[node] == 0:
+                continue
+            f = feature[node]
+            half = np.int64(f >= d)
+            f -= half * d
+            if ready[half, f] == 0:
+                ready[half, f] = 1
+                for c in range(_CODES):
+                    a, b, q = bin_low[f, c], bin_high[f, c], query[f]
+                    one, other = _pair_value(a, q, half, max_min), _pair_value(b, q, half, max_min)
+                    inside = half == 0 and not max_min and a <= q and q <= b
+                    least[half, f, c] = np.float32(0.0) if inside else min(one, other)
+                    most[half, f, c] = max(one, other)
+            _range_of(least[half, f], most[half, f], threshold[node], found)
+            ranges[node, 0], ranges[node, 1] = found[0], found[1]
+            ranges[node, 2], ranges[node, 3] = (found[2] + found[3]) & 255, _CODES - found[3]
+            if found[3] == _CODES:
+                alive[node] = 2
+            elif found[1] == 0:
+                alive[node] = 3
+            for side in range(2):
+                if alive[node] == 3 - side:
+                    continue
+                child = low[node] if side == 0 else high[node]
+                if child < n_nodes and expanded[child] == 1:
+                    alive[child] = 1
+                    uses[child] += 1
+                else:
+                    lowest = min(lowest, greatest_below[child])
+        fits = True
+        for node in range(starts[t + 1] - 1, starts[t] - 1, -1):
+            if alive[node] == 0 or not fits:
+                continue
+            for side in range(2):
+                if alive[node] == 3 - side:
+                    continue
+                child = low[node] if side == 0 else high[node]
+                if child < n_nodes and alive[child] != 0:
+                    sides[side] = given[child]
+                else:
+                    sides[side] = -1 - _bytes_over(greatest_below[child], lowest, unit)
+            if alive[node] != 1:
+                one = sides[alive[node] - 2]
+                given[node] = one
+                if one >= 0:
+                    needed[one] += uses[node] - 1
+                continue
+            free = 0
+            while free < MAX_SLOTS and needed[free] > 0:
+                free += 1
+            if free == MAX_SLOTS:
+                fits = False
+                continue
+            steps[n, 0] = feature[node] - np.int64(feature[node] >= d) * d
+            steps[n, 1], steps[n, 2] = ranges[node, 0], ranges[node, 1] - 1
+            steps[n, 3], steps[n, 4] = ranges[node, 2], ranges[node, 3] - 1
+            for side in range(2):
+                one = sides[side]
+                steps[n, 5 + 2 * side] = one if one >= 0 else -1 - one
+                steps[n, 6 + 2 * side] = np.int16(one >= 0)
+                if one >= 0:
+                    needed[one] -= 1
+            steps[n, 9] = free
+            needed[free] = uses[node]
+            given[node] = free
+            n += 1
+        needed[:] = 0
+        if not fits:
+            # Of this tree its greatest leaf will do.
+            n = before
+        else:
+            base[t] = lowest
+            if given[root] < 0:
+                base[t] += (-1 - given[root]) * unit
+                n = before
+        ends[t] = n
+    return n
+
+
+@kernel
+def _step(column, low_first, low_more, high_first, high_more, low, high, out):
+    """Two branches that are arrays."""
+    for i in range(out.shape[0]):
+        c = column[i]
+        to_low = np.uint8(0) - np.uint8(np.uint8(c - low_first) <= low_more)
+        to_high = np.uint8(0) - np.uint8(np.uint8(c - high_first) <= high_more)
+        a, b = np.uint8(low[i] & to_low), np.uint8(high[i] & to_high)
+        out[i] = max(a, b)
+
+
+@kernel
+def _step_low(column, low_first, low_more, high_first, high_more, low, high, out):
+    """The high branch is an array, the low one a constant."""
+    for i in range(out.shape[0]):
+        c = column[i]
+        to_low = np.uint8(0) - np.uint8(np.uint8(c - low_first) <= low_more)
+        to_high = np.uint8(0) - np.uint8(np.uint8(c - high_first) <= high_more)
+        a, b = np.uint8(low & to_low), np.uint8(high[i] & to_high)
+        out[i] = max(a, b)
+
+
+@kernel
+def _step_both(column, low_first, low_more, high_first, high_more, low, high, out):
+    """Both branches are constants."""
+    for i in range(out.shape[0]):
+        c = column[i]
+        to_low = np.uint8(0) - np.uint8(np.uint8(c - low_first) <= low_more)
+        to_high = np.uint8(0) - np.uint8(np.uint8(c - high_first) <= high_more)
+        a, b = np.uint8(low & to_low), np.uint8(high & to_high)
+        out[i] = max(a, b)
+
+
+@kernel
+def _add(values, total):
+    for i in range(total.shape[0]):
+        total[i] += np.uint16(values[i])
+
+
+@kernel
+def evaluate(steps, ends, codes, blocks, total):
+    """Sum of the trees' bytes for every item of some blocks; ``total`` (n,) uint16."""
+    n = codes.shape[1]
+    n_slots = 0
+    for at in range(steps.shape[0]):
+        n_slots = max(n_slots, steps[at, 9] + 1)
+    memory = np.empty(n_slots * BLOCK + 64, dtype=np.uint8)
+    # Vectors that straddle cache lines cost twice.
+    skip = np.int64((64 - (memory.ctypes.data & 63)) & 63)
+    slots = memory[skip : skip + n_slots * BLOCK].reshape((n_slots, BLOCK))
+    for number in range(blocks.shape[0]):
+        start = blocks[number] * BLOCK
+        stop = min(start + BLOCK, n)
+        size = stop - start
+        sums = total[start:stop]
+        sums[:] = 0
+        at = 0
+        for t in range(ends.shape[0]):
+            if ends[t] == at:
+                continue
+            while at < ends[t]:
+                step = steps[at]
+                column = codes[step[0], start:stop]
+                a, b = np.uint8(step[1]), np.uint8(step[2])
+                e, f = np.uint8(step[3]), np.uint8(step[4])
+                out = slots[step[9], :size]
+                if step[6] == 1 and step[8] == 1:
+                    _step(column, a, b, e, f, slots[step[5], :size], slots[step[7], :size], out)
+                elif step[8] == 1:
+                    _step_low(column, a, b, e, f, np.uint8(step[5]), slots[step[7], :size], out)
+                elif step[6] == 1:
+                    # A mirror image: the ranges change places with the branches.
+                    _step_low(column, e, f, a, b, np.uint8(step[7]), slots[step[5], :size], out)
+                else:
+                    _step_both(column, a, b, e, f, np.uint8(step[5]), np.uint8(step[7]), out)
+                at += 1
+            _add(slots[steps[at - 1, 9], :size], sums)
+
+
+@kernel
+def histogram(total, waiting, blocks, counts):
+    """How many items of some blocks that are still waiting have each sum."""
+    n = total.shape[0]
+    for number in range(blocks.shape[0]):
+        start = blocks[number] * BLOCK
+        for i in range(start, min(start + BLOCK, n)):
+            counts[total[i]] += waiting[i]
+
+
+@kernel
+def reaching(total, blocks, least):
+    """The items of some blocks with a sum of at least ``least``."""
+    n = total.shape[0]
+    m = 0
+    for number in range(blocks.shape[0]):
+        start = blocks[number] * BLOCK
+        for i in range(start, min(start + BLOCK, n)):
+            m += np.int64(total[i] >= least)
+    found = np.empty(m, dtype=np.int64)
+    m = 0
+    for number in range(blocks.shape[0]):
+        start = blocks[number] * BLOCK
+        for i in range(start, min(start + BLOCK, n)):
+            if total[i] >= least:
+                found[m] = i
+                m += 1
+    return found
+
+
+@kernel
+def walk_survivors(
+    feature, threshold, low, high, roots, order, d, max_min, query, vectors, items, bounds, least, expanded,
+    greatest_below, leaf_values,
+):  # fmt: skip
+    """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
+
+    ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
+    were given up have a bound below ``least`` when this ends.
+    """
+    n_nodes = feature.shape[0]
+    features = np.empty((WALKED, 2 * d), dtype=np.float32)
+    active, still = np.empty(WALKED, dtype=np.int64), np.empty(WALKED, dtype=np.int64)
+    at = np.empty(WALKED, dtype=np.int64)
+    bound = np.empty(WALKED)
+    for first in range(0, items.shape[0], WALKED):
+        n = min(WALKED, items.shape[0] - first)
+        n_active = 0
+        for p in range(n):
+            if bounds[first + p] < least:
+                continue
+            x, row = vectors[items[first + p]], features[p]
+            if max_min:
+                for f in range(d):
+                    row[f] = max(query[f], x[f])
+                for f in range(d):
+                    row[d + f] = min(query[f], x[f])
+            else:
+                for f in range(d):
+                    row[f] = abs(query[f] - x[f])
+                for f in range(d):
+                    row[d + f] = query[f] + x[f]
+            active[n_active] = p
+            n_active += 1
+        for number in range(order.shape[0]):
+            if n_active == 0:
+                break
+            t = order[number]
+            moving = n_active
+            for j in range(n_active):
+                at[active[j]] = roots[t]
+                bound[active[j]] = greatest_below[roots[t]]
+                still[j] = active[j]
+            while moving > 0:
+                left = 0
+                for j in range(moving):
+                    p = still[j]
+                    node = at[p]
+                    if node < n_nodes:
+                        inside = expanded[node] == 1
+                        up = features[p, feature[node]] > threshold[node]
+                        node = high[node] if up else low[node]
+                        at[p] = node
+                        if inside:
+                            bound[p] = greatest_below[node]
+                        still[left] = p
+                        left += 1
+                moving = left
+            left = 0
+            for j in range(n_active):
+                p = active[j]
+                bounds[first + p] -= bound[p] - leaf_values[at[p] - n_nodes]
+                if bounds[first + p] >= least:
+                    active[left] = p
+                    left += 1
+            n_active = left

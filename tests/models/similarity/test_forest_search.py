@@ -1,0 +1,154 @@
+"""Searching by bounds finds what scoring everything finds: rows, scores to the bit, ties by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import models
+from models import SimilarityForest, SimilarityTree
+from models.similarity import search
+
+D = 5
+
+
+@pytest.fixture(autouse=True)
+def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SMALLEST", 1)
+    monkeypatch.setattr(search, "_PROMISING", 4)
+    monkeypatch.setattr(search, "_CHUNK", 16)
+
+
+def world(rng: np.random.Generator, n: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(n) % 9
+    X = rng.standard_normal((9, D))[y] + 0.7 * rng.standard_normal((n, D))
+    if kind == "few values":
+        X = np.round(X)
+    elif kind == "signs of zero":
+        X = np.round(X) * rng.choice([-0.0, 0.0, 1.0], (n, D))
+    elif kind == "scales":
+        X *= 10.0 ** np.arange(-10, 10, 4)
+    return X.astype(np.float32), y
+
+
+_models: dict[Any, Any] = {}
+
+
+def fitted(kind: str, **params: Any) -> Any:
+    key = (kind, *sorted(params.items()))
+    if key not in _models:
+        X, y = world(np.random.default_rng(0), 180, kind)
+        params = {"n_pairs": 4_000, "random_state": 0, **params}
+        learner = SimilarityTree if params.pop("tree", False) else SimilarityForest
+        _models[key] = learner(**params).fit(X, y)
+    return _models[key]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"n_estimators": 7, "aggregation": "rank", "max_depth": 6},
+    {"n_estimators": 7, "aggregation": "log-odds", "max_depth": 6},
+    {"n_estimators": 40, "aggregation": "log-odds", "max_depth": 2, "leaf_depth": 1},
+    {"n_estimators": 300, "aggregation": "rank", "max_depth": 2, "n_pairs": 300},
+    {"n_estimators": 5, "aggregation": "rank", "pair_map": "max-min", "max_depth": 5},
+    {"n_estimators": 6, "aggregation": "log-odds", "pair_map": "max-min", "max_depth": 5},
+    {"tree": True, "max_depth": 6},
+    {"tree": True, "prune": True, "max_depth": 6},
+    {"n_estimators": 4, "pair_features": "discriminant", "max_depth": 4},
+    {"n_estimators": 3, "leaf_rank": "linear", "max_depth": 3, "n_pairs": 500},
+]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_forests_search_as_they_score(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["plain", "few values", "signs of zero", "scales"]))
+    model = fitted(kind, **data.draw(st.sampled_from(OPTIONS)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    n, k = data.draw(st.sampled_from([1, 7, 300, 2_048, 2_500])), data.draw(st.sampled_from([1, 2, 5, 30]))
+    gallery = world(rng, n, kind)[0]
+    if data.draw(st.booleans()):
+        gallery[n // 2 :] = gallery[: n - n // 2]  # ties
+    queries = np.vstack([gallery[:1], world(rng, 1, kind)[0], 3e38 * np.ones((1, D), dtype=np.float32)])
+    index = model.index(gallery)
+    grid = model.score_against(queries, gallery)
+    mask = rng.random(n) < data.draw(st.sampled_from([1.1, 0.5, 0.01]))
+    above = data.draw(st.sampled_from([None, float(np.quantile(grid[0], 0.99)), float(grid.max())]))
+    ids, scores = model.top_k(queries, index, k, allowed=mask, above=above)
+    for at in range(3):
+        good = [i for i in np.flatnonzero(mask) if above is None or grid[at, i] > above]
+        expected = sorted(good, key=lambda i, at=at: (-grid[at, i], i))[:k]
+        assert ids[at][ids[at] >= 0].tolist() == expected
+        assert scores[at, : len(expected)].tobytes() == grid[at, expected].tobytes()
+
+
+@pytest.mark.parametrize("aggregation", ["rank", "log-odds"])
+def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, aggregation: str) -> None:
+    """Programs of every size, finer cuts and none, long walks and none."""
+    model = fitted("plain", n_estimators=9, aggregation=aggregation, max_depth=6)
+    gallery, _ = world(np.random.default_rng(3), 6_000, "plain")
+    index, queries = model.index(gallery), gallery[:3] + np.float32(0.1)
+    grid = model.score_against(queries, gallery)
+    ways = set()
+    for first in (0, 2, 30, 10_000):
+        for step_time, worthwhile in ((0.0, -1.0), (1.0, 1.0), (1e-11, 0.0)):
+            monkeypatch.setattr(search, "_FIRST_STEPS", first)
+            monkeypatch.setattr(search, "_STEP_TIME", step_time)
+            monkeypatch.setattr(search, "_WORTHWHILE", worthwhile)
+            for at in range(3):
+                trees = model._packed.search_trees(D)
+                one = search.ForestSearch(trees, model, queries[at : at + 1], index, 10, None, None)
+                best = one.run()
+                expected = sorted(range(6_000), key=lambda i, at=at: (-grid[at, i], i))[:10]
+                assert best.rows.tolist() == expected
+                assert best.scores.tolist() == grid[at, expected].tolist()
+                ways.add((len(one.steps), one.n_walked > 0))
+    assert {n for n, _ in ways} >= {1, 2}
+    assert {walked for _, walked in ways} == {True, False}
+
+
+def test_most_of_an_easy_gallery_is_never_scored() -> None:
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((400, 16))
+    y = np.repeat(np.arange(400), 10)
+    X = (centres[y] + 0.3 * rng.standard_normal((4_000, 16))).astype(np.float32)
+    model = SimilarityForest(n_estimators=20, aggregation="rank", n_pairs=5_000, random_state=0).fit(X, y)
+    index = model.index(np.vstack([X] * 5))
+    one = search.ForestSearch(model._packed.search_trees(16), model, X[:1], index, 5, None, None)
+    assert one.run().rows.tolist() == model.top_k(X[:1], np.vstack([X] * 5), 5)[0][0].tolist()
+    assert one.n_walked < 2_000
+
+
+def test_byte_columns_are_saved_and_mapped(tmp_path: Path) -> None:
+    model = fitted("plain", n_estimators=7, aggregation="rank", max_depth=6)
+    gallery, _ = world(np.random.default_rng(5), 3_000, "plain")
+    index = model.index(gallery)
+    assert index.arrays["codes"].dtype == np.uint8
+    index.save(tmp_path / "index")
+    models.save(model, tmp_path / "model")
+    again = models.load(tmp_path / "model")
+    for mine, theirs in zip(
+        model.top_k(gallery[:4], index, 7),
+        again.top_k(gallery[:4], again.open_index(tmp_path / "index"), 7),
+        strict=True,
+    ):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+def test_codes_keep_the_order_of_values_and_know_what_they_stand_for() -> None:
+    rng = np.random.default_rng(2)
+    X = np.column_stack([rng.standard_normal(5_000), rng.integers(0, 9, 5_000), np.zeros(5_000)]).astype(
+        np.float32
+    )
+    arrays = search.column_arrays(X)
+    for f in range(3):
+        codes = arrays["codes"][f].astype(int)
+        assert (np.diff(codes[np.argsort(X[:, f], kind="stable")]) >= 0).all()
+        assert (arrays["bin_low"][f, codes] <= X[:, f]).all()
+        assert (X[:, f] <= arrays["bin_high"][f, codes]).all()
+    assert (np.bincount(arrays["codes"][0]) < 60).all()
+    assert (arrays["bin_low"][1][:9] == arrays["bin_high"][1][:9]).all()
