@@ -1,6 +1,7 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
 from models.evaluation import roc_curve_pairs
+from models.ghost.estimator import Ghost
 from models.label_ranking.auto import LabelRankingAuto
 from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from models.label_ranking.pairwise import PairwiseLabelRanker
@@ -12,7 +13,7 @@ from models.rsbl.estimator import RSBL
 from models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [
-    "RSBL",
+    "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
     "LabelRankingForest",
@@ -20,6 +21,7 @@ __all__ = [
     "MetricSimilarity",
     "OperatingPoint",
     "PairwiseLabelRanker",
+    "RSBL",
     "SimilarityForest",
     "SimilarityTree",
     "kendall_tau",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from models.artefact import ArtefactError, read_artefact, write_artefact
+from models.ghost import spec as ghost
 from models.label_ranking import spec as label_ranking
 from models.metric import spec as metric
 from models.rsbl import spec as rsbl
@@ -22,6 +23,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.FOREST,
     metric.METRIC,
     rsbl.RSBL_SPEC,
+    ghost.GHOST,
     label_ranking.TREE,
     label_ranking.FOREST,
     label_ranking.PAIRWISE,

@@ -23,8 +23,8 @@ def warm() -> None:
             estimator.fit(X, np.argsort(np.argsort(X, axis=1), axis=1).astype(np.float64))
             estimator.predict(X)
         else:
-            estimator.fit(X, y)
             estimator.fit_pairs(X[:-1], X[1:], y[:-1] == y[1:])
+            estimator.fit(X, y)
             if "similarity" in spec.capabilities:
                 estimator.pair_score(X, X[:1])
                 estimator.top_k(X[:2], X, 3)

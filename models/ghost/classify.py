@@ -1,0 +1,228 @@
+"""From distances to classes: the strategies of section 3.10, and probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.ghost.space import Companions, Points, Space
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
+"""In the order in which ties between them are broken."""
+_CELLS = 2_000_000
+"""Distances held at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The classes that points are assigned to.
+
+    Attributes
+    ----------
+    members : their rows.
+    codes : (n,) class of each.
+    exemplars : (n_classes,) place in ``members`` of each class's center.
+    companions : by size of set, the sets that stand beside a new point and the center.
+    """
+
+    members: Points
+    codes: Ints
+    exemplars: Ints
+    companions: dict[int, Companions]
+
+    @property
+    def n_classes(self) -> int:
+        """How many there are."""
+        return int(self.exemplars.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighing:
+    """Learned weights, each divided by its meta-feature's scale: ready to be multiplied with raw values."""
+
+    columns: Ints
+    features: Float64
+    pairs: dict[str, float]
+    sets: dict[tuple[str, int], float]
+    clusters: dict[str, float]
+
+
+def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64:
+    """(n_A, n_B) the learned second-order distance."""
+    from models.ghost import kernels
+
+    out = np.zeros((len(A), len(B)))
+    kernels.weighted_grid(A.raw, B.raw, weighing.columns, weighing.features, out)
+    for name, weight in weighing.pairs.items():
+        out += weight * space.pair_grid(name, A, B)
+    return out
+
+
+def class_distances(
+    space: Space,
+    weighing: Weighing,
+    classes: Classes,
+    points: Points,
+    strategies: tuple[str, ...],
+    n_neighbors: int,
+) -> dict[str, Float64]:
+    """(n, n_classes) distance of points to classes under each strategy; a point is never compared with itself.
+
+    Every strategy reads the second-order distances its way and adds the features of sets, read likewise at the
+    class's center (averaged under ``center`` and ``knn``), and the cluster metrics.
+    """
+    step = max(1, _CELLS // max(len(classes.members), 1))
+    parts: dict[str, list[Float64]] = {strategy: [] for strategy in strategies}
+    for at in range(0, len(points), step):
+        some = points if len(points) <= step else _slice(points, at, at + step)
+        for strategy, found in _of_block(space, weighing, classes, some, strategies, n_neighbors).items():
+            parts[strategy].append(found)
+    return {strategy: np.concatenate(found) for strategy, found in parts.items()}
+
+
+def _slice(points: Points, first: int, last: int) -> Points:
+    edges = points.edges
+    if edges is not None:
+        table = np.asarray(edges, dtype=np.float64)
+        table = table[(table[:, 0] >= first) & (table[:, 0] < last)]
+        edges = np.column_stack([table[:, :1] - first, table[:, 1:]])
+    trained = None if points.trained is None else points.trained[first:last]
+    return Points(points.space, points.raw[first:last], points.ids[first:last], trained, edges)
+
+
+def _of_block(
+    space: Space, weighing: Weighing, classes: Classes, P: Points, strategies: tuple[str, ...], k: int
+) -> dict[str, Float64]:
+    members, codes, n_classes = classes.members, classes.codes, classes.n_classes
+    table = distances(space, weighing, P, members)
+    own: NDArray[np.bool_] = np.equal(P.ids[:, None], members.ids[None, :])
+    centers = np.ascontiguousarray(table[:, classes.exemplars])
+    extra: dict[str, Any] = {}
+    found: dict[str, Float64] = {}
+    for strategy in strategies:
+        how = strategy if strategy in ("minimum", "maximum") else "average"
+        if how not in extra:
+            extra[how] = _beside(space, weighing, classes, P, how)
+        if strategy == "center":
+            found[strategy] = centers + extra[how]
+        elif strategy == "knn":
+            found[strategy] = _votes(np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k)
+        else:
+            found[strategy] = _reduced(table, own, codes, n_classes, strategy) + extra[how]
+    return found
+
+
+def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: str) -> Float64:
+    """What sets and cluster metrics add to the distance of each class."""
+    out = np.zeros((len(P), classes.n_classes))
+    centers, every = classes.members.take(classes.exemplars), np.arange(classes.n_classes)
+    for (name, size), weight in weighing.sets.items():
+        sets = classes.companions[size]
+        beside = classes.members.take(sets.rows)
+        out += weight * space.set_grid(name, size, P, centers, beside, sets, every, how)
+    for name, weight in weighing.clusters.items():
+        out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
+    return out
+
+
+def _reduced(table: Float64, own: NDArray[np.bool_], codes: Ints, n_classes: int, how: str) -> Float64:
+    out = np.empty((table.shape[0], n_classes))
+    for c in range(n_classes):
+        there = codes == c
+        some, hidden = table[:, there], own[:, there]
+        if how == "average":
+            out[:, c] = np.where(hidden, 0.0, some).sum(axis=1) / np.maximum((~hidden).sum(axis=1), 1)
+        elif how == "minimum":
+            least = np.where(hidden, np.inf, some).min(axis=1)
+            out[:, c] = np.where(np.isfinite(least), least, 0.0)
+        else:
+            out[:, c] = np.where(hidden, 0.0, some).max(axis=1)
+    return out
+
+
+def _votes(table: Float64, codes: Ints, n_classes: int, k: int) -> Float64:
+    """Votes that a class lacks among the k nearest; ties go to the nearer class (which adds less than one vote)."""
+    k = min(k, table.shape[1])
+    near = np.argsort(table, axis=1, kind="stable")[:, :k]
+    lacking = np.full((table.shape[0], n_classes), float(k))
+    rows = np.repeat(np.arange(table.shape[0]), k)
+    np.add.at(lacking, (rows, codes[near].ravel()), -1.0)
+    nearest = np.full(lacking.shape, np.inf)
+    for c in range(n_classes):
+        nearest[:, c] = table[:, codes == c].min(axis=1, initial=np.inf)
+    typical = np.maximum(np.take_along_axis(table, near, axis=1)[:, -1:], 1e-300)
+    typical = np.where(np.isfinite(typical), typical, 1.0)
+    nearest = np.where(np.isfinite(nearest), nearest, 1e300)
+    return np.asarray(lacking + 0.5 * nearest / (nearest + typical))
+
+
+def softmin(table: Float64, temperature: float) -> Float64:
+    """Probabilities that fall with distance, (n, n_classes)."""
+    power = -(table - table.min(axis=1, keepdims=True)) / temperature
+    share = np.exp(power)
+    return np.asarray(share / share.sum(axis=1, keepdims=True))
+
+
+def fitted_temperature(table: Float64, codes: Ints) -> float:
+    """The temperature of least log loss on rows whose class is known."""
+    from scipy.optimize import minimize_scalar
+
+    apart = table - table.min(axis=1, keepdims=True)
+    unit = float(apart.mean())
+    if unit <= 0:
+        return 1.0
+    rows = np.arange(codes.size)
+
+    def loss(log_temperature: float) -> float:
+        power = -apart / (unit * np.exp(log_temperature))
+        # A thousandth of doubt keeps one far-off row from deciding for all.
+        likely = 0.999 * np.exp(power[rows, codes]) / np.exp(power).sum(axis=1) + 0.001 / table.shape[1]
+        return float(-np.log(likely).mean())
+
+    found = minimize_scalar(loss, bounds=(-7.0, 4.0), method="bounded")
+    return float(unit * np.exp(found.x))
+
+
+def balanced_accuracy(truth: Ints, said: Ints, n_classes: int) -> float:
+    """Mean share of each class's rows that were recognised, over the classes that occur."""
+    counts = np.bincount(truth, minlength=n_classes)
+    right = np.bincount(truth[truth == said], minlength=n_classes)
+    return float((right[counts > 0] / counts[counts > 0]).mean())
+
+
+def classification_report(truth: Any, said: Any) -> dict[str, float]:
+    """Balanced accuracy, and precision, sensitivity and specificity weighted as the paper's tables have them.
+
+    Each class in turn is the positive one; its rates are weighted by its share of the true labels. A class that is
+    never predicted has precision 0.
+    """
+    labels, (true, guess) = _coded(truth, said)
+    n = true.size
+    counts = np.bincount(true, minlength=labels)
+    right = np.bincount(true[true == guess], minlength=labels)
+    called = np.bincount(guess, minlength=labels)
+    share = counts / n
+    precision = right / np.maximum(called, 1)
+    sensitivity = right / np.maximum(counts, 1)
+    others = n - counts
+    specificity = np.where(others > 0, (others - (called - right)) / np.maximum(others, 1), 1.0)
+    return {
+        "balanced_accuracy": float(sensitivity[counts > 0].mean()),
+        "weighted_precision": float(share @ precision),
+        "weighted_sensitivity": float(share @ sensitivity),
+        "weighted_specificity": float(share @ specificity),
+    }
+
+
+def _coded(truth: Any, said: Any) -> tuple[int, tuple[Ints, Ints]]:
+    true, guess = np.asarray(truth), np.asarray(said)
+    if true.shape != guess.shape or true.ndim != 1 or true.size == 0:
+        raise ValueError(f"labels have shapes {true.shape} and {guess.shape}; expected two equal (n,)")
+    labels, codes = np.unique(np.concatenate([true, guess]), return_inverse=True)
+    return labels.size, (codes[: true.size].astype(np.int64), codes[true.size :].astype(np.int64))

@@ -1,0 +1,114 @@
+"""Clustering by the learned energy: the exemplars that cost least, found by dual decomposition and local moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.ghost import kernels
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_ROWS = 4_096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clustering:
+    """An assignment and how good it can at most be.
+
+    Attributes
+    ----------
+    labels : (n,) row of each row's exemplar.
+    energy : equation 2's, the exemplars' price included.
+    bound : no assignment costs less (the best dual value met).
+    """
+
+    labels: Ints
+    energy: float
+    bound: float
+
+
+def checked_size(n: int) -> None:
+    """Refuse more rows than a dense table of distances should have."""
+    if n > MAX_ROWS:
+        raise ValueError(
+            f"X has {n} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the rest"
+        )
+
+
+def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Clustering:
+    """Minimise sum of d[p, exemplar of p] + price * number of exemplars.
+
+    The slaves are those of learning without Delta; their multipliers follow Polyak's step towards the best
+    assignment read off them, which is then improved by opening, closing and swapping exemplars while that helps.
+
+    Parameters
+    ----------
+    distances : (n, n), >= 0; its diagonal is what an exemplar costs beyond the price.
+
+    Raises
+    ------
+    ValueError
+        On a negative or infinite price.
+    """
+    if not (np.isfinite(price) and price >= 0):
+        raise ValueError(f"exemplar_price is {price}; expected a number >= 0")
+    costs = np.array(distances, dtype=np.float64, order="C")
+    costs.ravel()[:: costs.shape[0] + 1] += price
+    n = costs.shape[0]
+    multipliers = np.zeros((n, n))
+    # One slave a point suffices: there is no cluster to have a slave. Its share of the price goes to them.
+    lone = np.zeros(n)
+    clusters, nothing = np.zeros(n, dtype=np.int64), np.zeros(1)
+    best, least, bound, scale = np.empty(0, dtype=np.int64), np.inf, -np.inf, 1.0
+    for _ in range(max_iter):
+        chosen, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        opened = np.empty(n, dtype=np.bool_)
+        dual = kernels.solve_points(costs, multipliers, chosen, votes)
+        dual += kernels.solve_clusters(costs, lone, clusters, nothing, nothing, opened)
+        votes += opened
+        exemplars = np.unique(chosen)
+        energy = _energy(costs, exemplars)
+        if energy < least:
+            least, best = energy, exemplars
+        scale = scale if dual > bound else scale * 0.95
+        bound = max(bound, dual)
+        # The squared length of the projected subgradient: copies that differ from their mean.
+        length = float((votes * (1.0 - votes / (n + 1))).sum())
+        if length == 0.0 or least - bound <= 1e-9 * max(1.0, abs(least)):
+            break
+        step = scale * (least - dual) / length
+        kernels.move_points(costs, multipliers, chosen, votes, step)
+        lone += step * (opened - votes / (n + 1))
+    best, least = _improved(costs, best, least)
+    labels = best[costs[:, best].argmin(axis=1)]
+    labels[best] = best
+    return Clustering(labels=labels, energy=least, bound=float(bound))
+
+
+def _energy(costs: Float64, exemplars: Ints) -> float:
+    table = costs[:, exemplars]
+    away = np.ones(costs.shape[0], dtype=np.bool_)
+    away[exemplars] = False
+    return float(table[away].min(axis=1).sum() + costs[exemplars, exemplars].sum())
+
+
+def _improved(costs: Float64, exemplars: Ints, energy: float) -> tuple[Ints, float]:
+    """Better exemplars within clusters, and merges, as long as either lowers the energy."""
+    while True:
+        labels = costs[:, exemplars].argmin(axis=1)
+        labels[exemplars] = np.arange(exemplars.size)
+        moved = exemplars.copy()
+        for at in range(exemplars.size):
+            rows = np.flatnonzero(labels == at)
+            moved[at] = rows[costs[np.ix_(rows, rows)].sum(axis=0).argmin()]
+        candidates = [np.unique(moved)]
+        if exemplars.size > 1:
+            candidates += [np.delete(exemplars, at) for at in range(min(exemplars.size, 64))]
+        found = min(((_energy(costs, some), at) for at, some in enumerate(candidates)))
+        if found[0] >= energy - 1e-9 * max(1.0, abs(energy)):
+            return exemplars, energy
+        energy, exemplars = found[0], candidates[found[1]]

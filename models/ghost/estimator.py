@@ -1,0 +1,561 @@
+"""GHOST: a sparse, non-negative weighting of distances of any order, as a learner of similarity and of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from models.base import (
+    EmbedderMixin,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_same,
+)
+from models.ghost import explain
+from models.ghost.classify import (
+    STRATEGIES,
+    Classes,
+    Weighing,
+    balanced_accuracy,
+    class_distances,
+    distances,
+    fitted_temperature,
+    softmin,
+)
+from models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
+from models.ghost.graphs import MAX_POINTS, Graph, given_graph, nearest_graph
+from models.ghost.learning import Progress, Settings, Weights, learn
+from models.ghost.params import GhostParams, Strategy
+from models.ghost.registry import PATH, choose
+from models.ghost.space import Companions, Points, Space, draw_companions, scales_of
+from models.ghost.training import Plan, partition, training_sets
+from models.progress import report
+from models.search import Rows
+from models.spec import check_params
+
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_LEAST_VALIDATION = 10
+"""With fewer withheld rows, each learning row is judged against the others instead."""
+
+
+class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+    """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
+
+    Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
+    exemplar, cost less than any other assignment by the error it makes: a max-margin conditional random field, solved
+    by dual decomposition (sections 3.2 to 3.8; where the printed formulas fail, docs/ghost.md derives). The learned
+    distance of two points is the weighted sum of their meta-features; a pair scores its negative.
+
+    Parameters
+    ----------
+    order : points in the largest sets that are weighed. Sets of three and more count for classes, not for pairs.
+    meta_features : names, see `models.ghost.registry`; ``auto``: the distance in each feature, and what graph and
+        order allow. ``register_meta_feature`` adds your own.
+    graph : ``knn``: link each point to its ``graph_neighbors`` nearest, by features alone.
+    cluster_metric : weigh metrics between a point and a whole class too (section 3.8).
+    balanced : the error function of equation 10; False: its original, where every error counts the same.
+    strategy : how the distance to a class is read (section 3.10); ``auto``: the best on withheld rows.
+    max_iter, n_updates, step, step_size, tol : of the subgradient method (Algorithm 1).
+    alpha, beta, tau, penalty : of equations 8 and 10.
+    coupling : ``clamped`` or ``free``, see docs/ghost.md.
+    subset_size, max_sets : bounds of what is looked at together.
+    n_neighbors, graph_neighbors, validation_fraction, random_state : as their names say.
+
+    Attributes
+    ----------
+    weights_ : (n_weights,) learned weights, of meta-features divided by their mean: comparable with each other.
+    meta_feature_names_ : (n_weights,) what each weighs.
+    exemplar_price_ : learned price of one more exemplar, what `cluster` weighs distances against.
+    classes_, exemplars_ : the classes and the training row that is each one's center.
+    strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows.
+    history_ : one `models.ghost.learning.Progress` an iteration.
+    """
+
+    _classes: Classes | None
+
+    def __init__(
+        self,
+        order: int = 2,
+        meta_features: Literal["auto"] | Sequence[str] = "auto",
+        graph: Literal["knn"] | None = None,
+        cluster_metric: bool = False,
+        balanced: bool = True,
+        strategy: Strategy = "auto",
+        max_iter: int = 50,
+        n_neighbors: int = 5,
+        graph_neighbors: int = 5,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        tau: float = 0.5,
+        penalty: Literal["l1", "l2", "none"] = "l1",
+        step: Literal["adagrad", "sqrt", "harmonic"] = "adagrad",
+        step_size: float = 0.5,
+        n_updates: int = 2,
+        coupling: Literal["clamped", "free"] = "clamped",
+        subset_size: int = 1_024,
+        max_sets: int = 256,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-4,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.order = order
+        self.meta_features = meta_features
+        self.graph = graph
+        self.cluster_metric = cluster_metric
+        self.balanced = balanced
+        self.strategy = strategy
+        self.max_iter = max_iter
+        self.n_neighbors = n_neighbors
+        self.graph_neighbors = graph_neighbors
+        self.alpha = alpha
+        self.beta = beta
+        self.tau = tau
+        self.penalty = penalty
+        self.step = step
+        self.step_size = step_size
+        self.n_updates = n_updates
+        self.coupling = coupling
+        self.subset_size = subset_size
+        self.max_sets = max_sets
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, *, edges: ArrayLike | None = None, sets: ArrayLike | None = None
+    ) -> Self:
+        """Learn from points and their classes (or identities).
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers.
+        y : (n,) classes; at least two, one of them with two rows or more.
+        edges : (m, 2) row numbers that are linked, or (m, 3) with lengths, instead of ``graph``. Do not make them of
+            the labels, unless you have the labels of whatever you will classify.
+        sets : (n,) the training set of each row, when they are several ({V^k, C^k}: one metric, clusters apart).
+
+        Raises
+        ------
+        ValueError
+            On anything else, and when no weight is left.
+        """
+        check_params(self, GhostParams)
+        X = checked_matrix(self, X, "X", reset=True)
+        labels, codes = checked_identities(y, X.shape[0])
+        # The rows become part of the model, which must not follow what is done to the caller's.
+        X = np.array(X, order="C")
+        seed = self._seed()
+        self._space = self._made_space(X, edges)
+        points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
+        rng = np.random.default_rng(seed)
+        learning, withheld = self._withheld(codes, rng)
+        plan = Plan(
+            space=self._space, points=points, codes=codes, alpha=self.alpha, beta=self.beta,
+            balanced=self.balanced, coupling=self.coupling, max_sets=self.max_sets, seed=seed,
+        )  # fmt: skip
+        report(0.05, "meta-features")
+        makers, scales = training_sets(plan, self._parts(codes, learning, sets, rng), None)
+        n_features = X.shape[1] if self._space.chosen.features else 0
+        start = Weights(features=np.ones(n_features), others=np.ones(scales.size))
+        start.features[self._space.inverse[:n_features] == 0] = 0.0
+        start.others[scales <= 0] = 0.0
+        self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
+        weights, history = learn(
+            makers, start, self._settings(), lambda done: report(0.1 + 0.7 * done, "weights")
+        )
+        self._set_weights(weights, scales, history, makers[0]().exemplar)
+        report(0.85, "classes")
+        self.classes_ = labels
+        learned_from = self._classes_of(points.take(learning), codes[learning], labels.size, seed)
+        self._calibrate(learned_from, points, codes, learning, withheld)
+        self._classes = (
+            learned_from if withheld.size == 0 else self._classes_of(points, codes, labels.size, seed)
+        )
+        self.exemplars_ = self._classes.exemplars
+        return self
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from explicit pairs: each is a training set of two points, in one cluster or two.
+
+        Pairs say nothing of larger sets or of classes: meta-features of those get no weight, and `predict` has no
+        classes to tell.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0. When ``balanced``, both kinds of pairs weigh the same in sum.
+        """
+        check_params(self, GhostParams)
+        a = checked_matrix(self, left, "left", reset=True)
+        b = checked_matrix(self, right, "right")
+        if a.shape[0] != b.shape[0]:
+            raise ValueError(
+                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
+            )
+        flags, weight = checked_same(same, a.shape[0]), _checked_weight(sample_weight, a.shape[0])
+        for kind, there in (("same", flags), ("different", ~flags)):
+            if not (weight[there] > 0).any():
+                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        seed = self._seed()
+        kept = np.flatnonzero(weight > 0)
+        if kept.size > MAX_PAIRS:
+            kept = np.sort(np.random.default_rng(seed).choice(kept, MAX_PAIRS, replace=False))
+        a, b, flags, weight = a[kept], b[kept], flags[kept], weight[kept]
+        for there in (flags, ~flags):
+            if self.balanced and there.any():
+                weight[there] *= flags.size / (2.0 * weight[there].sum())
+        rows = np.unique(np.vstack([a, b]), axis=0)
+        self._space = self._made_space(rows, None)
+        chosen = self._space.chosen
+        A, B = self._space.points(a), self._space.points(b)
+        n_features = a.shape[1] if chosen.features else 0
+        values = [self._space.pair_values(name, A, B) for name in chosen.pairs]
+        pair_scales = np.array([column.mean() for column in values])
+        n_rest = len(chosen.names) - len(chosen.pairs)
+        columns = [np.abs(A.scaled - B.scaled)] if chosen.features else []
+        columns += [
+            column[:, None] / (scale if scale > 0 else 1.0)
+            for column, scale in zip(values, pair_scales, strict=True)
+        ]
+        if not columns:
+            raise ValueError("meta_features names nothing of pairs; expected 'features' or a distance")
+        table = np.hstack(columns).astype(np.float32)
+        if not np.isfinite(table).all():
+            raise ValueError("left, right: differences are too large for float32: scale the features down")
+        alone = 0.0 if self.balanced else self.alpha
+        margin = self.alpha + self.beta
+        weights, history = learn_from_pairs(
+            table,
+            n_features,
+            flags,
+            weight,
+            self._settings(),
+            over=alone,
+            margin=margin if margin > 0 else 1.0,
+        )
+        weights.others = np.concatenate([weights.others, np.zeros(n_rest)])
+        self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
+        self._classes = None
+        for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
+            if hasattr(self, name):
+                delattr(self, name)
+        return self
+
+    def predict(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> NDArray[Any]:
+        """The class of each row: the one at the least distance.
+
+        Parameters
+        ----------
+        X : (n, d).
+        edges : (m, 2) links (row of X, training row), or (m, 3) with lengths; rows without any, and all by default,
+            are linked to their nearest by features.
+
+        Returns
+        -------
+        (n,) of ``classes_``.
+        """
+        table = self.class_distances(X, edges=edges)
+        found: NDArray[Any] = self.classes_[table.argmin(axis=1)]
+        return found
+
+    def predict_proba(self, X: ArrayLike, *, edges: ArrayLike | None = None) -> Float64:
+        """Probability of each class, (n, n_classes): a softmin of `class_distances`, calibrated on withheld rows."""
+        return softmin(self.class_distances(X, edges=edges), self.temperature_)
+
+    def class_distances(
+        self, X: ArrayLike, *, edges: ArrayLike | None = None, strategy: str | None = None
+    ) -> Float64:
+        """Distance of each row to each class, (n, n_classes), under a strategy (``strategy_`` when None)."""
+        classes = self._known_classes()
+        strategy = self.strategy_ if strategy is None else strategy
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy is {strategy!r}; expected one of {', '.join(STRATEGIES)}")
+        points = self._space.points(self._validated(X, "X"), edges)
+        return class_distances(self._space, self._weighing, classes, points, (strategy,), self.n_neighbors)[
+            strategy
+        ]
+
+    def cluster(self, X: ArrayLike, *, exemplar_price: float | None = None, max_iter: int = 300) -> Ints:
+        """Cluster rows by minimising the energy (equation 2) under the learned distance.
+
+        Parameters
+        ----------
+        X : (n, d), at most 4,096 rows.
+        exemplar_price : what each cluster costs, in the learned distance; ``exemplar_price_`` when None.
+
+        Returns
+        -------
+        (n,) the row that is each row's exemplar; see `models.ghost.clustering`.
+        """
+        from models.ghost.clustering import checked_size, cluster
+
+        check_is_fitted(self)
+        rows = self._validated(X, "X")
+        checked_size(rows.shape[0])
+        points = self._space.points(rows)
+        price = self.exemplar_price_ if exemplar_price is None else float(exemplar_price)
+        return cluster(
+            distances(self._space, self._weighing, points, points), price, max_iter=max_iter
+        ).labels
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Coordinates whose city-block distance is the learned distance: the selected features, weighted.
+
+        Returns
+        -------
+        (n, n_selected) float32.
+
+        Raises
+        ------
+        ValueError
+            When the distance holds meta-features that no coordinates can express, or no feature has a weight.
+        """
+        check_is_fitted(self)
+        rows = self._validated(X, "X")
+        if self._weighing.pairs:
+            raise ValueError(
+                f"the learned distance weighs {', '.join(self._weighing.pairs)}, which no vectors express: train "
+                "with meta_features=['features'] to embed"
+            )
+        if self._weighing.columns.size == 0:
+            raise ValueError("no single feature has a weight, so there are no coordinates to give")
+        found = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
+        return np.ascontiguousarray(found, dtype=np.float32)
+
+    def get_metric(self) -> Callable[[ArrayLike, ArrayLike], float]:
+        """The learned distance as a function of two (d,) vectors, as metric-learn's ``get_metric`` gives one."""
+        check_is_fitted(self)
+
+        def metric(u: ArrayLike, v: ArrayLike) -> float:
+            return -float(self.pair_score(np.asarray(u)[None, :], np.asarray(v)[None, :])[0])
+
+        return metric
+
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """What each meta-feature contributes to one pair's distance; see `models.ghost.explain`."""
+        check_is_fitted(self)
+        sides = [np.atleast_2d(np.asarray(side)) for side in (left, right)]
+        a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
+        if a.shape[0] != 1 or b.shape[0] != 1:
+            raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
+        return explain.contributions(self, a, b, float(self._pair_score(a, b)[0]), feature_names)
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        from models.ghost import kernels
+
+        a, b = (np.require(_one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
+        out = np.zeros(left.shape[0])
+        steps = int(a.shape[0] > 1), int(b.shape[0] > 1)
+        kernels.weighted_pairs(a, steps[0], b, steps[1], self._weighing.columns, self._weighing.features, out)
+        if self._weighing.pairs:
+            A, B = self._space.points(a), self._space.points(b)
+            for name, weight in self._weighing.pairs.items():
+                out += weight * self._space.pair_values(name, A, B)
+        return _score(out)
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        block = np.require(index.vectors[rows], requirements=["C", "W"])
+        A = self._space.points(np.require(queries, requirements=["C", "W"]))
+        B = self._space.points(block)
+        if PATH in self._weighing.pairs:
+            from models.ghost.graphs import Attached
+
+            # What links the gallery to the graph was worked out once.
+            B.attached = Attached(
+                places=np.require(index.arrays["places"][rows], requirements=["C", "W"]),
+                lengths=np.require(index.arrays["lengths"][rows], requirements=["C", "W"]),
+            )
+        return _score(distances(self._space, self._weighing, A, B))
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        if PATH not in self._weighing.pairs:
+            return {}
+        attached = self._space.points(np.require(vectors, requirements=["C", "W"])).attached
+        return {"places": attached.places, "lengths": attached.lengths}
+
+    def _made_space(self, X: Float32, edges: ArrayLike | None) -> Space:
+        linked = self.graph is not None or edges is not None
+        chosen = choose(
+            self.meta_features, order=self.order, graph=linked, cluster_metric=self.cluster_metric
+        )
+        space = Space(chosen, scales_of(X))
+        if linked:
+            if X.shape[0] > MAX_POINTS:
+                raise ValueError(
+                    f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on fewer, or "
+                    "graph=None"
+                )
+            space.graph_rows = X
+            space.graph = self._made_graph(space, X, edges)
+        return space
+
+    def _made_graph(self, space: Space, X: Float32, edges: ArrayLike | None) -> Graph:
+        if edges is not None:
+            return given_graph(edges, X.shape[0], self.graph_neighbors)
+        points = space.points(X)
+        return nearest_graph(space.graph_distances(points, points), self.graph_neighbors)
+
+    def _parts(
+        self, codes: Ints, learning: Ints, sets: ArrayLike | None, rng: np.random.Generator
+    ) -> list[Ints]:
+        if sets is None:
+            return [learning[part] for part in partition(codes[learning], self.subset_size, rng)]
+        given = np.asarray(sets)
+        if given.shape != codes.shape:
+            raise ValueError(f"sets has shape {given.shape}; expected {codes.shape}, the set of each row")
+        found = []
+        for value in np.unique(given):
+            rows = learning[given[learning] == value]
+            if rows.size:
+                found += [rows[part] for part in partition(codes[rows], self.subset_size, rng)]
+        return found
+
+    def _withheld(self, codes: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Rows to learn from, and rows withheld: from every class that keeps four of them or more."""
+        counts = np.bincount(codes)
+        share = np.floor(counts * self.validation_fraction).astype(np.int64)
+        share[counts - share < 4] = 0
+        if share.sum() < _LEAST_VALIDATION:
+            return np.arange(codes.size), np.empty(0, dtype=np.int64)
+        away = [
+            rng.choice(np.flatnonzero(codes == c), share[c], replace=False) for c in np.flatnonzero(share)
+        ]
+        withheld = np.sort(np.concatenate(away))
+        return np.setdiff1d(np.arange(codes.size), withheld), withheld
+
+    def _classes_of(self, points: Points, codes: Ints, n_classes: int, seed: int) -> Classes:
+        exemplars = np.empty(n_classes, dtype=np.int64)
+        rng = np.random.default_rng([seed, 99])
+        for c in range(n_classes):
+            rows = np.flatnonzero(codes == c)
+            # Of a large class, so many are tried as centers for so many that the best is still near the best.
+            some = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
+            inside = points.take(some)
+            exemplars[c] = some[distances(self._space, self._weighing, inside, inside).sum(axis=0).argmin()]
+        companions: dict[int, Companions] = {}
+        for size in sorted({size for _, size in self._weighing.sets}):
+            drawn = np.random.default_rng([seed, size])
+            companions[size] = draw_companions(codes, n_classes, size - 2, self.max_sets, drawn)
+        return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
+
+    def _calibrate(
+        self, classes: Classes, points: Points, codes: Ints, learning: Ints, withheld: Ints
+    ) -> None:
+        rows = withheld if withheld.size else learning
+        wanted = STRATEGIES if self.strategy == "auto" else (self.strategy,)
+        found = class_distances(
+            self._space, self._weighing, classes, points.take(rows), wanted, self.n_neighbors
+        )
+        self.validation_ = {
+            strategy: balanced_accuracy(codes[rows], table.argmin(axis=1), classes.n_classes)
+            for strategy, table in found.items()
+        }
+        self.strategy_ = max(wanted, key=lambda strategy: self.validation_[strategy])
+        self.temperature_ = fitted_temperature(found[self.strategy_], codes[rows])
+
+    def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
+        self._check_alive(
+            weights,
+            "all weights were projected to zero: no meta-feature tells the classes apart at this penalty; use a "
+            "smaller tau or other meta_features",
+        )
+        chosen = self._space.chosen
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{i}" for i in range(self.n_features_in_)]
+        self.weights_ = weights.flat
+        self.meta_feature_names_ = np.array(
+            [*([str(name) for name in names] if chosen.features else []), *chosen.names], dtype=np.str_
+        )
+        self.other_scales_ = scales
+        self.exemplar_price_ = float(weights.exemplar) * unit
+        self.history_ = history
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Weights over scales, by what they weigh."""
+        chosen = self._space.chosen
+        n_features = self.n_features_in_ if chosen.features else 0
+        features = self.weights_[:n_features] * self._space.inverse[:n_features]
+        columns = np.flatnonzero(features > 0)
+        there = self.other_scales_ > 0
+        others = np.divide(
+            self.weights_[n_features:], self.other_scales_, out=np.zeros(there.size), where=there
+        )
+        n_pairs, n_sets = len(chosen.pairs), len(chosen.sets)
+        self._weighing = Weighing(
+            columns=columns.astype(np.int64),
+            features=features[columns],
+            pairs=_positive(chosen.pairs, others[:n_pairs]),
+            sets=_positive(chosen.sets, others[n_pairs : n_pairs + n_sets]),
+            clusters=_positive(chosen.clusters, others[n_pairs + n_sets :]),
+        )
+
+    def _check_alive(self, weights: Weights, why: str) -> None:
+        if not (weights.flat > 0).any():
+            raise ValueError(why)
+
+    def _known_classes(self) -> Classes:
+        check_is_fitted(self)
+        if self._classes is None:
+            raise ValueError("this model learned from pairs and knows no classes: train it with fit(X, y)")
+        return self._classes
+
+    def _seed(self) -> int:
+        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
+            from sklearn.utils import check_random_state
+
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return int(self.random_state)
+
+    def _settings(self) -> Settings:
+        return Settings(
+            tau=self.tau, penalty=self.penalty, step=self.step, step_size=self.step_size,
+            n_updates=self.n_updates, max_iter=self.max_iter, tol=self.tol,
+        )  # fmt: skip
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_weighing")
+
+
+def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
+    return {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
+
+
+def _score(distance: Float64) -> Float32:
+    """Minus the distance, finite; and 0.0, never -0.0, of no distance."""
+    return (0.0 - np.minimum(distance, np.finfo(np.float32).max)).astype(np.float32)
+
+
+def _one_of_equals(rows: Any) -> Any:
+    """The first row where all are one row, broadcast: it need not be looked at again and again."""
+    if rows.shape[0] > 1 and rows.strides[0] == 0:
+        return rows[:1]
+    return rows
+
+
+def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.array(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight

@@ -1,0 +1,63 @@
+"""What each meta-feature contributes to a distance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from models.base import Float32
+
+LISTED = 1_000
+"""Contributions told one by one; the rest are added up."""
+
+
+def contributions(
+    estimator: Any, left: Float32, right: Float32, score: float, feature_names: Sequence[str] | None
+) -> dict[str, Any]:
+    """Contributions that add up to one pair's score.
+
+    Parameters
+    ----------
+    left, right : (1, d).
+    feature_names : (d,) names to tell it in; those learned with when None.
+
+    Returns
+    -------
+    ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature divided
+    by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
+    """
+    weighing, d = estimator._weighing, estimator.n_features_in_
+    if feature_names is not None and len(feature_names) != d:
+        raise ValueError(f"{len(feature_names)} feature names for {d} features")
+    names = estimator.meta_feature_names_
+    listed: list[dict[str, Any]] = []
+    apart = np.abs(left[0].astype(np.float64) - right[0])
+    for column, weight in zip(weighing.columns, weighing.features, strict=True):
+        listed.append(
+            {
+                "meta_feature": str(names[column] if feature_names is None else feature_names[column]),
+                "weight": float(estimator.weights_[column]),
+                "left": float(left[0, column]),
+                "right": float(right[0, column]),
+                "contribution": 0.0 - float(weight * apart[column]),
+            }
+        )
+    A, B = estimator._space.points(left), estimator._space.points(right)
+    by_name = dict(zip(names.tolist(), estimator.weights_.tolist(), strict=True))
+    for name, weight in weighing.pairs.items():
+        value = float(estimator._space.pair_values(name, A, B)[0])
+        listed.append(
+            {
+                "meta_feature": name,
+                "weight": by_name[name],
+                "left": None,
+                "right": None,
+                "contribution": 0.0 - weight * value,
+            }
+        )
+    listed.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))
+    kept = listed[:LISTED]
+    rest = sum(entry["contribution"] for entry in listed[LISTED:])
+    return {"distance": 0.0 - score, "contributions": kept, "rest": float(rest)}

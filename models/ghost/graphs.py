@@ -1,0 +1,185 @@
+"""The graph between training points, and how a new point is linked to it: by its features, never by its label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from models.ghost import graph_kernels
+
+Float32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+MAX_POINTS = 5_000
+"""Paths between all pairs of so many points take 100 MB."""
+_SHORTEST = 1e-6
+"""In units of the mean edge: equal points lie this far apart, since a length of 0 would read as no edge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """An undirected graph with lengths, and what is asked of it.
+
+    Attributes
+    ----------
+    paths : (n, n) float32, symmetric; lengths of the shortest paths (SP_2 of section 3.9), at most ``far``.
+    links : (n, n) bool, symmetric, False on the diagonal.
+    far : what unconnected points count as: twice the longest path there is and an edge more, so that a new point
+        at the end of it is not yet as far.
+    n_neighbours : links of a new point.
+    top_degree : the largest degree.
+    unit : the mean length of an edge.
+    by_features : whether lengths are distances of features; else a new point's links have length ``unit``.
+    """
+
+    paths: Float32
+    links: NDArray[np.bool_]
+    far: float
+    n_neighbours: int
+    top_degree: int
+    unit: float
+    by_features: bool
+
+    def __len__(self) -> int:
+        return int(self.paths.shape[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attached:
+    """How new points hang on a graph: (n, k) places in it and lengths, inf where a point has fewer links."""
+
+    places: Ints
+    lengths: Float32
+
+
+def nearest_graph(distances: Float32, n_neighbours: int) -> Graph:
+    """Link two points when either is among the other's nearest (section 3.9).
+
+    Parameters
+    ----------
+    distances : (n, n) symmetric.
+    n_neighbours : at most n - 1 of them are used.
+    """
+    n = distances.shape[0]
+    k = min(n_neighbours, n - 1)
+    apart = distances.astype(np.float64, copy=True)
+    np.fill_diagonal(apart, np.inf)
+    # Ties go to the lower row number, whatever the sorting.
+    near = np.argsort(apart, axis=1, kind="stable")[:, :k]
+    rows = np.repeat(np.arange(n), k)
+    return _graph(n, rows, near.ravel(), apart[rows, near.ravel()], n_neighbours, by_features=True)
+
+
+def given_graph(edges: ArrayLike, n: int, n_neighbours: int) -> Graph:
+    """A user's edges: (m, 2) row numbers, or (m, 3) with a positive length.
+
+    Raises
+    ------
+    ValueError
+        On rows that do not exist, loops, and lengths that are no lengths.
+    """
+    left, right, lengths = checked_edges(edges, n, n, "edges")
+    if (left == right).any():
+        raise ValueError(f"edges link row {int(left[left == right][0])} with itself; expected two rows each")
+    return _graph(n, left, right, lengths, n_neighbours, by_features=False)
+
+
+def checked_edges(
+    edges: ArrayLike, n_left: int, n_right: int, name: str
+) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """Rows and lengths of a list of edges; see `given_graph`."""
+    table = np.asarray(edges, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] not in (2, 3):
+        raise ValueError(
+            f"{name} has shape {table.shape}; expected (m, 2) row numbers, or (m, 3) with lengths"
+        )
+    ends = table[:, :2]
+    if not (np.isfinite(ends).all() and (ends == np.floor(ends)).all()):
+        raise ValueError(f"{name} holds ends that are no row numbers")
+    if (ends < 0).any() or (ends >= (n_left, n_right)).any():
+        raise ValueError(f"{name} names rows beyond 0 to {n_left - 1} and 0 to {n_right - 1}")
+    lengths = table[:, 2] if table.shape[1] == 3 else np.ones(table.shape[0])
+    if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+        raise ValueError(f"{name} holds lengths that are not above 0")
+    return ends[:, 0].astype(np.int64), ends[:, 1].astype(np.int64), lengths
+
+
+def attach_nearest(graph: Graph, distances: Float32) -> Attached:
+    """Link new points to their nearest in the graph; ``distances`` is (n_new, n)."""
+    k = min(graph.n_neighbours, len(graph))
+    places = np.argsort(distances, axis=1, kind="stable")[:, :k].astype(np.int64)
+    if graph.by_features:
+        lengths = np.ascontiguousarray(np.take_along_axis(distances, places, axis=1), dtype=np.float32)
+    else:
+        lengths = np.full(places.shape, graph.unit, dtype=np.float32)
+    return Attached(places=places, lengths=lengths)
+
+
+def attach_given(graph: Graph, edges: ArrayLike, nearest: Attached) -> Attached:
+    """Link new points by a user's edges, (row of X, training row[, length]); those without any by their features."""
+    n = nearest.places.shape[0]
+    left, right, lengths = checked_edges(edges, n, len(graph), "edges")
+    counts = np.bincount(left, minlength=n)
+    k = max(int(counts.max(initial=0)), nearest.places.shape[1])
+    places = np.zeros((n, k), dtype=np.int64)
+    apart = np.full((n, k), np.inf, dtype=np.float32)
+    order = np.argsort(left, kind="stable")
+    slot = np.arange(left.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    places[left[order], slot] = right[order]
+    apart[left[order], slot] = lengths[order]
+    alone = counts == 0
+    width = nearest.places.shape[1]
+    places[alone, :width], apart[alone, :width] = nearest.places[alone], nearest.lengths[alone]
+    return Attached(places=places, lengths=apart)
+
+
+def paths_to_graph(graph: Graph, attached: Attached) -> Float32:
+    """(n_new, n) shortest paths from new points to the graph's."""
+    out = np.empty((attached.places.shape[0], len(graph)), dtype=np.float32)
+    graph_kernels.paths_to_all(graph.paths, attached.places, attached.lengths, graph.far, out)
+    return out
+
+
+def links_to_graph(graph: Graph, attached: Attached) -> NDArray[np.bool_]:
+    """(n_new, n) which points of the graph new points are linked to."""
+    links = np.zeros((attached.places.shape[0], len(graph)), dtype=np.bool_)
+    there = np.isfinite(attached.lengths)
+    rows = np.broadcast_to(np.arange(links.shape[0])[:, None], there.shape)
+    links[rows[there], attached.places[there]] = True
+    return links
+
+
+def _graph(n: int, left: Any, right: Any, lengths: Any, n_neighbours: int, *, by_features: bool) -> Graph:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    unit = float(lengths.mean()) if lengths.size else 1.0
+    unit = unit if unit > 0 else 1.0
+    low, high = np.minimum(left, right), np.maximum(left, right)
+    order = np.lexsort((lengths, high, low))
+    low, high, lengths = low[order], high[order], np.maximum(lengths[order], _SHORTEST * unit)
+    # An edge named twice is as long as its shorter mention.
+    first = np.ones(low.size, dtype=np.bool_)
+    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    low, high, lengths = low[first], high[first], lengths[first]
+    matrix = csr_array((lengths, (low, high)), shape=(n, n))
+    found = dijkstra(matrix, directed=False)
+    # Both directions of a path are summed in their own order: the shorter one, so that both ends agree.
+    found = np.minimum(found, found.T)
+    reached = np.isfinite(found)
+    longest = float(found[reached].max(initial=0.0)) + float(lengths.max(initial=0.0))
+    far = 2.0 * longest or 1.0
+    links = np.zeros((n, n), dtype=np.bool_)
+    links[low, high] = links[high, low] = True
+    return Graph(
+        paths=np.where(reached, found, far).astype(np.float32),
+        links=links,
+        far=far,
+        n_neighbours=n_neighbours,
+        top_degree=int(links.sum(axis=1).max(initial=0)),
+        unit=unit,
+        by_features=by_features,
+    )

@@ -1,0 +1,348 @@
+"""Learning the weights: max-margin CRF energies by dual decomposition (sections 3.2 to 3.6; docs/ghost.md derives)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.ghost import kernels
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Penalty = Literal["l1", "l2", "none"]
+Step = Literal["adagrad", "sqrt", "harmonic"]
+
+_CALM = 3
+"""Iterations in a row without progress that end the learning (the authors' script stops after 3 too)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Error:
+    """The error function Delta of equation 10, one number a cluster.
+
+    Attributes
+    ----------
+    over, none : what every exemplar beyond the first, and what having none, adds (alpha W).
+    away : what each point that is assigned outside its cluster adds (beta, over |C| when balanced).
+    """
+
+    over: Float64
+    none: Float64
+    away: Float64
+
+
+def error_of(codes: Ints, n_clusters: int, *, alpha: float, beta: float, balanced: bool) -> Error:
+    """Equation 10, or its unbalanced original (Komodakis 2011): every violation counts the same."""
+    sizes = np.bincount(codes, minlength=n_clusters).astype(np.float64)
+    if balanced:
+        return Error(
+            over=alpha * (codes.size - sizes), none=alpha * sizes, away=beta / np.maximum(sizes, 1.0)
+        )
+    ones = np.ones(n_clusters)
+    return Error(over=alpha * ones, none=alpha * ones, away=beta * ones)
+
+
+@dataclass(kw_only=True)
+class TrainingSet:
+    """One training set {V^k, C^k} and its multipliers.
+
+    Attributes
+    ----------
+    columns : (K, n) float32, scaled features: f_i(p, q) = |columns[i, p] - columns[i, q]|.
+    slaves : (K2, n, n) float32, the other meta-features as the point-wise slaves see p choosing q.
+    truths : the same as the true solution pays for them; the same array where both agree.
+    codes : (n,) true cluster of each point, 0 to n_clusters - 1.
+    exemplar : f(q, q) of the exemplar's own price, in the units of Delta.
+    """
+
+    columns: Float32
+    slaves: Float32
+    truths: Float32
+    codes: Ints
+    error: Error
+    exemplar: float
+    points: Any = field(init=False)
+    clusters: Float64 = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = self.codes.size
+        self._same = self.codes[:, None] == self.codes[None, :]
+        # Any multipliers that add up to 0 will do. These hand what an exemplar costs and earns to the points in
+        # equal parts, where the steps are of the right size, instead of one lump to the cluster's slave.
+        over = self.error.over[self.codes]
+        self.clusters = over - self.exemplar / (n + 1)
+        self.points = np.ascontiguousarray(np.broadcast_to(-self.clusters / n, (n, n)), dtype=np.float32)
+        self.visits = 0
+
+    def __len__(self) -> int:
+        return int(self.codes.size)
+
+    def distances(self, weights: Weights, *, truths: bool = False) -> Float32:
+        """(n, n) d[p, q] without the exemplars' price: as slaves see it, or as the true solution pays."""
+        out = np.empty((len(self), len(self)), dtype=np.float32)
+        kernels.learning_costs(
+            self.columns,
+            weights.features.astype(np.float32),
+            self.truths if truths else self.slaves,
+            weights.others.astype(np.float32),
+            out,
+        )
+        return out
+
+    def costs(self, distances: Float32, weights: Weights) -> Float32:
+        """The potentials of E - Delta (equation 12): closer inside clusters by ``away``, exemplars at their price."""
+        costs = distances + np.where(self._same, self.error.away[self.codes], 0.0).astype(np.float32)
+        costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
+        return np.asarray(costs, dtype=np.float32)
+
+    def true_exemplars(self, distances: Float32) -> Ints:
+        """(n,) each point's exemplar in the best true solution (equation 13): per cluster, least in sum."""
+        sums = np.where(self._same, distances, 0.0).sum(axis=0, dtype=np.float64)
+        exemplars = np.empty(self.error.over.size, dtype=np.int64)
+        for c in range(exemplars.size):
+            rows = np.flatnonzero(self.codes == c)
+            exemplars[c] = rows[sums[rows].argmin()]
+        found: Ints = exemplars[self.codes]
+        return found
+
+    def solve(self, costs: Any) -> Solution:
+        """Minimise every slave at the present multipliers."""
+        n = len(self)
+        chosen, votes = np.empty(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        opened = np.empty(n, dtype=np.bool_)
+        total = kernels.solve_points(costs, self.points, chosen, votes)
+        total += kernels.solve_clusters(
+            costs, self.clusters, self.codes, self.error.over, self.error.none, opened
+        )
+        votes += opened
+        return Solution(chosen=chosen, votes=votes, opened=opened, dual=float(total) - self.constant)
+
+    @property
+    def constant(self) -> float:
+        """What Delta is before any point is at home: the sum of ``away`` (equation 11's last term)."""
+        return float(self.error.away[self.codes].sum())
+
+    def move(self, costs: Any, solution: Solution, step: float) -> None:
+        """A projected subgradient step of the multipliers (Lemma 3, with its sign and its sum set right)."""
+        n = len(self)
+        kernels.move_points(costs, self.points, solution.chosen, solution.votes, step)
+        self.clusters += step * (solution.opened - solution.votes / (n + 1))
+
+    def gradient(self, truth: Ints, solution: Solution) -> tuple[Float64, Float64, float]:
+        """Subgradient of the loss in the weights of features, of the others, and of the exemplars' price."""
+        n = len(self)
+        features = np.empty(self.columns.shape[0])
+        kernels.feature_gaps(self.columns, truth, solution.chosen, features)
+        everyone, share = np.arange(n), solution.votes / (n + 1)
+        away = solution.chosen != everyone
+        others = (
+            self.truths[:, everyone, truth].sum(axis=1, dtype=np.float64)
+            - self.slaves[:, everyone[away], solution.chosen[away]].sum(axis=1, dtype=np.float64)
+            - self.slaves[:, everyone, everyone].astype(np.float64) @ share
+        )
+        price = self.exemplar * (self.error.over.size - float(share.sum()))
+        return features, others, price
+
+    def rounded(self, costs: Float32, solution: Solution) -> float:
+        """E - Delta of an assignment read off the slaves: an upper bound of its minimum."""
+        n = len(self)
+        wanted = np.flatnonzero(solution.votes * 2 > n + 1)
+        if wanted.size == 0:
+            wanted = np.array([solution.votes.argmax()])
+        return self.augmented(costs, wanted)
+
+    def augmented(self, costs: Float32, exemplars: Ints) -> float:
+        """E - Delta when these are the exemplars and every other point takes its cheapest."""
+        table = costs[:, exemplars].astype(np.float64)
+        total = float(np.delete(table, exemplars, axis=0).min(axis=1).sum())
+        total += float(costs[exemplars, exemplars].sum(dtype=np.float64))
+        counts = np.bincount(self.codes[exemplars], minlength=self.error.over.size)
+        extra = np.where(counts == 0, self.error.none, self.error.over * (counts - 1.0))
+        return total - float(extra.sum()) - self.constant
+
+    def true_energy(self, distances: Float32, truth: Ints, weights: Weights) -> float:
+        """E of a true solution; Delta is 0 there."""
+        paid = distances[np.arange(len(self)), truth].sum(dtype=np.float64)
+        return float(paid) + weights.exemplar * self.exemplar * self.error.over.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """Minimisers of the slaves.
+
+    Attributes
+    ----------
+    chosen : (n,) exemplar that p's slave chose.
+    votes : (n,) how many slaves hold q to be an exemplar (X-hat of Lemma 3).
+    opened : (n,) whether the slave of q's cluster does.
+    dual : the sum of the slaves' minima, a lower bound of min E - Delta.
+    """
+
+    chosen: Ints
+    votes: Ints
+    opened: NDArray[np.bool_]
+    dual: float
+
+
+@dataclass(kw_only=True)
+class Weights:
+    """What is learned: of the features, of the other meta-features, and the price of an exemplar; all >= 0."""
+
+    features: Float64
+    others: Float64
+    exemplar: float = 1.0
+
+    def copy(self) -> Weights:
+        """Another with the same numbers."""
+        return Weights(features=self.features.copy(), others=self.others.copy(), exemplar=self.exemplar)
+
+    @property
+    def flat(self) -> Float64:
+        """All but the price."""
+        return np.concatenate([self.features, self.others])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One outer iteration: the regularised loss (primal), its parts, and the gap of the inner inference."""
+
+    objective: float
+    energy: float
+    dual: float
+    rounded: float
+    n_weights: int
+
+    @property
+    def gap(self) -> float:
+        """Between the best assignment read off the slaves and their sum: 0 when inference is exact."""
+        return self.rounded - self.dual
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the weights are learned; see `models.ghost.params`."""
+
+    tau: float
+    penalty: Penalty
+    step: Step
+    step_size: float
+    n_updates: int
+    max_iter: int
+    tol: float
+
+
+def learn(
+    sets: Sequence[Callable[[], TrainingSet]],
+    start: Weights,
+    settings: Settings,
+    told: Callable[[float], None] = lambda fraction: None,
+) -> tuple[Weights, list[Progress]]:
+    """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
+
+    Parameters
+    ----------
+    sets : each gives a training set; one is visited an iteration, in turn.
+
+    Returns
+    -------
+    The weights of the least loss met (over the last visit of every set), and what each iteration saw.
+    """
+    weights, best = start.copy(), start.copy()
+    steps = _Steps(settings, start.flat.size)
+    history: list[Progress] = []
+    losses: dict[int, float] = {}
+    least, calm, unit = np.inf, 0, 1.0 / len(sets)
+    for turn in range(settings.max_iter):
+        which = turn % len(sets)
+        training = sets[which]()
+        truth: Ints | None = None
+        for update in range(settings.n_updates):
+            seen = training.distances(weights)
+            # Exemplars follow the weights once an iteration; the updates between hold them.
+            if truth is None:
+                paid = (
+                    seen if training.truths is training.slaves else training.distances(weights, truths=True)
+                )
+                truth = training.true_exemplars(paid)
+            costs = training.costs(seen, weights)
+            solution = training.solve(costs)
+            if update == 0:
+                energy = training.true_energy(paid, truth, weights)
+                losses[which] = energy - solution.dual
+                objective = sum(losses.values()) + _penalty(weights, settings)
+                history.append(
+                    Progress(
+                        objective=objective,
+                        energy=energy,
+                        dual=solution.dual,
+                        rounded=training.rounded(costs, solution),
+                        n_weights=int((weights.flat > 0).sum()),
+                    )
+                )
+                if len(losses) == len(sets):
+                    if objective < least - settings.tol * max(abs(objective), 1e-12):
+                        least, calm, best = objective, 0, weights.copy()
+                    else:
+                        calm += 1
+                if calm >= _CALM * len(sets) and turn >= 2 * len(sets) and settings.tol > 0:
+                    return best, history
+            features, others, price = training.gradient(truth, solution)
+            training.visits += 1
+            size = float(seen.mean()) + float(training.error.away.mean())
+            training.move(costs, solution, size * settings.step_size / np.sqrt(training.visits))
+            slope = np.concatenate([features, others]) + unit * _slope(weights, settings)
+            moved = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
+            k = weights.features.size
+            weights = Weights(
+                features=moved[:k],
+                others=moved[k:],
+                exemplar=max(
+                    weights.exemplar - steps.of_price(price, training.exemplar * len(training)), 0.0
+                ),
+            )
+        told((turn + 1) / settings.max_iter)
+    return best, history
+
+
+class _Steps:
+    """Step rules: the authors' s/t, s/sqrt(t), or a step of its own for each weight (Duchi et al. 2011)."""
+
+    def __init__(self, settings: Settings, n: int) -> None:
+        self._settings = settings
+        self._squares, self._price, self._t = np.zeros(n), 0.0, 0
+
+    def of(self, slope: Float64, n: int) -> Float64:
+        """What to take off the weights. Sums over points are brought to one point's size first."""
+        self._t += 1
+        slope = slope / n
+        size = self._settings.step_size
+        if self._settings.step == "adagrad":
+            self._squares += slope**2
+            return np.asarray(size * slope / np.sqrt(np.maximum(self._squares, 1e-300)))
+        return slope * size / (self._t if self._settings.step == "harmonic" else np.sqrt(self._t))
+
+    def of_price(self, slope: float, unit: float) -> float:
+        """What to take off the exemplars' price."""
+        slope /= unit
+        size = self._settings.step_size
+        if self._settings.step == "adagrad":
+            self._price += slope**2
+            return float(size * slope / np.sqrt(max(self._price, 1e-300)))
+        return slope * size / (self._t if self._settings.step == "harmonic" else float(np.sqrt(self._t)))
+
+
+def _penalty(weights: Weights, settings: Settings) -> float:
+    if settings.penalty == "l1":
+        return settings.tau * float(weights.flat.sum())
+    return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
+
+
+def _slope(weights: Weights, settings: Settings) -> Float64:
+    if settings.penalty == "l1":
+        return np.full(weights.flat.size, settings.tau)
+    return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

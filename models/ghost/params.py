@@ -1,0 +1,79 @@
+"""Parameters of GHOST: names, defaults, bounds; the source of their JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.spec import Params
+
+Strategy = Literal["auto", "average", "minimum", "maximum", "center", "knn"]
+
+
+class GhostParams(Params):
+    """What GHOST can be told."""
+
+    order: int = Field(
+        2, ge=2, le=5, description="points in the largest sets that are weighed; 2 is pairs only"
+    )
+    meta_features: Literal["auto"] | list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        "auto",
+        description="what is weighed: 'features' (the distance in each feature), distances of whole rows (euclidean, "
+        "minkowski, cityblock, chebyshev, braycurtis, cosine, correlation, pearson, spearman, kendall, hamming, "
+        "jaccard, matching, yule, dice, kulsinski, russellrao), with a graph 'path', and for order 3 and more "
+        "perimeter, area, mahalanobis, and with a graph eccentricity, hub, cliques, resilience; 'auto': features, "
+        "and what graph and order allow",
+    )
+    graph: Literal["knn"] | None = Field(
+        None,
+        description="'knn' links each point to its nearest by features, which gives paths; null: no graph",
+    )
+    cluster_metric: bool = Field(
+        False,
+        description="weigh metrics between a point and a whole class too (used for classes, not for pairs)",
+    )
+    balanced: bool = Field(
+        True,
+        description="errors weigh by the sizes of classes, so that small ones count; false: each the same",
+    )
+    strategy: Strategy = Field(
+        "auto",
+        description="how the distance to a class is read: average, minimum or maximum over its points, to its "
+        "center, or by the k nearest; 'auto': whatever was most accurate on withheld rows",
+    )
+    max_iter: int = Field(50, ge=1, le=100_000, description="iterations of learning at most")
+    n_neighbors: int = Field(5, ge=1, le=1_000, description="neighbours that vote under 'knn'")
+    graph_neighbors: int = Field(5, ge=1, le=1_000, description="links of each point in the graph")
+    alpha: float = Field(1.0, ge=0.0, le=1e6, description="cost of too many or no centers in a class")
+    beta: float = Field(1.0, ge=0.0, le=1e6, description="cost of points assigned to another class's center")
+    tau: float = Field(0.5, ge=0.0, le=1e9, description="strength of the penalty on weights")
+    penalty: Literal["l1", "l2", "none"] = Field("l1", description="the penalty: l1 selects features")
+    step: Literal["adagrad", "sqrt", "harmonic"] = Field(
+        "adagrad", description="step rule: adagrad, 1/sqrt(t), or 1/t as in the paper"
+    )
+    step_size: float = Field(0.5, gt=0.0, le=1e3, description="size of the first step")
+    n_updates: int = Field(2, ge=1, le=1_000, description="updates an iteration between new centers (T)")
+    coupling: Literal["clamped", "free"] = Field(
+        "clamped",
+        description="how sets of three and more enter learning: 'clamped' with the rest of the set as labelled, 'free' "
+        "as in the paper's lemmas, under which the sets of the true classes only cost",
+    )
+    subset_size: int = Field(
+        1_024, ge=2, le=4_096, description="rows of a training set; more rows make several, visited in turn"
+    )
+    max_sets: int = Field(
+        256,
+        ge=1,
+        le=100_000,
+        description="sets of points beside each class, drawn at random where there are more",
+    )
+    validation_fraction: float = Field(
+        0.2, gt=0.0, le=0.5, description="rows withheld to calibrate probabilities and choose the strategy"
+    )
+    tol: float = Field(
+        1e-4, ge=0.0, le=1.0, description="relative progress below which learning ends; 0: never"
+    )
+    random_state: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = Field(
+        None, description="seed of everything drawn"
+    )

@@ -1,0 +1,203 @@
+"""What GHOST can weigh: the meta-features by name, and how a user adds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from models.ghost import kernels
+
+Rows = Literal["raw", "scaled", "binary", "ranks"]
+Between = Literal["distances", "paths", "links", "rows"]
+Function = Callable[..., Any]
+
+FEATURES: Final = "features"
+PATH: Final = "path"
+MINKOWSKI_P: Final = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFeature:
+    """A distance of two points.
+
+    Attributes
+    ----------
+    rows : what the distance sees: the features as given; each divided by its mean difference (``scaled``), so that
+        none drowns the others; as true and false (``binary``); or a row's ranks.
+    """
+
+    code: int
+    rows: Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetFeature:
+    """A feature of three or more points, the last of which is the centre.
+
+    Attributes
+    ----------
+    between : what is known of every two of them; ``rows``: the points themselves.
+    largest : size of the largest set it is defined for.
+    """
+
+    code: int
+    between: Between
+    largest: int = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnFeature:
+    """A user's: ``function(A, B)`` (order 2) or ``function(P, R, Q)`` (order 3) of rows -> (n,) numbers >= 0."""
+
+    function: Function
+    order: int
+
+
+PAIRS: Final[dict[str, PairFeature]] = {
+    "euclidean": PairFeature(code=kernels.EUCLIDEAN, rows="scaled"),
+    "minkowski": PairFeature(code=kernels.MINKOWSKI, rows="scaled"),
+    "cityblock": PairFeature(code=kernels.CITYBLOCK, rows="scaled"),
+    "chebyshev": PairFeature(code=kernels.CHEBYSHEV, rows="scaled"),
+    "braycurtis": PairFeature(code=kernels.BRAYCURTIS, rows="raw"),
+    "cosine": PairFeature(code=kernels.COSINE, rows="raw"),
+    "correlation": PairFeature(code=kernels.CORRELATION, rows="raw"),
+    "pearson": PairFeature(code=kernels.CORRELATION, rows="scaled"),
+    "spearman": PairFeature(code=kernels.CORRELATION, rows="ranks"),
+    "kendall": PairFeature(code=kernels.KENDALL, rows="raw"),
+    "hamming": PairFeature(code=kernels.HAMMING, rows="raw"),
+    "jaccard": PairFeature(code=kernels.JACCARD, rows="binary"),
+    "matching": PairFeature(code=kernels.MATCHING, rows="binary"),
+    "yule": PairFeature(code=kernels.YULE, rows="binary"),
+    "dice": PairFeature(code=kernels.DICE, rows="binary"),
+    "kulsinski": PairFeature(code=kernels.KULSINSKI, rows="binary"),
+    "russellrao": PairFeature(code=kernels.RUSSELLRAO, rows="binary"),
+}
+SETS: Final[dict[str, SetFeature]] = {
+    "perimeter": SetFeature(code=kernels.PERIMETER, between="distances"),
+    "area": SetFeature(code=kernels.AREA, between="distances", largest=3),
+    "mahalanobis": SetFeature(code=-1, between="rows", largest=3),
+    "eccentricity": SetFeature(code=kernels.ECCENTRICITY, between="paths"),
+    "hub": SetFeature(code=kernels.HUB, between="paths"),
+    "cliques": SetFeature(code=kernels.CLIQUES, between="links"),
+    "resilience": SetFeature(code=kernels.RESILIENCE, between="links"),
+}
+CLUSTERS: Final = ("cluster-distance", "cluster-spread")
+CLUSTERS_OF_GRAPH: Final = ("cluster-path", "cluster-eccentricity", "cluster-links")
+_own: dict[str, OwnFeature] = {}
+
+
+def register_meta_feature(name: str, function: Function, *, order: int = 2) -> None:
+    """Add a meta-feature of your own, to be named in ``Ghost(meta_features=[...])``.
+
+    Parameters
+    ----------
+    name : new, of lower-case letters, digits and hyphens.
+    function : ``function(A, B)`` for order 2, symmetric; ``function(P, R, Q)`` for order 3, Q being the centres. Each
+        argument is (n, d) float32 rows as given; returns (n,) finite numbers >= 0.
+    order : 2 or 3.
+
+    Notes
+    -----
+    A saved model names it and holds no code: register it again before loading.
+
+    Raises
+    ------
+    ValueError
+        On a name that is taken or no name, and on another order.
+    """
+    if not name or not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
+        raise ValueError(f"name is {name!r}; expected lower-case letters, digits and hyphens")
+    if name in known_names() and name not in _own:
+        raise ValueError(f"{name!r} is a meta-feature already; choose another name")
+    if order not in (2, 3):
+        raise ValueError(f"order is {order}; expected 2 or 3")
+    _own[name] = OwnFeature(function=function, order=order)
+
+
+def own_feature(name: str) -> OwnFeature | None:
+    """A user's meta-feature, if that is one."""
+    return _own.get(name)
+
+
+def known_names() -> tuple[str, ...]:
+    """Everything that ``meta_features`` may name."""
+    return (FEATURES, *PAIRS, PATH, *SETS, *_own)
+
+
+def own_values(name: str, *rows: Any) -> Any:
+    """What a user's function gives, checked.
+
+    Raises
+    ------
+    ValueError
+        When that is not one finite number >= 0 a row.
+    """
+    own = own_feature(name)
+    if own is None:
+        raise ValueError(f"meta-feature {name!r} is not registered here: call register_meta_feature first")
+    values = np.asarray(own.function(*rows), dtype=np.float64)
+    if values.shape != (rows[0].shape[0],):
+        raise ValueError(f"meta-feature {name!r} gave shape {values.shape}; expected ({rows[0].shape[0]},)")
+    if not np.isfinite(values).all() or (values < 0).any():
+        raise ValueError(f"meta-feature {name!r} gave numbers that are not finite or below 0")
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The meta-features of one model, in the order of its weights (after the features' own)."""
+
+    features: bool
+    pairs: tuple[str, ...]
+    sets: tuple[tuple[str, int], ...]
+    clusters: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name a weight, after those of the features."""
+        return (*self.pairs, *(f"{name}/{size}" for name, size in self.sets), *self.clusters)
+
+
+def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Chosen:
+    """What a model weighs, by its parameters.
+
+    Raises
+    ------
+    ValueError
+        On a name that is not known, is named twice, needs a graph where there is none, or a higher order.
+    """
+    given = list(_defaults(order, graph)) if names == "auto" else list(names)
+    if len(set(given)) != len(given) or not given:
+        raise ValueError(f"meta_features is {given}; expected each name once, and at least one")
+    sizes = range(3, order + 1)
+    pairs: list[str] = []
+    sets: list[tuple[str, int]] = []
+    for name in given:
+        own = own_feature(name)
+        if name not in known_names():
+            raise ValueError(f"meta_features names {name!r}; known: {', '.join(known_names())}")
+        if not graph and (name == PATH or (name in SETS and SETS[name].between in ("paths", "links"))):
+            raise ValueError(f"meta-feature {name!r} needs a graph: use graph='knn'")
+        if name in PAIRS or name == PATH or (own is not None and own.order == 2):
+            pairs.append(name)
+        elif name != FEATURES:
+            if order < 3:
+                raise ValueError(f"meta-feature {name!r} is of sets of three or more: use order=3")
+            largest = SETS[name].largest if name in SETS else 3
+            sets += [(name, size) for size in sizes if size <= largest]
+    clusters = (*CLUSTERS, *(CLUSTERS_OF_GRAPH if graph else ())) if cluster_metric else ()
+    return Chosen(features=FEATURES in given, pairs=tuple(pairs), sets=tuple(sets), clusters=clusters)
+
+
+def _defaults(order: int, graph: bool) -> tuple[str, ...]:
+    names: tuple[str, ...] = (FEATURES,)
+    if graph:
+        names += (PATH,)
+    if order >= 3:
+        names += ("perimeter", "area")
+        if graph:
+            names += ("eccentricity", "hub", "cliques", "resilience")
+    return names

@@ -1,0 +1,421 @@
+"""The meta-feature space: from rows to the numbers that GHOST weighs, pair by pair, set by set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from models.ghost import graph_kernels, kernels
+from models.ghost.graphs import (
+    Attached,
+    Graph,
+    attach_given,
+    attach_nearest,
+    links_to_graph,
+    paths_to_graph,
+)
+from models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen, own_values
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+HOW = {"average": 0, "minimum": 1, "maximum": 2}
+_BLOCK = 200_000
+"""Pairs or triples that a user's function sees at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """What is remembered of the training rows to read others by.
+
+    Attributes
+    ----------
+    differences : (d,) mean absolute difference of two rows; 0 for a feature that never varies.
+    thresholds : (d,) above which a feature counts as true: the midpoint of a column with two values, else the median.
+    variances : (d,) of the scaled features.
+    """
+
+    differences: Float64
+    thresholds: Float64
+    variances: Float64
+
+
+def scales_of(X: Float32) -> Scales:
+    """Scales of training rows.
+
+    The mean absolute difference of all pairs comes from one sort a column (Gini's mean difference).
+    """
+    n = X.shape[0]
+    ordered = np.sort(X, axis=0).astype(np.float64)
+    ranks = 2.0 * np.arange(n) - n + 1
+    size = np.abs(ordered).max(axis=0)
+    unit = np.where(size > 0, size, 1.0)
+    differences = np.maximum(ranks @ (ordered / unit), 0.0) * 2.0 / max(n * (n - 1), 1)
+    # Below rounding, a feature is one number; dividing by its noise would make a feature of that.
+    constant = (ordered[0] == ordered[-1]) | (differences < 1e-12)
+    differences = np.where(constant, 0.0, differences * unit)
+    middle = np.median(ordered, axis=0)
+    two = ((ordered[0] == X) | (ordered[-1] == X)).all(axis=0)
+    thresholds = np.where(two, ordered[0] / 2 + ordered[-1] / 2, middle)
+    safe = np.where(differences > 0, differences, 1.0)
+    variances = np.where(differences > 0, (ordered / safe).var(axis=0), 0.0)
+    return Scales(differences=differences, thresholds=thresholds, variances=variances)
+
+
+@dataclass(eq=False)
+class Points:
+    """Rows as meta-features see them, each view made when first needed.
+
+    Attributes
+    ----------
+    ids : number of each row among the training rows; below 0, and different, for new ones.
+    trained : places of the rows in the graph, None for new ones.
+    edges : a user's links of new rows to training rows.
+    """
+
+    space: Space
+    raw: Float32
+    ids: Ints
+    trained: Ints | None = None
+    edges: Any = None
+
+    def __len__(self) -> int:
+        return int(self.raw.shape[0])
+
+    @cached_property
+    def scaled(self) -> Float64:
+        """Features in units of their mean difference; those that never vary are 0."""
+        return np.ascontiguousarray(self.raw.astype(np.float64) * self.space.inverse)
+
+    @cached_property
+    def binary(self) -> Float32:
+        """1 where a feature counts as true."""
+        return np.ascontiguousarray(self.raw > self.space.scales.thresholds, dtype=np.float32)
+
+    @cached_property
+    def ranks(self) -> Float64:
+        """Ranks within each row, ties shared."""
+        from scipy.stats import rankdata
+
+        return np.ascontiguousarray(rankdata(self.raw, axis=1), dtype=np.float64)
+
+    @cached_property
+    def attached(self) -> Attached:
+        """How new rows hang on the graph."""
+        graph = self.space.graph
+        assert graph is not None
+        nearest = attach_nearest(graph, self.space.graph_distances(self, self.space.graph_points))
+        return nearest if self.edges is None else attach_given(graph, self.edges, nearest)
+
+    @cached_property
+    def paths(self) -> Float32:
+        """(n, n_graph) shortest paths to the points of the graph."""
+        graph = self.space.graph
+        assert graph is not None
+        return graph.paths[self.trained] if self.trained is not None else paths_to_graph(graph, self.attached)
+
+    @cached_property
+    def links(self) -> NDArray[np.bool_]:
+        """(n, n_graph) which points of the graph they are linked to."""
+        graph = self.space.graph
+        assert graph is not None
+        return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
+
+    def view(self, rows: str) -> Any:
+        """One of the above by its name."""
+        if rows == "raw":
+            return self.raw
+        if rows == "scaled":
+            return self.scaled
+        return self.binary if rows == "binary" else self.ranks
+
+    def take(self, rows: Any) -> Points:
+        """Some of them."""
+        return Points(
+            self.space, self.raw[rows], self.ids[rows], None if self.trained is None else self.trained[rows]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companions:
+    """The sets {p_1, ..., p_l} of each class that stand beside p and q in a feature of higher order.
+
+    Attributes
+    ----------
+    rows : (n_r,) training rows that occur.
+    members : (n_sets, l) places in ``rows``, sorted by class.
+    first : (n_classes + 1,) where each class's sets begin.
+    """
+
+    rows: Ints
+    members: Ints
+    first: Ints
+
+
+def draw_companions(
+    codes: Ints, n_classes: int, size: int, most: int, rng: np.random.Generator
+) -> Companions:
+    """All sets of ``size`` rows of each class, or ``most`` of them drawn at random where there are more."""
+    from itertools import combinations
+    from math import comb
+
+    sets: list[NDArray[Any]] = []
+    for c in range(n_classes):
+        rows = np.flatnonzero(codes == c)
+        if comb(rows.size, size) <= most:
+            drawn = np.array(list(combinations(rows.tolist(), size)), dtype=np.int64).reshape(-1, size)
+        elif size == 1:
+            drawn = np.sort(rng.choice(rows, most, replace=False))[:, None]
+        else:
+            keys = rng.random((most, rows.size)) if rows.size <= 64 else None
+            if keys is not None:
+                places = (
+                    np.argpartition(keys, size, axis=1)[:, :size] if rows.size > size else keys.argsort(1)
+                )
+            else:
+                # With so many rows a member drawn twice is rare; such a set is drawn again.
+                places = rng.integers(0, rows.size, (most, size))
+                while (again := _repeats(places)).any():
+                    places[again] = rng.integers(0, rows.size, (int(again.sum()), size))
+            drawn = np.unique(np.sort(rows[places], axis=1), axis=0)
+        sets.append(drawn)
+    stacked = np.concatenate(sets) if sets else np.empty((0, size), dtype=np.int64)
+    used, places = np.unique(stacked, return_inverse=True)
+    first = np.concatenate([[0], np.cumsum([part.shape[0] for part in sets])])
+    return Companions(
+        rows=used.astype(np.int64),
+        members=np.ascontiguousarray(places.reshape(stacked.shape), dtype=np.int64),
+        first=first.astype(np.int64),
+    )
+
+
+def _repeats(places: NDArray[Any]) -> NDArray[np.bool_]:
+    ordered = np.sort(places, axis=1)
+    found: NDArray[np.bool_] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    return found
+
+
+@dataclass(eq=False)
+class Space:
+    """The meta-features of one model and what it takes to evaluate them."""
+
+    chosen: Chosen
+    scales: Scales
+    graph: Graph | None = None
+    graph_rows: Float32 | None = None
+    """Rows of the graph's points, as given."""
+    inverse: Float64 = field(init=False)
+
+    def __post_init__(self) -> None:
+        there = self.scales.differences > 0
+        self.inverse = np.divide(1.0, self.scales.differences, out=np.zeros(there.size), where=there)
+        self._every = np.arange(there.size, dtype=np.int64)
+
+    @cached_property
+    def graph_points(self) -> Points:
+        """The points of the graph."""
+        assert self.graph_rows is not None
+        places = np.arange(self.graph_rows.shape[0])
+        return Points(self, self.graph_rows, places, places)
+
+    def points(self, X: Float32, edges: ArrayLike | None = None) -> Points:
+        """New rows."""
+        return Points(self, X, -1 - np.arange(X.shape[0]), None, edges)
+
+    def graph_distances(self, A: Points, B: Points) -> Float32:
+        """The sum of all scaled feature distances, by which points are linked (section 3.9)."""
+        out = np.zeros((len(A), len(B)))
+        kernels.weighted_grid(A.raw, B.raw, self._every, self.inverse, out)
+        return np.minimum(out, np.finfo(np.float32).max / 8).astype(np.float32)
+
+    def pair_values(self, name: str, left: Points, right: Points) -> Float64:
+        """(n,) a second-order meta-feature of each pair; one side may have a single row."""
+        n = max(len(left), len(right))
+        steps = int(len(left) > 1), int(len(right) > 1)
+        out = np.empty(n)
+        if name == PATH:
+            a, b, graph = left.attached, right.attached, self.graph
+            assert graph is not None
+            direct = np.full(n, np.inf)
+            if graph.by_features:
+                direct[:] = 0.0
+                kernels.weighted_pairs(
+                    left.raw, steps[0], right.raw, steps[1], self._every, self.inverse, direct
+                )
+            graph_kernels.paths_of_pairs(
+                graph.paths, graph.far, a.places, a.lengths, steps[0], b.places, b.lengths, steps[1], direct, out
+            )  # fmt: skip
+            return out
+        if name in PAIRS:
+            known = PAIRS[name]
+            kernels.distance_pairs(
+                known.code, MINKOWSKI_P, left.view(known.rows), steps[0], right.view(known.rows), steps[1], out
+            )  # fmt: skip
+            return out
+        rows = [np.broadcast_to(side.raw, (n, side.raw.shape[1])) for side in (left, right)]
+        for at in range(0, n, _BLOCK):
+            a_rows, b_rows = (side[at : at + _BLOCK] for side in rows)
+            # Each way round, so that a user's rounding cannot make scores depend on the order of a pair.
+            forth, back = own_values(name, a_rows, b_rows), own_values(name, b_rows, a_rows)
+            out[at : at + _BLOCK] = (forth + back) / 2
+        return out
+
+    def pair_grid(self, name: str, A: Points, B: Points) -> Float64:
+        """(n_A, n_B) a second-order meta-feature of every row with every row; equal to `pair_values` bit by bit,
+        save that paths between training rows are the graph's own."""
+        out = np.empty((len(A), len(B)))
+        if name == PATH:
+            if B.trained is not None:
+                return A.paths[:, B.trained].astype(np.float64)
+            if A.trained is not None:
+                return B.paths[:, A.trained].T.astype(np.float64)
+            a, b, graph = A.attached, B.attached, self.graph
+            assert graph is not None
+            direct = np.full(out.shape, np.inf)
+            if graph.by_features:
+                direct[:] = 0.0
+                kernels.weighted_grid(A.raw, B.raw, self._every, self.inverse, direct)
+            graph_kernels.paths_of_grid(
+                graph.paths, graph.far, a.places, a.lengths, b.places, b.lengths, direct, out
+            )
+            return out
+        if name in PAIRS:
+            known = PAIRS[name]
+            kernels.distance_grid(known.code, MINKOWSKI_P, A.view(known.rows), B.view(known.rows), out)
+            return out
+        for i in range(len(A)):
+            out[i] = self.pair_values(name, A.take(slice(i, i + 1)), B)
+        return out
+
+    def set_grid(
+        self,
+        name: str,
+        size: int,
+        P: Points,
+        Q: Points,
+        R: Points,
+        sets: Companions,
+        q_class: Ints,
+        how: str = "average",
+    ) -> Float64:
+        """(n_P, n_Q) a feature of the sets {p} + companions + {q}, over the companions of q's class.
+
+        Parameters
+        ----------
+        size : points in a set, 3 or more.
+        R : the rows that ``sets`` names.
+        q_class : (n_Q,) class of each q.
+        how : the mean, least or most over the sets; a class without companions gives 0.
+        """
+        out = np.zeros((len(P), len(Q)))
+        if name not in SETS:
+            return self._own_sets(name, P, Q, R, sets, q_class, how)
+        known = SETS[name]
+        if known.between == "rows":
+            members = sets.members[:, 0]
+            kernels.mahalanobis_sets(
+                P.scaled, R.scaled[members], Q.scaled, np.maximum(self.scales.variances, 1e-12),
+                P.ids, Q.ids, R.ids[members], sets.first, q_class, HOW[how], out,
+            )  # fmt: skip
+            return out
+        PQ, PR, RQ = self._between(known.between, P, Q, R)
+        top = float(self.graph.top_degree) if self.graph is not None else 0.0
+        if size == 3:
+            members = sets.members[:, 0]
+            kernels.triangles(
+                known.code, PQ, np.ascontiguousarray(PR[:, members]), np.ascontiguousarray(RQ[members]),
+                P.ids, Q.ids, R.ids[members], sets.first, q_class, top, HOW[how], out,
+            )  # fmt: skip
+            return out
+        RR = self._between(known.between, R, R, R)[0]
+        kernels.sets_of_points(
+            known.code, PQ, PR, RQ, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
+            HOW[how], out,
+        )  # fmt: skip
+        return out
+
+    def _between(self, what: str, P: Points, Q: Points, R: Points) -> tuple[Float32, Float32, Float32]:
+        found = []
+        for A, B in ((P, Q), (P, R), (R, Q)):
+            if what == "distances":
+                values: Any = self.pair_grid("euclidean", A, B)
+            else:
+                assert B.trained is not None, "centres and companions are training rows"
+                values = (A.paths if what == "paths" else A.links)[:, B.trained]
+            found.append(np.ascontiguousarray(values, dtype=np.float32))
+        return found[0], found[1], found[2]
+
+    def _own_sets(
+        self, name: str, P: Points, Q: Points, R: Points, sets: Companions, q_class: Ints, how: str
+    ) -> Float64:
+        out = np.zeros((len(P), len(Q)))
+        for j in range(len(Q)):
+            c = q_class[j]
+            members = sets.members[sets.first[c] : sets.first[c + 1], 0]
+            members = members[R.ids[members] != Q.ids[j]]
+            if members.size == 0:
+                continue
+            step = max(1, _BLOCK // members.size)
+            for at in range(0, len(P), step):
+                rows = np.arange(at, min(at + step, len(P)))
+                p, r = np.repeat(rows, members.size), np.tile(members, rows.size)
+                values = own_values(name, P.raw[p], R.raw[r], np.broadcast_to(Q.raw[j], P.raw[p].shape))
+                table = values.reshape(rows.size, -1)
+                hidden = (P.ids[p] == R.ids[r]).reshape(table.shape)
+                count = (~hidden).sum(axis=1)
+                if how == "average":
+                    found = np.where(hidden, 0.0, table).sum(axis=1) / np.maximum(count, 1)
+                elif how == "minimum":
+                    found = np.where(hidden, np.inf, table).min(axis=1)
+                else:
+                    found = np.where(hidden, 0.0, table).max(axis=1)
+                out[rows, j] = np.where((count > 0) & (P.ids[rows] != Q.ids[j]), found, 0.0)
+        return out
+
+    def cluster_values(self, name: str, P: Points, members: Points, codes: Ints, n_classes: int) -> Float64:
+        """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""
+        own: NDArray[np.bool_] = np.equal(P.ids[:, None], members.ids[None, :])
+        if name == "cluster-spread":
+            return self._spread(P, members, codes, n_classes, own)
+        if name == "cluster-distance":
+            values = self.pair_grid("euclidean", P, members)
+        elif name == "cluster-links":
+            assert members.trained is not None
+            values = 1.0 - P.links[:, members.trained].astype(np.float64)
+        else:
+            assert members.trained is not None
+            values = P.paths[:, members.trained].astype(np.float64)
+        out = np.zeros((len(P), n_classes))
+        for c in range(n_classes):
+            there = codes == c
+            table, hidden = values[:, there], own[:, there]
+            if name == "cluster-eccentricity":
+                out[:, c] = np.where(hidden, 0.0, table).max(axis=1, initial=0.0)
+            else:
+                count = (~hidden).sum(axis=1)
+                out[:, c] = np.where(hidden, 0.0, table).sum(axis=1) / np.maximum(count, 1)
+        return out
+
+    def _spread(
+        self, P: Points, members: Points, codes: Ints, n_classes: int, own: NDArray[np.bool_]
+    ) -> Float64:
+        """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""
+        floor = np.maximum(self.scales.variances, 1e-12)
+        out = np.zeros((len(P), n_classes))
+        for c in range(n_classes):
+            there = np.flatnonzero(codes == c)
+            rows = members.scaled[there]
+            hidden: Any = own[:, there]
+            first, inside = hidden.argmax(axis=1), hidden.any(axis=1)
+            leave: Any = np.where(inside[:, None], rows[first], 0.0)
+            count = np.maximum(there.size - inside, 1)[:, None]
+            mean = (rows.sum(axis=0) - leave) / count
+            spread = np.maximum(((rows**2).sum(axis=0) - leave**2) / count - mean**2, 0.0)
+            apart = (P.scaled - mean) ** 2 / (spread / 2 + floor / 2)
+            out[:, c] = np.sqrt(apart.sum(axis=1))
+        return out

@@ -1,0 +1,19 @@
+"""GHOST, for the registry."""
+
+from __future__ import annotations
+
+from models.ghost.estimator import Ghost
+from models.ghost.params import GhostParams
+from models.ghost.state import from_state, to_state
+from models.spec import LearnerSpec
+
+GHOST = LearnerSpec(
+    kind="ghost",
+    title="GHOST: a sparse weighting of distances, of graph paths and of larger sets; selects features, tells classes",
+    estimator=Ghost,
+    capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
+    params=GhostParams,
+    to_state=to_state,
+    from_state=from_state,
+    keeps_rows=True,
+)

@@ -1,0 +1,181 @@
+"""From rows and classes to training sets: {V^k, C^k} and their potentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.ghost import kernels
+from models.ghost.learning import Error, TrainingSet, error_of
+from models.ghost.registry import SETS
+from models.ghost.space import Companions, Points, Space, draw_companions
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_KEPT_BYTES = 512 * 1024 * 1024
+"""Training sets are kept between visits as long as all of them take less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How training sets are made."""
+
+    space: Space
+    points: Points
+    codes: Ints
+    alpha: float
+    beta: float
+    balanced: bool
+    coupling: str
+    max_sets: int
+    seed: int
+
+
+def partition(codes: Ints, size: int, rng: np.random.Generator) -> list[Ints]:
+    """Rows in training sets of about ``size`` rows, classes spread evenly where they are large enough.
+
+    A class with at least two rows for each set is spread over all of them; a smaller one stays whole, in the set with
+    the fewest rows, since what it says is how its rows lie together.
+    """
+    n_sets = -(-codes.size // size)
+    if n_sets == 1:
+        return [np.arange(codes.size)]
+    parts: list[list[Ints]] = [[] for _ in range(n_sets)]
+    fill = np.zeros(n_sets, dtype=np.int64)
+    counts = np.bincount(codes)
+    by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
+    for c in np.argsort(-counts, kind="stable"):
+        rows = rng.permutation(by_class[c])
+        if rows.size >= 2 * n_sets:
+            for at, some in enumerate(np.array_split(rows, n_sets)):
+                parts[at].append(some)
+                fill[at] += some.size
+        else:
+            at = int(fill.argmin())
+            parts[at].append(rows)
+            fill[at] += rows.size
+    return [np.sort(np.concatenate(some)) for some in parts if some]
+
+
+def training_sets(
+    plan: Plan, parts: Sequence[Ints], scales: Float64 | None
+) -> tuple[list[Callable[[], TrainingSet]], Float64]:
+    """Makers of training sets, and the scale of each meta-feature beside the features' own.
+
+    Parameters
+    ----------
+    scales : means by which meta-features are divided; None: those of the first training set.
+    """
+    first, found = _potentials(plan, parts[0])
+    scales = found if scales is None else scales
+    n_others = len(plan.space.chosen.names)
+    size = sum(4 * part.size**2 * (n_others + 2) for part in parts)
+    kept: dict[int, TrainingSet] = {0: _made(plan, parts[0], first, scales)}
+    # Multipliers live on between visits, whether the rest is kept or made again.
+    multipliers: dict[int, tuple[Float32, Float64, int]] = {}
+
+    def maker(which: int) -> Callable[[], TrainingSet]:
+        def make() -> TrainingSet:
+            if which in kept:
+                return kept[which]
+            made = _made(plan, parts[which], _potentials(plan, parts[which])[0], scales)
+            if size > _KEPT_BYTES:
+                for other, training in list(kept.items()):
+                    multipliers[other] = training.points, training.clusters, training.visits
+                    del kept[other]
+                if which in multipliers:
+                    made.points, made.clusters, made.visits = multipliers.pop(which)
+            kept[which] = made
+            return made
+
+        return make
+
+    return [maker(which) for which in range(len(parts))], scales
+
+
+def _potentials(plan: Plan, rows: Ints) -> tuple[tuple[Float32, Float32, Ints, int], Float64]:
+    """Slaves', and true solutions', values of the other meta-features; local codes, clusters; means."""
+    space, points = plan.space, plan.points.take(rows)
+    classes, codes = np.unique(plan.codes[rows], return_inverse=True)
+    codes = codes.astype(np.int64)
+    n, chosen = rows.size, space.chosen
+    slaves = np.empty((len(chosen.names), n, n), dtype=np.float32)
+    free = plan.coupling == "free" and bool(chosen.sets)
+    truths = slaves if not free else np.empty_like(slaves)
+    at = 0
+    for name in chosen.pairs:
+        slaves[at] = truths[at] = space.pair_grid(name, points, points)
+        at += 1
+    companions: dict[int, Companions] = {}
+    for name, size in chosen.sets:
+        if size not in companions:
+            rng = np.random.default_rng([plan.seed, size])
+            companions[size] = draw_companions(codes, classes.size, size - 2, plan.max_sets, rng)
+        sets = companions[size]
+        beside = space.set_grid(name, size, points, points, points.take(sets.rows), sets, codes)
+        if free:
+            n_sets = np.maximum(np.diff(sets.first), 1)[codes]
+            repeated = repeated_sets(space, name, size, points) / n_sets
+            truths[at], slaves[at] = beside + repeated, repeated
+        else:
+            slaves[at] = beside
+        at += 1
+    for name in chosen.clusters:
+        values = space.cluster_values(name, points, points, codes, classes.size)
+        slaves[at] = truths[at] = values[:, codes]
+        at += 1
+    apart = ~np.eye(n, dtype=np.bool_)
+    means = np.array([table[apart].mean(dtype=np.float64) if n > 1 else 0.0 for table in truths])
+    if not np.isfinite(means).all():
+        name = chosen.names[int(np.argmin(np.isfinite(means)))]
+        raise ValueError(f"meta-feature {name!r} is too large for float32: scale the features down")
+    return (slaves, truths, codes, classes.size), means
+
+
+def repeated_sets(space: Space, name: str, size: int, points: Points) -> Float64:
+    """What p pays for choosing q in the tuples that hold only p and q, (n, n); on the diagonal, q's own tuple.
+
+    Of the 2^(size - 1) tuples over {p, q}, all but the one of q alone begin with p or hold it (docs/ghost.md).
+    """
+    n = len(points)
+    out = np.zeros((n, n))
+    known = SETS.get(name)
+    if known is None or known.between == "rows" or known.code == kernels.AREA:
+        return out  # of fewer than three points, these are nothing
+    between = space._between(known.between, points, points, points)[0]
+    top = float(space.graph.top_degree) if space.graph is not None else 0.0
+    for p in range(n):
+        for q in range(n):
+            lone = p == q
+            table = np.zeros((1, 1)) if lone else np.array([[0.0, between[p, q]], [between[p, q], 0.0]])
+            out[p, q] = kernels.set_value(known.code, table, 1 if lone else 2, top)
+    out *= 2.0 ** (size - 1) - 1.0
+    out.ravel()[:: n + 1] /= 2.0 ** (size - 1) - 1.0
+    return out
+
+
+def _made(
+    plan: Plan, rows: Ints, potentials: tuple[Float32, Float32, Ints, int], scales: Float64
+) -> TrainingSet:
+    slaves, truths, codes, n_clusters = potentials
+    divisors = np.where(scales > 0, scales, 1.0).astype(np.float32)[:, None, None]
+    same = truths is slaves
+    slaves /= divisors
+    if not same:
+        truths /= divisors
+    error: Error = error_of(codes, n_clusters, alpha=plan.alpha, beta=plan.beta, balanced=plan.balanced)
+    features = plan.points.take(rows).scaled if plan.space.chosen.features else np.empty((rows.size, 0))
+    return TrainingSet(
+        columns=np.ascontiguousarray(features.T, dtype=np.float32),
+        slaves=slaves,
+        truths=slaves if same else truths,
+        codes=codes,
+        error=error,
+        # In units of what another exemplar earns in Delta, so that the price starts where it will end up.
+        exemplar=max(float(error.over.mean()), 1.0),
+    )

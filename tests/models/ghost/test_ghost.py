@@ -1,0 +1,465 @@
+"""What a user of GHOST counts on: meta-features, graphs, strategies, clustering, honesty about bad data."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial import distance as scipy_distance
+from scipy.stats import kendalltau, pearsonr, spearmanr
+from sklearn.datasets import load_iris, load_wine
+
+import models
+from models import Ghost
+from models.ghost import kernels
+from models.ghost.classify import classification_report, fitted_temperature, softmin
+from models.ghost.graphs import given_graph, nearest_graph
+from models.ghost.registry import PAIRS, choose, known_names, register_meta_feature
+from models.ghost.space import Space, draw_companions, scales_of
+from models.ghost.training import partition
+
+X, y = load_wine(return_X_y=True)
+X = X.astype(np.float32)
+RNG = np.random.default_rng(0)
+
+
+def noisy(n: int = 60, informative: int = 2, noise: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    classes = np.arange(n) % 2
+    A = rng.standard_normal((n, informative + noise))
+    A[:, :informative] += 3.0 * classes[:, None]
+    A[:, informative:] *= 10.0
+    return A.astype(np.float32), classes
+
+
+def space_of(names: list[str], rows: np.ndarray = X, **more: object) -> Space:
+    chosen = choose(names, order=2, graph=bool(more), cluster_metric=False)
+    return Space(chosen, scales_of(rows), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_distances_are_scipys(name: str) -> None:
+    space = space_of([name])
+    A, B = space.points(X[:6]), space.points(X[100:104])
+    got = space.pair_grid(name, A, B)
+    if name in ("pearson", "spearman", "kendall"):
+        by = {"pearson": pearsonr, "spearman": spearmanr, "kendall": kendalltau}[name]
+        rows = (A.scaled, B.scaled) if name == "pearson" else (A.raw, B.raw)
+        expected = np.array([[1.0 - by(a, b).statistic for b in rows[1]] for a in rows[0]])
+    elif name == "kulsinski":
+        a, b = A.binary[:, None] > 0, B.binary[None] > 0
+        apart, both, n = (a != b).sum(axis=2), (a & b).sum(axis=2), X.shape[1]
+        expected = (apart - both + n) / (apart + n)
+    else:
+        known = PAIRS[name]
+        boolean = known.rows == "binary"
+        rows = [np.asarray(side.view(known.rows), dtype=bool if boolean else float) for side in (A, B)]
+        more = {"p": 3.0} if name == "minkowski" else {}
+        expected = scipy_distance.cdist(*rows, name, **more)
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    pairs = space.pair_values(name, space.points(X[:4]), space.points(X[100:104]))
+    assert pairs.tolist() == np.diag(got[:4]).tolist()
+    assert pairs.tobytes() == space.pair_values(name, space.points(X[100:104]), space.points(X[:4])).tobytes()
+
+
+def test_scales_are_means_over_all_pairs_and_constant_columns_count_for_nothing() -> None:
+    rows = np.column_stack([RNG.standard_normal(20), np.full(20, 0.1), RNG.integers(0, 2, 20)])
+    scales = scales_of(rows.astype(np.float32))
+    i, j = np.triu_indices(20, 1)
+    expected = np.abs(rows[i].astype(np.float32) - rows[j].astype(np.float32)).mean(axis=0)
+    np.testing.assert_allclose(scales.differences, expected, rtol=1e-5, atol=1e-9)
+    assert scales.differences[1] == 0
+    assert scales.thresholds[2] == 0.5
+
+
+def test_rows_without_direction_have_a_distance() -> None:
+    flat, other = np.full((1, 4), 3.0, dtype=np.float32), np.array([[1, 2, 3, 5]], dtype=np.float32)
+    space = space_of(["correlation"], X[:, :4])
+    for name in ("correlation", "spearman", "kendall"):
+        assert space.pair_values(name, space.points(flat), space.points(other))[0] == 1.0
+        assert space.pair_values(name, space.points(flat), space.points(flat))[0] == 0.0
+
+
+def set_by_hand(name: str, between: np.ndarray, top: int) -> float:
+    """Section 3.9 word by word; the last point is the center."""
+    size = len(between)
+    couples = list(combinations(range(size), 2))
+    if name == "perimeter":
+        return sum(between[c] for c in couples)
+    if name == "area":
+        a, b, c = (between[couple] for couple in couples)
+        half = (a + b + c) / 2
+        return np.sqrt(max(0.0, half * (half - a) * (half - b) * (half - c)))
+    if name == "eccentricity":
+        return max(between[c] for c in couples)
+    if name == "hub":
+        return sum(
+            min(16.0, (between[i, -1] + between[j, -1]) / max(between[i, j], 1e-12))
+            for i, j in combinations(range(size - 1), 2)
+        )
+
+    def connected(kept: tuple[int, ...]) -> bool:
+        seen = {kept[0]}
+        while more := {j for i in seen for j in kept if between[i, j]} - seen:
+            seen |= more
+        return len(seen) == len(kept)
+
+    if name == "cliques":
+        order = max(
+            n
+            for n in range(1, size + 1)
+            for some in combinations(range(size), n)
+            if all(between[c] for c in combinations(some, 2))
+        )
+        return max(0.0, top - order)
+    gone = [n for n in range(2, size + 1) for some in combinations(range(size), n) if not connected(some)]
+    return size - (size - max(gone) if gone else size - 1)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+@pytest.mark.parametrize("name", ["perimeter", "area", "eccentricity", "hub", "cliques", "resilience"])
+@pytest.mark.parametrize("how", ["average", "minimum", "maximum"])
+def test_features_of_sets_are_those_of_their_definition(name: str, size: int, how: str) -> None:
+    if name == "area" and size > 3:
+        assert choose([name], order=size, graph=True, cluster_metric=False).sets == (("area", 3),)
+        return
+
+    rows, codes = X[::18], np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1], dtype=np.int64)
+    assert len(rows) == 10
+    space = Space(
+        choose([name], order=size, graph=True, cluster_metric=False), scales_of(rows), graph_rows=rows
+    )
+    everyone = space.points(rows)
+    space.graph = nearest_graph(space.graph_distances(everyone, everyone), 2)
+    points = space.graph_points
+    sets = draw_companions(codes, 2, size - 2, 1_000, np.random.default_rng(0))
+    got = space.set_grid(name, size, points, points, points.take(sets.rows), sets, codes, how)
+    euclid = scipy_distance.cdist(points.scaled, points.scaled)
+    graph = space.graph
+    between = euclid if name in ("perimeter", "area") else graph.paths
+    between = graph.links.astype(float) if name in ("cliques", "resilience") else between
+    for p in range(10):
+        for q in range(10):
+            others = [r for r in np.flatnonzero(codes == codes[q]) if r not in (p, q)]
+            values = [
+                set_by_hand(name, between[np.ix_([p, *some, q], [p, *some, q])], graph.top_degree)
+                for some in combinations(others, size - 2)
+            ]
+            by = {"average": np.mean, "minimum": np.min, "maximum": np.max}[how]
+            assert got[p, q] == pytest.approx(by(values) if p != q and values else 0.0, rel=1e-4, abs=1e-3)
+
+
+def test_mahalanobis_of_two_observations_to_a_center() -> None:
+    rows, codes = X[:6], np.zeros(6, dtype=np.int64)
+    space = Space(choose(["mahalanobis"], order=3, graph=False, cluster_metric=False), scales_of(X))
+    points = space.points(rows)
+    points.ids = np.arange(6)
+    sets = draw_companions(codes, 1, 1, 100, np.random.default_rng(0))
+    got = space.set_grid("mahalanobis", 3, points, points, points.take(sets.rows), sets, codes)
+    Z, v = points.scaled, scales_of(X).variances
+    values = []
+    for r in range(2, 6):
+        # Half the covariance of the two observations (about their mean), half that of all rows.
+        spread = ((Z[0] - Z[r]) ** 2 / 2) / 2 + v / 2
+        values.append(np.sqrt((((Z[0] + Z[r]) / 2 - Z[1]) ** 2 / spread).sum()))
+    assert got[0, 1] == pytest.approx(np.mean(values))
+
+
+class TestGraphs:
+    def test_paths_are_shortest_and_unconnected_points_count_as_far(self) -> None:
+        graph = given_graph([[0, 1, 2.0], [1, 2, 3.0], [0, 2, 9.0], [3, 4, 1.0], [1, 0, 5.0]], 6, 2)
+        assert graph.paths[0, :3].tolist() == [0.0, 2.0, 5.0]
+        assert graph.far == 2 * (5.0 + 9.0)
+        assert graph.paths[0, 3] == graph.paths[5, 0] == graph.far
+        assert (graph.paths == graph.paths.T).all()
+        assert graph.top_degree == 2
+
+    def test_neighbours_link_both_ways(self) -> None:
+        line = np.array([0.0, 1.0, 2.1, 3.3, 50.0], dtype=np.float32)
+        graph = nearest_graph(np.abs(line[:, None] - line), 1)
+        assert sorted(map(tuple, np.argwhere(np.triu(graph.links)).tolist())) == [
+            (0, 1),
+            (1, 2),
+            (2, 3),
+            (3, 4),
+        ]
+        assert graph.paths[0, 4] == pytest.approx(50.0)
+
+    @pytest.mark.parametrize(
+        ("edges", "message"),
+        [
+            ([[0, 7]], "beyond"),
+            ([[0, 0]], "itself"),
+            ([[0, 0.5]], "row numbers"),
+            ([[0, 1, 0.0]], "above 0"),
+            ([0, 1], "shape"),
+        ],
+    )
+    def test_bad_edges_are_named(self, edges: list, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Ghost().fit(X[::40], y[::40], edges=edges)
+
+    def test_a_new_point_is_linked_by_its_features_never_by_a_label(self) -> None:
+        A, classes = noisy(80)
+        model = Ghost(graph="knn", random_state=0).fit(A[:60], classes[:60])
+        one = model.class_distances(A[60:])
+        alone = np.vstack([model.class_distances(row[None]) for row in A[60:]])
+        np.testing.assert_allclose(alone, one, rtol=1e-9)
+        space = model._space
+        points = space.points(A[60:63])
+        near = np.argsort(space.graph_distances(points, space.graph_points), axis=1, kind="stable")[:, :5]
+        assert points.attached.places.tolist() == near.tolist()
+        assert (points.links.sum(axis=1) == 5).all()
+
+    def test_edges_given_for_new_points_are_used(self) -> None:
+        A, classes = noisy(60)
+        inside = [(i, j) for i, j in combinations(range(60), 2) if classes[i] == classes[j]]
+        model = Ghost(meta_features=["path"], random_state=0).fit(A, classes, edges=inside)
+        new = np.zeros((3, 12), dtype=np.float32)
+        links = [(0, 0), (0, 2), (1, 1), (2, 3)]
+        assert model.predict(new, edges=links).tolist() == [0, 1, 1]
+
+    def test_disconnected_parts_are_no_error(self) -> None:
+        A, classes = noisy(40)
+        model = Ghost(random_state=0, order=3).fit(A, classes, edges=[[0, 2], [1, 3]])
+        assert np.isfinite(model.class_distances(A)).all()
+        assert np.isfinite(model.pair_score(A[:20], A[20:])).all()
+
+
+class TestLearning:
+    def test_noise_gets_little_weight(self) -> None:
+        A, classes = noisy(120)
+        model = Ghost(random_state=0).fit(A, classes)
+        assert model.weights_[:2].min() > model.weights_[2:].max()
+        assert model.weights_[:2].mean() > 2 * model.weights_[2:].mean()
+        B, others = noisy(200, seed=1)
+        assert (model.predict(B) == others).mean() > 0.95
+
+    def test_a_stronger_penalty_leaves_fewer_weights_and_then_says_so(self) -> None:
+        A, classes = noisy(60, noise=30)
+        kept = [
+            (Ghost(random_state=0, tau=tau, max_iter=100).fit(A, classes).weights_ > 0).sum()
+            for tau in (0.0, 20.0)
+        ]
+        assert kept[0] > kept[1]
+        with pytest.raises(ValueError, match="all weights were projected to zero"):
+            Ghost(meta_features=["hamming"], random_state=0, tau=1e6, max_iter=5, tol=0.0).fit(
+                np.round(A), np.roll(classes, 7)
+            )
+
+    @pytest.mark.parametrize("step", ["adagrad", "sqrt", "harmonic"])
+    @pytest.mark.parametrize("penalty", ["l1", "l2", "none"])
+    def test_every_rule_lowers_the_loss_and_reports_it(self, step: str, penalty: str) -> None:
+        model = Ghost(step=step, penalty=penalty, random_state=0, tol=0.0).fit(X, y)
+        told = [progress.objective for progress in model.history_]
+        assert len(told) == 50
+        assert min(told) < told[0]
+        for progress in model.history_:
+            assert progress.dual <= progress.rounded + 1e-3 * abs(progress.rounded)
+            assert progress.objective >= progress.energy - progress.dual - 1e-6
+            # The hinge loss is never below 0: the truth is one of the assignments.
+            assert progress.energy >= progress.dual - 1e-3 * abs(progress.energy)
+
+    def test_it_ends_when_it_no_longer_gets_better(self) -> None:
+        model = Ghost(random_state=0, tol=0.05, max_iter=500).fit(X, y)
+        assert len(model.history_) < 500
+
+    def test_several_training_sets_share_one_metric(self) -> None:
+        A, classes = noisy(200)
+        far = np.where(np.arange(200) < 100, 0.0, 40.0)[:, None] * np.r_[1, 1, np.zeros(10)]
+        which = (np.arange(200) >= 100).astype(int)
+        model = Ghost(random_state=0).fit(A + far, classes, sets=which)
+        assert model.weights_[:2].min() > model.weights_[2:].max()
+        with pytest.raises(ValueError, match="sets has shape"):
+            Ghost().fit(A, classes, sets=which[:-1])
+
+    def test_large_data_are_learned_in_parts(self) -> None:
+        codes = np.repeat(np.arange(12), [200, 100, *([4] * 10)])
+        parts = partition(codes, 100, np.random.default_rng(0))
+        assert sorted(np.concatenate(parts).tolist()) == list(range(340))
+        assert all((codes[part] == 0).sum() == 50 for part in parts)
+        assert all(
+            len({which for which, part in enumerate(parts) if c in codes[part]}) == 1 for c in range(2, 12)
+        )
+        A, classes = noisy(300)
+        model = Ghost(subset_size=64, random_state=0).fit(A, classes)
+        assert model.weights_[:2].min() > model.weights_[2:].max()
+
+    def test_free_coupling_leaves_sets_of_points_without_a_say(self) -> None:
+        """What docs/ghost.md derives: under the printed lemmas the sets of the true clusters only cost."""
+        B, classes = load_iris(return_X_y=True)
+        names = ["features", "perimeter"]
+        free = Ghost(order=3, meta_features=names, coupling="free", random_state=0).fit(B, classes)
+        clamped = Ghost(order=3, meta_features=names, random_state=0).fit(B, classes)
+        assert free.weights_[-1] < 1e-2 < clamped.weights_[-1]
+
+    def test_float32_sums_are_close_to_float64(self) -> None:
+        columns = RNG.standard_normal((300, 50)).astype(np.float32)
+        weights = RNG.uniform(0, 1, 300)
+        out = np.empty((50, 50), dtype=np.float32)
+        none = np.zeros((0, 50, 50), dtype=np.float32)
+        kernels.learning_costs(columns, weights.astype(np.float32), none, np.zeros(0, dtype=np.float32), out)
+        exact = np.einsum("i,ipq->pq", weights, np.abs(columns[:, :, None].astype(float) - columns[:, None]))
+        np.testing.assert_allclose(out, exact, rtol=1e-5)
+
+
+class TestClasses:
+    @pytest.mark.parametrize("strategy", ["average", "minimum", "maximum", "center", "knn"])
+    def test_strategies_read_distances_as_named(self, strategy: str) -> None:
+        model = Ghost(strategy=strategy, random_state=0).fit(X[::2], y[::2])
+        found = model.class_distances(X[1::2])
+        table = -model.score_against(X[1::2], X[::2])
+        codes = y[::2]
+        for c in range(3):
+            if strategy == "center":
+                assert codes[model.exemplars_[c]] == c
+                np.testing.assert_allclose(found[:, c], table[:, model.exemplars_[c]], rtol=1e-5)
+            elif strategy != "knn":
+                by = {"average": np.mean, "minimum": np.min, "maximum": np.max}[strategy]
+                np.testing.assert_allclose(found[:, c], by(table[:, codes == c], axis=1), rtol=1e-5)
+        if strategy == "knn":
+            near = codes[np.argsort(table, axis=1, kind="stable")[:, :5]]
+            votes = np.stack([(near == c).sum(axis=1) for c in range(3)], axis=1)
+            assert (votes[np.arange(len(near)), model.predict(X[1::2])] == votes.max(axis=1)).all()
+        share = model.predict_proba(X[1::2])
+        np.testing.assert_allclose(share.sum(axis=1), 1.0)
+        assert (model.classes_[share.argmax(axis=1)] == model.predict(X[1::2])).all()
+        assert model.score(X[1::2], y[1::2]) > 0.85
+
+    def test_higher_orders_and_cluster_metrics_classify(self) -> None:
+        for more in ({"order": 3}, {"order": 4, "max_sets": 20}, {"cluster_metric": True}):
+            model = Ghost(graph="knn", random_state=0, **more).fit(X[::2], y[::2])
+            assert model.score(X[1::2], y[1::2]) > 0.85
+            one = np.vstack([model.class_distances(row[None]) for row in X[1:8:2]])
+            np.testing.assert_allclose(one, model.class_distances(X[1:8:2]), rtol=1e-6)
+
+    def test_auto_takes_the_best_of_the_withheld_rows(self) -> None:
+        model = Ghost(random_state=0).fit(X, y)
+        assert model.validation_[model.strategy_] == max(model.validation_.values())
+
+    def test_the_temperature_is_that_of_least_log_loss(self) -> None:
+        rng = np.random.default_rng(0)
+        table = rng.exponential(1.0, (4_000, 3))
+        share = softmin(table, 0.35)
+        codes = (rng.random(4_000)[:, None] > share.cumsum(axis=1)).sum(axis=1)
+        assert fitted_temperature(table, codes) == pytest.approx(0.35, rel=0.1)
+
+    def test_the_report_weighs_rates_by_class(self) -> None:
+        truth, said = np.array(list("aaaabb")), np.array(list("aaabbb"))
+        got = classification_report(truth, said)
+        assert got == pytest.approx(
+            {
+                "balanced_accuracy": (0.75 + 1.0) / 2,
+                "weighted_precision": 4 / 6 * 1.0 + 2 / 6 * 2 / 3,
+                "weighted_sensitivity": 5 / 6,
+                "weighted_specificity": 4 / 6 * 1.0 + 2 / 6 * 0.75,
+            }
+        )
+        with pytest.raises(ValueError, match="labels have shapes"):
+            classification_report(truth, said[:2])
+
+    def test_small_classes_and_sets_larger_than_a_class(self) -> None:
+        rows = np.vstack([X[:4], X[100:101], X[150:152]])
+        model = Ghost(order=4, random_state=0).fit(rows, [0, 0, 0, 0, 1, 2, 2])
+        assert set(model.predict(rows)) <= {0, 1, 2}
+        assert np.isfinite(model.predict_proba(rows)).all()
+
+    def test_pairs_teach_no_classes(self) -> None:
+        i, j = np.triu_indices(60, 1)
+        model = Ghost(random_state=0).fit_pairs(X[::3][i], X[::3][j], y[::3][i] == y[::3][j])
+        with pytest.raises(ValueError, match="knows no classes"):
+            model.predict(X)
+
+
+class TestTheDistance:
+    def test_transform_and_get_metric_give_the_same_distance(self) -> None:
+        model = Ghost(random_state=0).fit(X, y)
+        Z = model.transform(X)
+        assert Z.shape[1] == (model.weights_ > 0).sum()
+        expected = np.abs(Z[:40] - Z[60:100]).sum(axis=1)
+        np.testing.assert_allclose(-model.pair_score(X[:40], X[60:100]), expected, rtol=1e-4)
+        assert model.get_metric()(X[0], X[60]) == pytest.approx(expected[0], rel=1e-4)
+        named = Ghost(meta_features=["euclidean", "cosine"], random_state=0).fit(X, y)
+        with pytest.raises(ValueError, match="which no vectors express"):
+            named.transform(X)
+
+    def test_contributions_add_up(self) -> None:
+        model = Ghost(meta_features=["features", "euclidean", "path"], graph="knn", random_state=0).fit(X, y)
+        told = model.explain(X[0], X[100])
+        total = sum(entry["contribution"] for entry in told["contributions"]) + told["rest"]
+        assert total == pytest.approx(model.pair_score(X[:1], X[100:101])[0], rel=1e-5)
+        assert {entry["meta_feature"] for entry in told["contributions"]} <= set(model.meta_feature_names_)
+        with pytest.raises(ValueError, match="expected one pair"):
+            model.explain(X[:2], X[:2])
+
+    def test_every_meta_feature_at_once_is_symmetric_and_saved(self, tmp_path: Path) -> None:
+        names = [name for name in known_names() if name != "mine"]
+        model = Ghost(
+            order=3, meta_features=names, graph="knn", cluster_metric=True, tau=0.0, max_sets=10, max_iter=5
+        ).fit(X[::3], y[::3])
+        a, b = X[1::3], X[2::3]
+        assert model.pair_score(a, b).tobytes() == model.pair_score(b, a).tobytes()
+        grid = model.score_against(a[:5], b)
+        assert grid.tobytes() == np.stack([model.pair_score(row[None], b) for row in a[:5]]).tobytes()
+        models.save(model, tmp_path / "model")
+        loaded = models.load(tmp_path / "model")
+        assert loaded.pair_score(a, b).tobytes() == model.pair_score(a, b).tobytes()
+        assert loaded.predict_proba(a).tobytes() == model.predict_proba(a).tobytes()
+        assert loaded.strategy_ == model.strategy_
+
+    def test_clusters_of_two_far_apart_groups(self) -> None:
+        A, classes = noisy(60, informative=4, noise=0)
+        model = Ghost(random_state=0).fit(A + 6 * classes[:, None], classes)
+        labels = model.cluster(A + 6 * classes[:, None])
+        assert np.unique(labels).size == 2
+        assert all(np.unique(classes[labels == one]).size == 1 for one in np.unique(labels))
+        assert np.unique(model.cluster(A, exemplar_price=0.0)).size == 60
+        with pytest.raises(ValueError, match="exemplar_price"):
+            model.cluster(A, exemplar_price=-1.0)
+
+
+def test_a_meta_feature_of_ones_own(tmp_path: Path) -> None:
+    register_meta_feature("first-only", lambda a, b: np.abs(a[:, 0] - b[:, 0]))
+    register_meta_feature(
+        "spread", lambda p, r, q: np.abs(p[:, 0] - r[:, 0]) + np.abs(p[:, 0] - q[:, 0]), order=3
+    )
+    A, classes = noisy(60)
+    model = Ghost(order=3, meta_features=["first-only", "spread"], random_state=0).fit(A, classes)
+    assert model.score(A, classes) > 0.85
+    models.save(model, tmp_path / "model")
+    assert models.load(tmp_path / "model").predict(A).tolist() == model.predict(A).tolist()
+    register_meta_feature("first-only", lambda a, b: np.full(len(a), np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        Ghost(meta_features=["first-only"]).fit(A, classes)
+    for name, order, message in (
+        ("euclidean", 2, "already"),
+        ("Bad Name", 2, "lower-case"),
+        ("other", 4, "2 or 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            register_meta_feature(name, lambda a, b: a, order=order)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"meta_features": ["no-such"]}, "known: features"),
+        ({"meta_features": []}, "at least one"),
+        ({"meta_features": ["features", "features"]}, "each name once"),
+        ({"meta_features": ["path"]}, "needs a graph"),
+        ({"meta_features": ["area"]}, "order=3"),
+        ({"order": 6}, "order"),
+        ({"strategy": "best"}, "strategy"),
+        ({"graph": "delaunay"}, "graph"),
+    ],
+)
+def test_bad_parameters_are_named(params: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Ghost(**params).fit(X, y)
+
+
+def test_all_rows_alike_is_said() -> None:
+    with pytest.raises(ValueError, match="alike"):
+        Ghost().fit(np.ones((10, 3)), np.arange(10) % 2)
