@@ -12,7 +12,7 @@ from models.registry import load, save
 from models.rsbl.estimator import RSBL
 from models.similarity.estimators import SimilarityForest, SimilarityTree
 
-__all__ = [
+__all__ = [  # noqa: RUF022, sorted as Python sorts
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",

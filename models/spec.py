@@ -52,6 +52,11 @@ class LearnerSpec:
     keeps_rows: bool = False
 
 
+def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
+    """What this fitted learner can serve: of its kind's capabilities, all that it does not name as ``unavailable_``."""
+    return spec.capabilities - frozenset(getattr(estimator, "unavailable_", ()))
+
+
 def check_params(estimator: Any, params: type[Params]) -> None:
     """Hold an estimator's parameters against their model.
 

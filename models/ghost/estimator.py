@@ -40,6 +40,7 @@ from models.ghost.space import Companions, Points, Space, draw_companions, scale
 from models.ghost.training import Plan, partition, training_sets
 from models.progress import report
 from models.search import Rows
+from models.search_forms import SearchForm
 from models.spec import check_params
 
 Float64 = NDArray[np.float64]
@@ -334,7 +335,16 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         if self._weighing.columns.size == 0:
             raise ValueError("no single feature has a weight, so there are no coordinates to give")
         found = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
-        return np.ascontiguousarray(found, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(found, dtype=np.float32)
+
+    @property
+    def unavailable_(self) -> frozenset[str]:
+        """What this model cannot serve, though others of its kind can."""
+        lacking = set() if self._classes is not None else {"classify"}
+        if self._weighing.pairs or self._weighing.columns.size == 0:
+            lacking.add("embed")
+        return frozenset(lacking)
 
     def get_metric(self) -> Callable[[ArrayLike, ArrayLike], float]:
         """The learned distance as a function of two (d,) vectors, as metric-learn's ``get_metric`` gives one."""
@@ -356,9 +366,15 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
         return explain.contributions(self, a, b, float(self._pair_score(a, b)[0]), feature_names)
 
+    def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
+        """What the model's page tells of it; see `models.ghost.explain.selected`."""
+        check_is_fitted(self)
+        return explain.selected(self, feature_names)
+
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         from models.ghost import kernels
 
+        self._check_pairs()
         a, b = (np.require(_one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
         out = np.zeros(left.shape[0])
         steps = int(a.shape[0] > 1), int(b.shape[0] > 1)
@@ -370,6 +386,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         return _score(out)
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        self._check_pairs()
         block = np.require(index.vectors[rows], requirements=["C", "W"])
         A = self._space.points(np.require(queries, requirements=["C", "W"]))
         B = self._space.points(block)
@@ -383,11 +400,33 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             )
         return _score(distances(self._space, self._weighing, A, B))
 
+    def _check_pairs(self) -> None:
+        if self._weighing.columns.size == 0 and not self._weighing.pairs:
+            raise ValueError(
+                "only meta-features of sets and classes have a weight, so all pairs would score alike: use a smaller "
+                "tau, or meta_features of pairs"
+            )
+
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        if not self._weighing.pairs:
+            coordinates = self.transform(vectors)
+            return {"coordinates": coordinates, "reach": _reach(coordinates)}
         if PATH not in self._weighing.pairs:
             return {}
         attached = self._space.points(np.require(vectors, requirements=["C", "W"])).attached
         return {"places": attached.places, "lengths": attached.lengths}
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        if "coordinates" not in index.arrays:
+            return None
+        coordinates = self.transform(queries)
+        # Pairs are scored from the rows in float64; the coordinates are rounded, each by half a unit of its last place.
+        slack = float(index.arrays["reach"][0] + _reach(coordinates)[0]) * 2.0**-23
+        if not np.isfinite(slack):
+            return None
+        return SearchForm(
+            measure="manhattan", queries=coordinates, gallery=index.arrays["coordinates"], slack=slack
+        )
 
     def _made_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         linked = self.graph is not None or edges is not None
@@ -541,6 +580,12 @@ def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
 def _score(distance: Float64) -> Float32:
     """Minus the distance, finite; and 0.0, never -0.0, of no distance."""
     return (0.0 - np.minimum(distance, np.finfo(np.float32).max)).astype(np.float32)
+
+
+def _reach(coordinates: Float32) -> Float64:
+    """The greatest sum of absolute coordinates of a row, (1,), with room for coordinates too small for float32."""
+    sums = np.abs(coordinates).sum(axis=1, dtype=np.float64)
+    return np.array([sums.max(initial=0.0) + coordinates.shape[1] * 2.0**-120])
 
 
 def _one_of_equals(rows: Any) -> Any:

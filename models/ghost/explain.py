@@ -61,3 +61,32 @@ def contributions(
     kept = listed[:LISTED]
     rest = sum(entry["contribution"] for entry in listed[LISTED:])
     return {"distance": 0.0 - score, "contributions": kept, "rest": float(rest)}
+
+
+def selected(estimator: Any, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
+    """The weights that are left, the largest first: the model read as a selection of features.
+
+    Returns
+    -------
+    ``weights``: the `LISTED` largest, ``meta_feature`` and ``weight``; ``n_weights`` of ``n_meta_features`` are not 0;
+    ``exemplar_price``; and of a classifier ``strategy`` and ``validation``, each strategy's balanced accuracy on
+    withheld rows.
+    """
+    names = estimator.meta_feature_names_.tolist()
+    d = estimator.n_features_in_
+    if feature_names is not None and estimator._space.chosen.features and len(feature_names) == d:
+        names[:d] = [str(name) for name in feature_names]
+    order = np.argsort(-estimator.weights_, kind="stable")
+    there = [int(at) for at in order if estimator.weights_[at] > 0]
+    told: dict[str, Any] = {
+        "weights": [
+            {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in there[:LISTED]
+        ],
+        "n_weights": len(there),
+        "n_meta_features": len(names),
+        "exemplar_price": estimator.exemplar_price_,
+    }
+    if estimator._classes is not None:
+        told["strategy"] = estimator.strategy_
+        told["validation"] = dict(estimator.validation_)
+    return told

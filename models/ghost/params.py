@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from models.ghost.registry import known_names
 from models.spec import Params
 
 Strategy = Literal["auto", "average", "minimum", "maximum", "center", "knn"]
@@ -77,3 +78,11 @@ class GhostParams(Params):
     random_state: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = Field(
         None, description="seed of everything drawn"
     )
+
+    @field_validator("meta_features")
+    @classmethod
+    def _known(cls, names: list[str] | str) -> list[str] | str:
+        unknown = [] if isinstance(names, str) else [name for name in names if name not in known_names()]
+        if unknown:
+            raise ValueError(f"names {unknown[0]!r}; known: {', '.join(known_names())}")
+        return names

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from models.artefact import ArtefactError, file_sha256, read_artefact
 from models.registry import load as load_artefact
 from models.registry import spec_for
+from models.spec import capabilities_of
 from service.blobs import delete_unused
 from service.blobs.base import storage_errors
 from service.errors import InvalidInput, TooLarge
@@ -261,7 +262,7 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None) -> Ne
             distinct = {name for name in names if isinstance(name, str)}
             if not isinstance(names, list) or not len(distinct) == len(names) == estimator.n_labels_:
                 raise ArtefactError(f"label_names are not {estimator.n_labels_} distinct names")
-        capabilities = set(spec.capabilities)
+        capabilities = set(capabilities_of(spec, estimator))
         classes = told.facts.get("class_names")
         if classes is None:
             # Learned from listed pairs: what its classes are called, nobody said.

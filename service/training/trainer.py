@@ -21,7 +21,7 @@ from models.evaluation import EvaluationReport, pair_report
 from models.operating_points import Calibration
 from models.progress import listening
 from models.registry import jsonable_params, save, spec_of
-from models.spec import LearnerSpec
+from models.spec import LearnerSpec, capabilities_of
 from models.splits import split_data, split_pairs
 from service.blobs import Blobs, delete_unused
 from service.datasets.data import LabelledData
@@ -233,7 +233,7 @@ class Trainer:
                     dataset_sha256=data.sha256,
                 )
             names, classes = data.given_feature_names, class_names(spec, data, estimator)
-            capabilities = set(spec.capabilities) - (set() if classes is not None else {"classify"})
+            capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
             new = NewVersion(
                 model=claim.model,
                 kind=spec.kind,
@@ -253,6 +253,8 @@ class Trainer:
                     "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
                     **({"label_names": list(data.label_names)} if spec.needs == "rankings" else {}),
                     **({} if classes is None else {"class_names": classes}),
+                    # What a learner tells of itself, say the features that it selected.
+                    **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
                     "protocol": parts.protocol,
                     "parts": parts.sizes,
                     "size_bytes": size,

@@ -1,0 +1,114 @@
+"""GHOST over HTTP: trained by a job, compares, decides, labels, embeds; says which of it a model cannot."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from serving import RunningServer
+from sklearn.datasets import load_iris
+
+NAMES = ["setosa", "versicolor", "virginica"]
+X, codes = load_iris(return_X_y=True)
+X = X.astype(np.float32)
+y = np.array(NAMES)[codes]
+
+
+@pytest.fixture(scope="module")
+def house(digits_house: RunningServer) -> RunningServer:
+    """The shared house with two models of irises, in production nowhere."""
+    digits_house.upload("flowers", X, y)
+    for model, params in (
+        ("ghost", {"random_state": 1}),
+        (
+            "ghost-graph",
+            {
+                "order": 3,
+                "graph": "knn",
+                "cluster_metric": True,
+                "meta_features": ["features", "cosine", "path", "hub", "perimeter"],
+                "tau": 0.0,
+                "random_state": 1,
+            },
+        ),
+    ):
+        job = digits_house.train(
+            learner="ghost", dataset="flowers", model=model, params=params, promote="shadow"
+        )
+        assert job["state"] == "succeeded", job
+    return digits_house
+
+
+@pytest.mark.parametrize("model", ["ghost", "ghost-graph"])
+def test_compares_decides_and_labels(house: RunningServer, model: str) -> None:
+    http, ref = house.http, f"{model}@shadow"
+    pairs = {"model": ref, "left": X[:60:10].tolist(), "right": X[55:115:10].tolist()}
+    told = http.post("/similarity", json=pairs)
+    assert told.status_code == 200, told.text
+    scores = told.json()["scores"]
+    back = http.post("/similarity", json={**pairs, "left": pairs["right"], "right": pairs["left"]}).json()
+    assert back["scores"] == scores
+    same = http.post("/similarity", json={**pairs, "right": X[1:61:10].tolist()}).json()["scores"]
+    assert np.mean(same) > np.mean(scores)
+    answer = http.post("/match?fpr=0.5", json=pairs)
+    assert answer.status_code == 200, answer.text
+    matched = answer.json()
+    threshold = np.float32(matched["operating_point"]["threshold"])
+    assert [one["match"] for one in matched["matches"]] == [
+        np.float32(one["score"]) > threshold for one in matched["matches"]
+    ]
+    labelled = http.post("/classify", json={"model": ref, "features": X.tolist()}).json()
+    assert np.mean(np.array(labelled["labels"]) == y) > 0.9
+    for chances in labelled["probabilities"]:
+        assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
+    explained = http.post("/explain", json={**pairs, "left": X[0].tolist(), "right": X[60].tolist()}).json()
+    parts = explained["explanation"]
+    total = sum(part["contribution"] for part in parts["contributions"]) + parts["rest"]
+    assert total == pytest.approx(explained["score"], rel=1e-4)
+
+
+def test_coordinates_where_there_are_any(house: RunningServer) -> None:
+    http = house.http
+    points = X[:4].tolist()
+    vectors = np.array(
+        http.post("/embed", json={"model": "ghost:1", "features": points}).json()["vectors"], dtype=np.float64
+    )
+    scores = http.post("/similarity", json={"model": "ghost:1", "left": points[:1], "right": points}).json()
+    np.testing.assert_allclose(
+        np.abs(vectors - vectors[0]).sum(axis=1), -np.array(scores["scores"]), atol=1e-4
+    )
+    refused = http.post("/embed", json={"model": "ghost-graph:1", "features": points})
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "/problems/model-not-capable"
+
+
+def test_the_model_page_tells_what_was_selected(house: RunningServer) -> None:
+    version = house.http.get("/models/ghost/versions/1").json()
+    assert version["capabilities"] == ["classify", "embed", "match", "search", "similarity"]
+    weights = version["facts"]["weights"]
+    assert weights
+    assert all(entry["weight"] > 0 for entry in weights)
+    assert weights == sorted(weights, key=lambda entry: -entry["weight"])
+    graph = house.http.get("/models/ghost-graph/versions/1").json()
+    assert "embed" not in graph["capabilities"]
+    assert graph["facts"]["strategy"] in ("center", "average", "knn", "minimum", "maximum")
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"meta_features": ["path"]}, "needs a graph"),
+        ({"meta_features": ["no-such"]}, "known: features"),
+        ({"order": 9}, "order"),
+    ],
+)
+def test_bad_parameters_are_told(house: RunningServer, params: dict, said: str) -> None:
+    answer = house.http.post(
+        "/jobs", json={"learner": "ghost", "dataset": "flowers", "model": "never", "params": params}
+    )
+    if answer.status_code == 202:
+        job = house.finished(answer.json()["id"])
+        assert job["state"] == "failed"
+        assert said in str(job["error"]), job
+    else:
+        assert answer.status_code == 422
+        assert said in answer.text
