@@ -47,7 +47,9 @@ Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LEAST_VALIDATION = 10
-"""With fewer withheld rows, each learning row is judged against the others instead."""
+"""With fewer withheld rows, none are, and each learning row is judged against the others instead."""
+_MOST_JUDGED = 1_000
+"""Learning rows that take part in the choice of the strategy."""
 
 
 class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
@@ -79,7 +81,8 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     meta_feature_names_ : (n_weights,) what each weighs.
     exemplar_price_ : learned price of one more exemplar, what `cluster` weighs distances against.
     classes_, exemplars_ : the classes and the training row that is each one's center.
-    strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows.
+    strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
+        learning rows, each judged without itself.
     history_ : one `models.ghost.learning.Progress` an iteration.
     """
 
@@ -179,7 +182,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         report(0.85, "classes")
         self.classes_ = labels
         learned_from = self._classes_of(points.take(learning), codes[learning], labels.size, seed)
-        self._calibrate(learned_from, points, codes, learning, withheld)
+        self._calibrate(learned_from, points, codes, learning, withheld, seed)
         self._classes = (
             learned_from if withheld.size == 0 else self._classes_of(points, codes, labels.size, seed)
         )
@@ -494,10 +497,18 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
 
     def _calibrate(
-        self, classes: Classes, points: Points, codes: Ints, learning: Ints, withheld: Ints
+        self, classes: Classes, points: Points, codes: Ints, learning: Ints, withheld: Ints, seed: int
     ) -> None:
-        rows = withheld if withheld.size else learning
+        """Choose the strategy and the temperature.
+
+        Withheld rows alone are few in small data, and the best of five strategies on a few rows is chance: learning
+        rows, each judged without itself, take part in the choice. Probabilities are calibrated on withheld rows.
+        """
         wanted = STRATEGIES if self.strategy == "auto" else (self.strategy,)
+        judged = learning
+        if judged.size > _MOST_JUDGED:
+            judged = np.sort(np.random.default_rng([seed, 98]).choice(judged, _MOST_JUDGED, replace=False))
+        rows = np.concatenate([withheld, judged])
         found = class_distances(
             self._space, self._weighing, classes, points.take(rows), wanted, self.n_neighbors
         )
@@ -506,7 +517,8 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             for strategy, table in found.items()
         }
         self.strategy_ = max(wanted, key=lambda strategy: self.validation_[strategy])
-        self.temperature_ = fitted_temperature(found[self.strategy_], codes[rows])
+        by = slice(0, withheld.size or None)
+        self.temperature_ = fitted_temperature(found[self.strategy_][by], codes[rows[by]])
 
     def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
         self._check_alive(

@@ -41,7 +41,7 @@ class GhostParams(Params):
     strategy: Strategy = Field(
         "auto",
         description="how the distance to a class is read: average, minimum or maximum over its points, to its "
-        "center, or by the k nearest; 'auto': whatever was most accurate on withheld rows",
+        "center, or by the k nearest; 'auto': whatever was most accurate on rows judged without themselves",
     )
     max_iter: int = Field(50, ge=1, le=100_000, description="iterations of learning at most")
     n_neighbors: int = Field(5, ge=1, le=1_000, description="neighbours that vote under 'knn'")
@@ -70,7 +70,7 @@ class GhostParams(Params):
         description="sets of points beside each class, drawn at random where there are more",
     )
     validation_fraction: float = Field(
-        0.2, gt=0.0, le=0.5, description="rows withheld to calibrate probabilities and choose the strategy"
+        0.2, gt=0.0, le=0.5, description="share of rows withheld to calibrate probabilities"
     )
     tol: float = Field(
         1e-4, ge=0.0, le=1.0, description="relative progress below which learning ends; 0: never"
