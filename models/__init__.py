@@ -7,6 +7,7 @@ from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from models.label_ranking.pairwise import PairwiseLabelRanker
 from models.metric.estimator import MetricSimilarity
 from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
+from models.rankboost.estimator import RankBoostKernel
 from models.rankings import kendall_tau
 from models.registry import load, save
 from models.rsbl.estimator import RSBL
@@ -14,6 +15,9 @@ from models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [  # noqa: RUF022, sorted as Python sorts
     "Ghost",
+__all__ = [
+    "RSBL",
+    "RankBoostKernel",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
     "LabelRankingForest",

@@ -14,6 +14,7 @@ from models.artefact import ArtefactError, read_artefact, write_artefact
 from models.ghost import spec as ghost
 from models.label_ranking import spec as label_ranking
 from models.metric import spec as metric
+from models.rankboost import spec as rankboost
 from models.rsbl import spec as rsbl
 from models.similarity import spec as similarity
 from models.spec import LearnerSpec
@@ -24,6 +25,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     metric.METRIC,
     rsbl.RSBL_SPEC,
     ghost.GHOST,
+    rankboost.KERNEL,
     label_ranking.TREE,
     label_ranking.FOREST,
     label_ranking.PAIRWISE,

@@ -1,0 +1,357 @@
+"""RankBoost: weak rankers one after another, each chosen for the pairs that are still ranked wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from models.rankboost import kernels
+from models.rankboost.binning import Binned
+from models.rankboost.rules import Rules, fires
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+_REFRESH = 64
+"""Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up."""
+_SHRUNK = 1e-5
+_NOTHING = 1e-12
+_FREQUENT = {"r": 500, "z": 1 << 40}
+"""Features in at least one of so many rows are kept up to date from the start: rare ones win by Z, hardly by r."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to rank: rows by level, pairs of levels by how much they matter, each row's weight in its pairs.
+
+    Attributes
+    ----------
+    levels : (n,) 0 to L - 1, the higher ranked above the lower. A row of weight 0 takes no part.
+    preference : (L, L), >= 0, upper triangular: P(i, j) of the paper's equation 7 by level.
+    """
+
+    levels: Int64
+    preference: Float64
+    weight: Float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to boost; see `RankBoostKernelParams`."""
+
+    n_estimators: int
+    weak: Literal["stump", "grid"]
+    criterion: Literal["r", "z"]
+    n_beams: int
+    upper_only: bool = False
+    alternate: bool = False
+    """Of equal rankers, in turn the one that ranks up what it fires on and the one that ranks it down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """A weak ranker: one or two ranges of bins, and what it was chosen by."""
+
+    conditions: tuple[tuple[int, int, int], ...]
+    rows: NDArray[np.int32]
+    gain: float
+
+
+class _Weights:
+    """Pair weights, factorised: D(i, j) = P(level i, level j) u_i w_j, for levels i < j."""
+
+    def __init__(self, data: Binned, task: Task, frequent: int) -> None:
+        n_levels = task.preference.shape[0]
+        at_u = np.where(np.arange(n_levels) < n_levels - 1, np.arange(n_levels), -1)
+        at_w = np.where(np.arange(n_levels) > 0, n_levels - 2 + np.arange(n_levels), -1)
+        taking_part = task.weight > 0
+        self._data, self._task = data, task
+        self.slot_u = np.where(taking_part, at_u[task.levels], -1)
+        self.slot_w = np.where(taking_part, at_w[task.levels], -1)
+        slots = max(2, 2 * n_levels - 2)
+        self.cross = np.zeros((slots, slots))
+        for i, j in zip(*np.nonzero(task.preference), strict=True):
+            self.cross[at_u[i], at_w[j]] = task.preference[i, j]
+        self.scores = np.zeros(data.n_rows)
+        # Sums are kept for frequent features only, until others could matter.
+        self.active = int(np.count_nonzero(data.support * frequent >= data.n_rows))
+        self.mass = np.empty((0, slots))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Weights and sums from the scores alone, scaled to stay within what floats hold."""
+        scores, weight = self.scores, self._task.weight
+        lesser, greater = self.slot_u >= 0, self.slot_w >= 0
+        self.u, self.w = np.zeros_like(scores), np.zeros_like(scores)
+        self.u[lesser] = weight[lesser] * np.exp(scores[lesser] - scores[lesser].max(initial=-np.inf))
+        self.w[greater] = weight[greater] * np.exp(scores[greater].min(initial=np.inf) - scores[greater])
+        self.totals, self.tops = np.zeros(self.cross.shape[0]), np.zeros(self.cross.shape[0])
+        np.maximum.at(self.tops, self.slot_u[lesser], self.u[lesser])
+        np.maximum.at(self.tops, self.slot_w[greater], self.w[greater])
+        kernels.fired_sums(np.arange(scores.size), self.u, self.w, self.slot_u, self.slot_w, self.totals)
+        self._fresh = self.totals.copy()
+        self._fill()
+
+    def _fill(self) -> None:
+        data = self._data
+        self.limit = int(data.offsets[self.active])
+        if self.mass.shape[0] < self.limit:
+            self.mass = np.empty((self.limit, self.cross.shape[0]))
+        # Nothing is known of blocks of features: weights may have a new scale.
+        self.blocks = np.full((-(-data.support.size // kernels.BLOCK), 4), np.inf)
+        self.blocks[:, 2:] = 0.0
+        self.growth = np.zeros(2)
+        kernels.fill_mass(
+            data.starts, data.codes, self.limit, self.u, self.w, self.slot_u, self.slot_w, self.mass
+        )
+
+    def look_further(self) -> None:
+        """Keep sums for twice as many features."""
+        self.active = min(self._data.support.size, max(64, 2 * self.active))
+        self._fill()
+
+    def factors(self) -> tuple[Float64, Float64, Float64, Float64]:
+        """``pull, cross, alone_w, alone_u`` of `kernels.scan`: shares of the weight of all pairs."""
+        whole = float(self.totals @ self.cross @ self.totals)
+        alone_w = self.totals @ self.cross / whole
+        alone_u = self.cross @ self.totals / whole
+        return alone_w - alone_u, self.cross / whole, alone_w, alone_u
+
+    def add(self, rows: NDArray[np.int32], alpha: float) -> None:
+        """Let the scores of some rows grow by alpha."""
+        data = self._data
+        # Rounding errors of the sums are allowed for as well.
+        self.growth += max(alpha, 0.0) + 1e-9, max(-alpha, 0.0) + 1e-9
+        kernels.reweigh(
+            rows, alpha, data.starts, data.codes, self.limit, self.scores, self.u, self.w, self.slot_u,
+            self.slot_w, self.mass, self.totals, self.tops,
+        )  # fmt: skip
+
+    def worn(self) -> bool:
+        """Whether weights shrank or grew so far that rounding errors could show."""
+        return bool(
+            (self.totals < _SHRUNK * self._fresh).any() or (_SHRUNK * self.totals > self._fresh).any()
+        )
+
+
+def boost(
+    data: Binned,
+    task: Task,
+    settings: Settings,
+    *,
+    told: Callable[[float], None] | None = None,
+    watch: Callable[[Rules, int], bool] | None = None,
+) -> Rules:
+    """Learn the rankers of one task.
+
+    Parameters
+    ----------
+    told : called with the share of rounds done.
+    watch : called with each round's ranker, as `Rules` of one, and its number; true stops.
+
+    Returns
+    -------
+    `Rules` with at most ``n_estimators`` rankers: fewer when one ranks every pair right, or none helps.
+
+    Notes
+    -----
+    With ``r``, alpha = 1/2 ln((1 + r) / (1 - r)), r being held 1/(2n) away from -1 and 1 (the third method of Freund et
+    al., section 3.2). With ``z``, the exact Z = 1 - (sqrt(W-) - sqrt(W+))^2 is minimised and alpha = 1/2 ln(W- / W+),
+    1/(2n) being added to both (the smoothing of Schapire and Singer 1999, section 4.2), W- and W+ being the weights of
+    the pairs that the ranker puts right and wrong.
+    """
+    weights = _Weights(data, task, _FREQUENT[settings.criterion])
+    search = _Search(data, settings)
+    smooth = 0.5 / max(1, int((task.weight > 0).sum()))
+    kept: list[Rules] = []
+    for number in range(settings.n_estimators):
+        if number and (number % _REFRESH == 0 or weights.worn()):
+            weights.refresh()
+        favour = -1.0 if settings.alternate and number % 2 else 1.0
+        found = search.best(weights, favour)
+        if found is None:
+            break
+        alpha, perfect = _alpha(weights, found.rows, settings.criterion, smooth)
+        ranker = _as_rules(data, found, alpha)
+        kept.append(ranker)
+        if watch is not None and watch(ranker, number):
+            break
+        if perfect:
+            break
+        weights.add(found.rows, alpha)
+        if told is not None:
+            told((number + 1) / settings.n_estimators)
+    return Rules.joined(kept)
+
+
+def _alpha(weights: _Weights, rows: NDArray[np.int32], criterion: str, smooth: float) -> tuple[float, bool]:
+    """The ranker's weight, and whether it ranks all pairs right by itself."""
+    fired = np.zeros(weights.cross.shape[0])
+    kernels.fired_sums(rows, weights.u, weights.w, weights.slot_u, weights.slot_w, fired)
+    pull, cross, alone_w, alone_u = weights.factors()
+    r = float(pull @ fired)
+    perfect = abs(r) >= 1.0 - _NOTHING
+    if criterion == "r":
+        r = float(np.clip(r, smooth - 1.0, 1.0 - smooth))
+        return 0.5 * float(np.log((1.0 + r) / (1.0 - r))), perfect
+    both = float(fired @ cross @ fired)
+    right, wrong = max(float(alone_w @ fired) - both, 0.0), max(float(alone_u @ fired) - both, 0.0)
+    return 0.5 * float(np.log((right + smooth) / (wrong + smooth))), perfect
+
+
+class _Search:
+    """Finds the best weak ranker for given weights."""
+
+    def __init__(self, data: Binned, settings: Settings) -> None:
+        self._data, self._settings = data, settings
+        self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
+        self._within = np.empty((0, 2))
+
+    def best(self, weights: _Weights, favour: float) -> _Found | None:
+        """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
+        factors = weights.factors()
+        stump = self._settings.weak == "stump"
+        firsts = self._complete(weights, factors, favour, 1 if stump else self._settings.n_beams, None)
+        if not firsts:
+            return None
+        if stump:
+            gain, condition = firsts[0]
+            return _Found(conditions=(condition,), rows=self._data.rows_within(*condition), gain=gain)
+        found = None
+        for _, first in firsts:
+            rows = self._data.rows_within(*first)
+            seconds = self._complete(weights, factors, favour, 1, rows)
+            if seconds and (found is None or seconds[0][0] > found.gain * (1 + 1e-9)):
+                gain, second = seconds[0]
+                found = _Found(conditions=(first, second), rows=self._both(rows, second), gain=gain)
+        return found
+
+    def _complete(
+        self, weights: _Weights, factors: Any, favour: float, places: int, rows: NDArray[np.int32] | None
+    ) -> list[tuple[float, tuple[int, int, int]]]:
+        """The best conditions, on all rows or some, best first: the gain and (feature, first bin, last bin)."""
+        data, settings = self._data, self._settings
+        gains = np.empty(min(places, data.support.size))
+        features, ats, sides = (np.zeros(gains.size, np.int64) for _ in range(3))
+        criterion = kernels.BY_R if settings.criterion == "r" else kernels.BY_Z
+        while True:
+            mass = weights.mass if rows is None else self._mass_of(weights, rows)
+            short = kernels.scan(
+                criterion, mass, data.offsets, data.support, weights.active, weights.blocks, weights.growth,
+                rows is None, *factors, weights.tops, favour, settings.upper_only, gains, features, ats, sides,
+            )  # fmt: skip
+            if not short:
+                break
+            weights.look_further()
+        found = []
+        for gain, feature, at, side in zip(gains, features, ats, sides, strict=True):
+            if gain > _NOTHING:
+                begin, end = int(data.offsets[feature]), int(data.offsets[feature + 1])
+                ends = (int(at), end - 1) if side == 0 else (begin, int(at) - 1)
+                found.append((float(gain), (int(feature), *ends)))
+        return found
+
+    def _mass_of(self, weights: _Weights, rows: NDArray[np.int32]) -> Float64:
+        if self._within.shape[0] < weights.limit:
+            self._within = np.empty((weights.limit, weights.cross.shape[0]))
+        data = self._data
+        kernels.mass_of_rows(
+            rows, data.starts, data.codes, weights.limit, weights.u, weights.w, weights.slot_u, weights.slot_w,
+            self._within,
+        )  # fmt: skip
+        return self._within
+
+    def _both(self, rows: NDArray[np.int32], condition: tuple[int, int, int]) -> NDArray[np.int32]:
+        self._stamp += 1
+        out = np.empty_like(rows)
+        others = self._data.rows_within(*condition)
+        return out[: kernels.rows_of_both(rows, others, self._stamps, self._stamp, out)]
+
+
+def _as_rules(data: Binned, found: _Found, alpha: float) -> Rules:
+    """One ranker as rules in terms of values. Conditions on one feature become one range."""
+    features, lows, highs = [], [], []
+    conditions = list(found.conditions)
+    if len(conditions) == 2 and conditions[0][0] == conditions[1][0]:
+        (feature, a, b), (_, c, d) = conditions
+        conditions = [(feature, max(a, c), min(b, d))]
+    for feature, low, high in sorted(conditions):
+        below, upto = data.bounds(feature, low, high)
+        features.append(int(data.names[feature]))
+        lows.append(below)
+        highs.append(upto)
+    while len(features) < 2:
+        features.append(-1)
+        lows.append(-np.inf)
+        highs.append(np.inf)
+    return Rules(
+        features=np.array([features], dtype=np.int64),
+        low=np.array([lows], dtype=np.float32),
+        high=np.array([highs], dtype=np.float32),
+        alpha=np.array([alpha]),
+    )
+
+
+class Watcher:
+    """Early stopping: follows the AUC on rows held out, and says when it has not grown for long enough."""
+
+    def __init__(self, rows: csr_array, task: Task, patience: int) -> None:
+        self._rows, self._task, self._patience = rows.tocsc(), task, patience
+        self._scores = np.zeros(rows.shape[0])
+        self.aucs: list[float] = []
+        self._best_at = -1
+
+    def __call__(self, ranker: Rules, number: int) -> bool:
+        """Add a ranker; true when to stop."""
+        self._scores[fires(ranker, self._rows)] += float(ranker.alpha[0])
+        self.aucs.append(ranking_auc(self._scores, self._task.levels, self._task.preference))
+        if self._best_at < 0 or self.aucs[number] > self.aucs[self._best_at]:
+            self._best_at = number
+        return number - self._best_at >= self._patience
+
+    def best(self, rules: Rules) -> Rules:
+        """The rankers up to the round with the best AUC."""
+        return rules.first(self._best_at + 1)
+
+
+def ranking_auc(scores: Float64, levels: Int64, preference: Float64) -> float:
+    """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels.
+
+    Raises
+    ------
+    ValueError
+        When no pair of rows is to be ranked.
+    """
+    from scipy.stats import rankdata
+
+    right = whole = 0.0
+    for i, j in zip(*np.nonzero(preference), strict=True):
+        low, high = scores[levels == i], scores[levels == j]
+        if not low.size or not high.size:
+            continue
+        ranks = rankdata(np.concatenate([high, low]))[: high.size].sum()
+        above = (ranks - high.size * (high.size + 1) / 2) / (high.size * low.size)
+        weight = preference[i, j] * high.size * low.size
+        right, whole = right + weight * above, whole + weight
+    if whole == 0.0:
+        raise ValueError("the labels order no two rows; expected rows of at least two levels")
+    return float(right / whole)
+
+
+def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> Task:
+    """The bipartite task that ranks rows of some classes above all others."""
+    return Task(
+        levels=np.isin(codes, positive).astype(np.int64),
+        preference=np.array([[0.0, 1.0], [0.0, 0.0]]),
+        weight=np.ones(codes.size) if weight is None else weight,
+    )
+
+
+def subset(task: Task, rows: Int64) -> Task:
+    """The task on some rows."""
+    return replace(task, levels=task.levels[rows], weight=task.weight[rows])

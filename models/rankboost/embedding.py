@@ -1,0 +1,174 @@
+"""From a kernel to few dimensions: pivots, whitening, binary random projection ("kernels as features")."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+Float64 = NDArray[np.float64]
+
+DEFAULT_PIVOTS = 1_000
+_CANDIDATES_EACH = 10
+"""Rows looked at for each pivot that is learned (greedily, or by k-means)."""
+_MOST_CANDIDATES = 20_000
+
+
+def number_of_pivots(asked: int | None, n_rows: int) -> int:
+    """How many pivots to take.
+
+    Raises
+    ------
+    ValueError
+        When more are asked for than there are rows.
+    """
+    if asked is None:
+        return min(DEFAULT_PIVOTS, n_rows)
+    if asked > n_rows:
+        raise ValueError(
+            f"n_pivots is {asked} and there are {n_rows} rows to draw pivots from: expected at most as many "
+            "pivots as rows; ask for fewer or bring more unlabelled rows"
+        )
+    return asked
+
+
+def candidate_rows(how: str, n_pivots: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows to draw, ascending: the pivots themselves, or what learned pivots are learned from."""
+    if how == "random":
+        wanted = n_pivots
+    else:
+        wanted = min(n_rows, max(n_pivots, min(_MOST_CANDIDATES, _CANDIDATES_EACH * n_pivots)))
+    return np.sort(rng.choice(n_rows, wanted, replace=False))
+
+
+def chosen_pivots(
+    how: Literal["random", "kmeans", "greedy"], candidates: csr_array, n_pivots: int, seed: int
+) -> Float64:
+    """Pivots in the space of the kernel, (n_pivots or fewer, width), from candidates in that space.
+
+    ``greedy`` takes the row that the pivots so far explain worst, again and again (pivoted Cholesky factorisation of
+    the kernel matrix: Fine and Scheinberg 2001), and ends early when they explain all. ``kmeans`` takes centres.
+    """
+    if how == "random":
+        return np.asarray(candidates.toarray(), dtype=np.float64)
+    if how == "kmeans":
+        import warnings
+
+        from sklearn.cluster import MiniBatchKMeans
+        from sklearn.exceptions import ConvergenceWarning
+
+        with warnings.catch_warnings():
+            # Fewer distinct rows than centres is no harm here: the rest are copies.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            means = MiniBatchKMeans(
+                n_pivots,
+                n_init=1,
+                init="random",
+                batch_size=max(1024, 2 * n_pivots),
+                max_iter=20,
+                random_state=seed,
+            ).fit(candidates)
+        return np.asarray(means.cluster_centers_, dtype=np.float64)
+    return np.asarray(candidates[_greedy(candidates, n_pivots)].toarray(), dtype=np.float64)
+
+
+def _greedy(rows: csr_array, n_pivots: int) -> NDArray[np.int64]:
+    left = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64).ravel()
+    start = float(left.max(initial=0.0))
+    factor = np.zeros((rows.shape[0], n_pivots))
+    taken: list[int] = []
+    while len(taken) < n_pivots:
+        at = int(np.argmax(left))
+        if left[at] <= 1e-10 * start or start == 0.0:
+            break
+        done = len(taken)
+        column = np.asarray(rows @ rows[[at]].toarray()[0]) - factor[:, :done] @ factor[at, :done]
+        factor[:, done] = column / np.sqrt(left[at])
+        left = left - factor[:, done] ** 2
+        left[at] = 0.0
+        taken.append(at)
+    # A kernel that is zero everywhere has nothing to choose by.
+    return np.array(taken or [0], dtype=np.int64)
+
+
+def whitening(pivots: Float64) -> Float64:
+    """W, (r, rank), such that b W has the inner products of the orthogonal projections onto the pivots' span.
+
+    b is a row's kernel with each of the r pivots; with the kernel matrix of the pivots U^T U (Cholesky, U upper
+    triangular), b W = U^-T b. Of pivots that depend on others only a basis is kept (pivoted factorisation), so the
+    kernel matrix may be singular.
+
+    Parameters
+    ----------
+    pivots : (r, width), in the space of the kernel.
+    """
+    from scipy.linalg import lapack, solve_triangular
+
+    gram = pivots @ pivots.T
+    size = float(np.trace(gram)) / max(1, gram.shape[0])
+    if size <= 0.0:
+        return np.zeros((gram.shape[0], 1))
+    upper, order, rank, _ = lapack.dpstrf(gram / size, tol=1e-10)
+    kept = np.asarray(order[:rank], dtype=np.int64) - 1
+    triangle = np.triu(upper[:rank, :rank])
+    found = np.zeros((gram.shape[0], int(rank)))
+    found[kept] = solve_triangular(triangle, np.eye(int(rank)), lower=False) / np.sqrt(size)
+    return found
+
+
+def binary_projection(n_in: int, n_out: int, rng: np.random.Generator) -> Float64:
+    """(n_in, n_out) of +-1/sqrt(n_out), each with probability one half (Achlioptas 2003, theorem 1.1)."""
+    signs = 2.0 * rng.integers(0, 2, (n_in, n_out)) - 1.0
+    return np.asarray(signs / np.sqrt(n_out))
+
+
+def composed(
+    chain: str, pivots: Float64 | None, width: int, whiten: bool, n_components: int, rng: np.random.Generator
+) -> Float64 | None:
+    """The whole way from the kernel's space to the embedding as one matrix, (width, k); None: no change.
+
+    Every stage is linear there: B multiplies by the pivots, whitening and C by theirs.
+    """
+    matrix: Float64 | None = None
+    if "B" in chain:
+        assert pivots is not None
+        matrix = pivots.T
+        if whiten:
+            matrix = matrix @ whitening(pivots)
+    if "C" in chain:
+        n_in = width if matrix is None else matrix.shape[1]
+        projection = binary_projection(n_in, n_components, rng)
+        matrix = projection if matrix is None else matrix @ projection
+    return None if matrix is None else np.ascontiguousarray(matrix)
+
+
+def kernel_alignment(K1: Any, K2: Any) -> float:
+    """Alignment of two kernel matrices: the cosine between them, unfolded into vectors (equation 5).
+
+    Parameters
+    ----------
+    K1, K2 : (n, m) finite numbers, of one shape.
+
+    Returns
+    -------
+    Between -1 and 1; for positive semi-definite matrices between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        When shapes differ, a number is not finite, or a matrix is zero.
+    """
+    first, second = np.asarray(K1, dtype=np.float64), np.asarray(K2, dtype=np.float64)
+    if first.shape != second.shape or first.ndim != 2:
+        raise ValueError(
+            f"K1 has shape {first.shape} and K2 {second.shape}; expected two matrices of one shape"
+        )
+    for name, matrix in (("K1", first), ("K2", second)):
+        if not np.isfinite(matrix).all():
+            raise ValueError(f"{name} holds NaN or infinities; expected finite numbers")
+        if not matrix.any():
+            raise ValueError(f"{name} is zero everywhere; a cosine with it is not defined")
+    first, second = first / np.abs(first).max(), second / np.abs(second).max()
+    return float((first * second).sum() / np.sqrt((first**2).sum() * (second**2).sum()))

@@ -1,0 +1,528 @@
+"""A kernel learned by ranking, and what is made of it: similarity, embedding, classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from models import progress
+from models.base import (
+    EmbedderMixin,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_same,
+)
+from models.rankboost import embedding, scoring_kernels
+from models.rankboost.binning import binned, sparse_rows
+from models.rankboost.boosting import Settings, Task, Watcher, boost, ranking_auc, subset
+from models.rankboost.pair_task import pair_task
+from models.rankboost.params import (
+    Chain,
+    Criterion,
+    Pivots,
+    RankBoostKernelParams,
+    Ranking,
+    Weak,
+)
+from models.rankboost.params import (
+    Coordinates as CoordinatesName,
+)
+from models.rankboost.rules import Coordinates, FeatureMap, Rules
+from models.rankboost.sparse_input import KnownColumns, checked_weight
+from models.rankboost.svm import LinearRule, linear_svm
+from models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
+from models.search import Rows, numbered
+from models.spec import check_params
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+_BLOCK: Final = 16_384
+"""Rows embedded at a time: a million rows never stand in the kernel's space at once."""
+_CENTRE_ROWS: Final = 20_000
+"""Rows whose mean is the kernel's centre, at most."""
+_INDEXED: Final = ("starts", "coordinates", "values", "means", "norms")
+"""What an index keeps of a gallery: its rows in the kernel's space."""
+
+
+class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+    """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
+
+    RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
+    or two (``grid``) lie in a range, and 0 elsewhere. The kernel is K(x, x') = <Phi(x), Phi(x')>, Phi(x) = (alpha_t
+    h_t(x)): positive semi-definite by construction, and the score of a pair; Phi is centred at its mean first, unless
+    ``center`` is false. Rows may be sparse, and are never made
+    dense; a zero, stored or not, is an absent value, on which every ranker abstains. With more than two classes each is
+    ranked against the rest, beyond 32 random halves of the classes are; their rankers stand side by side in Phi.
+
+    From explicit pairs, rankers are learned that fire on both rows of same pairs more than on both of different ones:
+    K(x, x') = sum of alpha_t h_t(x) h_t(x'), alpha_t > 0.
+
+    Sparse rows may have more columns than the rows learned from: those were never seen, are ignored, and a
+    `UnknownColumnsWarning` counts them.
+
+    Parameters
+    ----------
+    n_estimators, weak, criterion, n_beams, max_bins, ranking, preference, early_stopping, validation_fraction,
+    n_iter_no_change, coordinates, center, normalize, chain, n_pivots, pivots, whiten, n_components, svm_C,
+    random_state :
+        see `RankBoostKernelParams`.
+
+    Attributes
+    ----------
+    rules_ : the rankers of all tasks. task_ : (T,) which task each belongs to.
+    classes_ : distinct labels, or levels, in order; None when learned from pairs.
+    validation_aucs_ : of each task by round, with early stopping.
+    """
+
+    _accepts_sparse = True
+
+    def __init__(
+        self,
+        n_estimators: int = 200,
+        weak: Weak = "stump",
+        criterion: Criterion = "r",
+        n_beams: int = 4,
+        max_bins: int = 256,
+        ranking: Ranking = "classes",
+        preference: list[list[float]] | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 50,
+        coordinates: CoordinatesName = "rankers",
+        center: bool = True,
+        normalize: bool = False,
+        chain: Chain = "A-B-C-D",
+        n_pivots: int | None = None,
+        pivots: Pivots = "random",
+        whiten: bool = False,
+        n_components: int = 100,
+        svm_C: float = 1.0,
+        random_state: int | None = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.weak = weak
+        self.criterion = criterion
+        self.n_beams = n_beams
+        self.max_bins = max_bins
+        self.ranking = ranking
+        self.preference = preference
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.coordinates = coordinates
+        self.center = center
+        self.normalize = normalize
+        self.chain = chain
+        self.n_pivots = n_pivots
+        self.pivots = pivots
+        self.whiten = whiten
+        self.n_components = n_components
+        self.svm_C = svm_C
+        self.random_state = random_state
+
+    # ------------------------------------------------------------ learning
+
+    def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> Self:
+        """Learn the kernel from labelled rows, and its embedding from unlabelled ones.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense or sparse. Duplicate entries of sparse rows are added up.
+        y : (n,) classes or identities, or with ``ranking="graded"`` levels.
+        unlabelled : (m, d) rows to draw pivots from; X when None. Read in blocks, so it may be a memory map.
+
+        Raises
+        ------
+        ValueError
+            On anything else, on parameters out of bounds, when no feature tells the labels apart, and when more pivots
+            are asked for than there are rows.
+        """
+        self._check_params()
+        rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
+        labels, codes = checked_identities(y, rows.shape[0])
+        pool = self._pool(unlabelled, rows)
+        rng = np.random.default_rng(self.random_state)
+        tasks = (
+            [graded_task(y, self.preference)]
+            if self.ranking == "graded"
+            else class_tasks(codes, labels.size, rng)
+        )
+        self.classes_: NDArray[Any] | None = labels
+        self._learn(rows, codes, tasks, rng)
+        self._embed(pool, rng)
+        self.svm_ = None
+        if self.chain.endswith("D") and labels.size <= MOST_CLASSES:
+            progress.report(0.95, "training the linear SVM")
+            self.svm_ = linear_svm(self._transformed(rows), codes, self.svm_C)
+        return self
+
+    def fit_pairs(
+        self,
+        left: ArrayLike,
+        right: ArrayLike,
+        same: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        unlabelled: ArrayLike | None = None,
+    ) -> Self:
+        """Learn the kernel from explicit pairs: RankBoost ranks same pairs above different ones.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, dense or sparse.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0, the pairs' weights before the first round.
+        unlabelled : as in `fit`; the pairs' rows when None.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        self._check_params()
+        a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
+        b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
+        n = a.shape[0]
+        if n != b.shape[0]:
+            raise ValueError(f"left has {n} rows and right {b.shape[0]}: expected one of each a pair")
+        flags, weight = checked_same(same, n), checked_weight(sample_weight, n)
+        for kind, there in (("same", flags), ("different", ~flags)):
+            if not (weight[there] > 0).any():
+                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        from scipy.sparse import vstack
+
+        points = csr_array(vstack([a, b], format="csr"))
+        pool = self._pool(unlabelled, points)
+        rng = np.random.default_rng(self.random_state)
+        self.classes_ = None
+        rules = pair_task(points, flags, weight, self._settings(), self.max_bins, _told(0.0, 0.8))
+        self._keep(rules, np.zeros(len(rules), np.int64), np.sqrt(rules.alpha))
+        self._embed(pool, rng)
+        self.svm_ = None
+        return self
+
+    def _learn(self, rows: csr_array, codes: Int64, tasks: list[Task], rng: np.random.Generator) -> None:
+        kept, held = np.arange(rows.shape[0]), None
+        if self.early_stopping:
+            kept, held = _held_out(codes, self.validation_fraction, rng)
+        data = binned(rows if held is None else rows[kept], self.max_bins)
+        self.validation_aucs_: list[list[float]] = []
+        found = []
+        for number, task in enumerate(tasks):
+            told = _told(0.8 * number / len(tasks), 0.8 / len(tasks))
+            watcher = None if held is None else Watcher(rows[held], subset(task, held), self.n_iter_no_change)
+            rules = boost(
+                data,
+                subset(task, kept),
+                self._settings(alternate=len(tasks) == 1),
+                told=told,
+                watch=watcher,
+            )
+            if watcher is not None:
+                rules = watcher.best(rules)
+                self.validation_aucs_.append(watcher.aucs)
+            found.append(rules)
+        rules = Rules.joined(found)
+        self._keep(rules, np.repeat(np.arange(len(tasks)), [len(part) for part in found]), rules.alpha)
+
+    def _keep(self, rules: Rules, task: Int64, value: Float64) -> None:
+        if not len(rules):
+            raise ValueError(
+                "no feature tells the labels apart: every weak ranker ranks as many pairs wrong as right; expected "
+                "some column whose values, or presence, depend on the label"
+            )
+        self.rules_, self.task_, self.value_ = rules, task, value
+        self._map = FeatureMap(rules, value, task, self.coordinates, self.n_features_in_)
+
+    def _settings(self, *, alternate: bool = False) -> Settings:
+        return Settings(
+            n_estimators=self.n_estimators,
+            weak=self.weak,
+            criterion=self.criterion,
+            n_beams=self.n_beams,
+            alternate=alternate,
+        )
+
+    def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
+        """Rows to draw pivots from; whether there are enough is known before anything is learned."""
+        pool: Any = rows
+        if unlabelled is not None:
+            # Not validated as a whole: only the rows that are drawn are read.
+            pool = unlabelled if hasattr(unlabelled, "shape") else np.asarray(unlabelled, dtype=np.float32)
+            if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
+                raise ValueError(
+                    f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
+                )
+        if "B" in self.chain:
+            embedding.number_of_pivots(self.n_pivots, pool.shape[0])
+        return pool
+
+    def _embed(self, pool: Any, rng: np.random.Generator) -> None:
+        progress.report(0.8, "choosing pivots")
+        n_rows = int(pool.shape[0])
+        if self.center:
+            sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
+            drawn = sparse_rows(checked_matrix(self, pool[sample], "unlabelled", accept_sparse=True))
+            self._map.centred(np.asarray(self._map(drawn).matrix().mean(axis=0)).ravel())
+        pivots = None
+        if "B" in self.chain:
+            n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
+            at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
+            drawn = sparse_rows(checked_matrix(self, pool[at], "unlabelled", accept_sparse=True))
+            candidates = self._map(drawn).matrix()
+            pivots = embedding.chosen_pivots(self.pivots, candidates, n, int(rng.integers(2**31)))
+        self.projection_ = embedding.composed(
+            self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
+        )
+
+    # ------------------------------------------------------------ the ranking
+
+    def decision_function(self, X: ArrayLike) -> Float64:
+        """The ranking score H(x), equation 6.
+
+        Returns
+        -------
+        (n,) for two classes or graded labels; (n, classes) when each class was ranked against the rest, and (n, 32)
+        for the random halves of more than 32 classes.
+
+        Raises
+        ------
+        ValueError
+            When it was learned from pairs, which rank no single rows.
+        """
+        check_is_fitted(self)
+        self._need_labels("a ranking score")
+        rows = self._validated(X, "X")
+        n_tasks = int(self.task_.max()) + 1
+        by_task = np.ascontiguousarray(np.eye(n_tasks)[self._map.coordinate_task])
+        scores = np.empty((rows.shape[0], n_tasks))
+        for at, coordinates in self._blocks(rows):
+            _project(coordinates, by_task, scores[at])
+        return scores[:, 0] if n_tasks == 1 else scores
+
+    def staged_score(self, X: ArrayLike, y: ArrayLike) -> Iterator[float]:
+        """AUC of the ranking after each round (the mean over classes where there are more than two).
+
+        Raises
+        ------
+        ValueError
+            When labels are unknown, or there is nothing to rank.
+        """
+        check_is_fitted(self)
+        self._need_labels("a staged score")
+        rows = sparse_rows(self._validated(X, "X"))
+        tasks = self._tasks_of(y, rows.shape[0])
+        phi = FeatureMap(self.rules_, self.rules_.alpha, self.task_, "rankers", self.n_features_in_)
+        columns = phi(rows).matrix().tocsc()
+        mine = [np.flatnonzero(self.task_ == task) for task in range(len(tasks))]
+        scores = np.zeros((len(tasks), rows.shape[0]))
+        aucs = np.full(len(tasks), 0.5)
+        for number in range(max(part.size for part in mine)):
+            for at, task in enumerate(tasks):
+                if number < mine[at].size:
+                    ranker = mine[at][number]
+                    part = slice(columns.indptr[ranker], columns.indptr[ranker + 1])
+                    scores[at, columns.indices[part]] += columns.data[part]
+                    aucs[at] = ranking_auc(scores[at], task.levels, task.preference)
+            yield float(aucs.mean())
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """AUC of the ranking: the last of `staged_score`."""
+        return list(self.staged_score(X, y))[-1]
+
+    def margin(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Half the smallest difference of ranking scores between a row and one to be ranked below it (section 3.1).
+
+        Positive when every pair is ranked right; a linear SVM then finds at least this margin in Phi.
+
+        Raises
+        ------
+        ValueError
+            When more than one ranking was learned (more than two classes).
+        """
+        scores = self.decision_function(X)
+        tasks = self._tasks_of(y, scores.shape[0])
+        if len(tasks) > 1:
+            raise ValueError("a margin is that of one ranking; expected two classes, or graded labels")
+        task = tasks[0]
+        gaps = [
+            scores[task.levels == j].min() - scores[task.levels == i].max()
+            for i, j in zip(*np.nonzero(task.preference), strict=True)
+            if (task.levels == i).any() and (task.levels == j).any()
+        ]
+        if not gaps:
+            raise ValueError("y orders no two rows; expected rows of at least two levels")
+        return float(min(gaps)) / 2.0
+
+    def distorted(self, X: ArrayLike) -> csr_array:
+        """Phi'(x), (n, d): each feature replaced by the sum of alpha_t h_t(x) of the stumps that look at it.
+
+        Rows add up to the ranking score.
+
+        Raises
+        ------
+        ValueError
+            With grids, which look at two features, and with more than one ranking.
+        """
+        check_is_fitted(self)
+        self._need_labels("a distortion of features")
+        if self.weak != "stump" or self.task_.any():
+            raise ValueError(
+                "features are distorted by the stumps of one ranking: weak='stump' and two classes"
+            )
+        by_feature = FeatureMap(self.rules_, self.rules_.alpha, self.task_, "features", self.n_features_in_)
+        made = by_feature(sparse_rows(self._validated(X, "X")))
+        columns = by_feature.coordinate_feature[made.at]
+        return csr_array((made.values, columns, made.starts), shape=(len(made), self.n_features_in_))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Classes, by the linear SVM on the embedding (stage D).
+
+        Raises
+        ------
+        ValueError
+            When there is none: learned from pairs, or from more than 32 classes.
+        """
+        svm = self._svm()
+        labels = self._need_labels("classes")[svm.predict(self.transform(X))]
+        return np.asarray(labels)
+
+    def svm_score(self, X: ArrayLike) -> Float64:
+        """What the linear SVM of stage D outputs: (n,) for two classes, (n, classes) for more."""
+        return self._svm().score(self.transform(X))
+
+    def _svm(self) -> LinearRule:
+        check_is_fitted(self)
+        if self.svm_ is None:
+            raise ValueError(
+                f"there is no linear SVM: it is trained by fit, on at most {MOST_CLASSES} classes"
+            )
+        return self.svm_
+
+    def _need_labels(self, what: str) -> NDArray[Any]:
+        if self.classes_ is None:
+            raise ValueError(f"learned from pairs, which give no {what}: use fit with labels")
+        return self.classes_
+
+    def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[Task]:
+        """The tasks learned, with other rows' labels."""
+        known = self._need_labels("ranking")
+        labels = np.asarray(y)
+        if labels.shape != (n_rows,):
+            raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one label a row")
+        codes = np.searchsorted(known, labels).clip(0, known.size - 1)
+        unknown = known[codes] != labels
+        if unknown.any():
+            raise ValueError(f"y holds {labels[unknown][0]!r}, which was not learned")
+        if self.ranking == "graded":
+            task = graded_task(known, self.preference)
+            return [Task(levels=codes.astype(np.int64), preference=task.preference, weight=np.ones(n_rows))]
+        if known.size > MOST_CLASSES:
+            raise ValueError(
+                f"more than {MOST_CLASSES} classes are ranked by random halves, which have no score of their own"
+            )
+        return class_tasks(codes.astype(np.int64), known.size, np.random.default_rng(0))
+
+    # ------------------------------------------------------------ the kernel
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Embed rows by the stages of ``chain`` before D.
+
+        Returns
+        -------
+        (n, k) float32: the outputs of the weak rankers (A), their kernel with each pivot (A-B), or a random projection
+        of either to ``n_components`` (A-C, A-B-C).
+        """
+        check_is_fitted(self)
+        return self._transformed(self._validated(X, "X"))
+
+    def map_rows(self, X: ArrayLike) -> csr_array:
+        """Phi(x), (n, coordinates), sparse: the kernel is its inner product."""
+        check_is_fitted(self)
+        return self._map(sparse_rows(self._validated(X, "X"))).matrix()
+
+    def _transformed(self, rows: Any) -> Float32:
+        width = self._map.width if self.projection_ is None else self.projection_.shape[1]
+        out = np.zeros((rows.shape[0], width), dtype=np.float32)
+        for at, coordinates in self._blocks(rows):
+            if self.projection_ is None:
+                out[at] = coordinates.matrix().toarray()
+            else:
+                _project(coordinates, self.projection_, out[at])
+        return out
+
+    def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
+        for start in range(0, rows.shape[0], _BLOCK):
+            at = slice(start, min(start + _BLOCK, rows.shape[0]))
+            yield at, self._map(sparse_rows(rows[at]))
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        mapped = self._map(sparse_rows(vectors))
+        return dict(zip(_INDEXED, _as_args(mapped), strict=True))
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        n = left.shape[0]
+        a, b = self._mapped(left), self._mapped(right)
+        out = np.empty(n, dtype=np.float32)
+        scoring_kernels.pair_products(*_as_args(a), *_as_args(b), self._map.whole, self.normalize, out)
+        return out
+
+    def _mapped(self, rows: Any) -> Coordinates:
+        n = rows.shape[0]
+        if isinstance(rows, np.ndarray) and n > 1 and rows.strides[0] == 0:
+            return self._map(sparse_rows(rows[:1])).repeated(n)
+        return self._map(sparse_rows(rows))
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        numbers = numbered(rows)
+        out = np.empty((queries.shape[0], numbers.size), dtype=np.float32)
+        gallery = (index.arrays[name] for name in _INDEXED)
+        mapped = self._map(sparse_rows(queries))
+        scoring_kernels.grid_products(
+            *_as_args(mapped), *gallery, numbers, self._map.width, self._map.whole, self.normalize, out
+        )
+        return out
+
+    def _check_params(self) -> None:
+        check_params(self, RankBoostKernelParams)
+        if self.preference is not None and self.ranking != "graded":
+            raise ValueError("preference is between graded labels: use ranking='graded', or leave it out")
+        if self.coordinates == "features" and self.weak != "stump":
+            raise ValueError("coordinates='features' takes weak='stump': a grid looks at two features")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "projection_")
+
+
+def _as_args(rows: Coordinates) -> tuple[Any, ...]:
+    return rows.starts, rows.at, rows.values, rows.means, rows.norms
+
+
+def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
+    made = np.empty(out.shape)
+    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
+    out[:] = made
+
+
+def _told(start: float, share: float) -> Any:
+    return lambda done: progress.report(start + share * done, "choosing weak rankers")
+
+
+def _held_out(codes: Int64, share: float, rng: np.random.Generator) -> tuple[Int64, Int64]:
+    """Rows to learn from and rows to watch, a share of each class (of classes with two rows or more)."""
+    held: list[Int64] = []
+    for label in range(int(codes.max()) + 1):
+        mine = rng.permutation(np.flatnonzero(codes == label))
+        held.append(mine[: min(mine.size - 1, max(1, round(share * mine.size)))])
+    watched = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(codes.size), watched), watched

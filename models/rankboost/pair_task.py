@@ -1,0 +1,60 @@
+"""Learning from explicit pairs: pairs are what is ranked, and a weak ranker fires where it does on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from models.rankboost import kernels
+from models.rankboost.binning import binned, parts
+from models.rankboost.boosting import Settings, Task, boost
+from models.rankboost.rules import Rules
+
+
+def pair_task(
+    points: csr_array,
+    same: NDArray[np.bool_],
+    weight: NDArray[np.float64],
+    settings: Settings,
+    max_bins: int,
+    told: Callable[[float], None],
+) -> Rules:
+    """Rankers of points, learned by ranking same pairs above different ones.
+
+    Parameters
+    ----------
+    points : (2n, d), the left side of each pair, then the right side of each.
+    same, weight : (n,) of the pairs.
+    """
+    n, width = same.size, points.shape[1]
+    starts, columns, values = parts(points)
+    sides = np.arange(n), n + np.arange(n)
+    made_starts = np.zeros(n + 1, dtype=np.int64)
+    nothing = np.empty(0, np.int64), np.empty(0, np.float32)
+    size = kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *nothing)
+    made = np.empty(size, np.int64), np.empty(size, np.float32)
+    kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *made)
+    pairs = csr_array((made[1], made[0], made_starts), shape=(n, 2 * width))
+    task = Task(levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight)
+    rules = boost(binned(pairs, max_bins), task, replace(settings, upper_only=True), told=told)
+    return _of_points(rules, width)
+
+
+def _of_points(rules: Rules, width: int) -> Rules:
+    """Conditions on pairs' columns as conditions on points: below < -max means max < -below."""
+    features, low, high = rules.features.copy(), rules.low.copy(), rules.high.copy()
+    mirrored = features >= width
+    below = -rules.low[mirrored]
+    low[mirrored] = -np.inf
+    high[mirrored] = np.where(np.isinf(below), below, np.nextafter(below, np.float32(-np.inf)))
+    features[mirrored] -= width
+    # A grid may have looked at one feature from both sides: that is one range.
+    for at in np.flatnonzero(features[:, 0] == features[:, 1]):
+        low[at] = low[at].max(), -np.inf
+        high[at] = high[at].min(), np.inf
+        features[at, 1] = -1
+    return Rules(features=features, low=low, high=high, alpha=rules.alpha)

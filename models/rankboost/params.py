@@ -1,0 +1,130 @@
+"""Parameters of RankBoost kernels and aligned kernels: names, defaults, bounds; the source of their JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.spec import Params
+
+Weak = Literal["stump", "grid"]
+Criterion = Literal["r", "z"]
+Ranking = Literal["classes", "graded"]
+Coordinates = Literal["rankers", "features"]
+Pivots = Literal["random", "kmeans", "greedy"]
+Chain = Literal["A-D", "A-B-D", "A-C-D", "A-B-C-D"]
+Loss = Literal["squared", "alignment"]
+
+_Size = Annotated[int, Field(ge=1, le=100_000)]
+_SEED = Field(
+    None, ge=0, le=2**32 - 1, description="seed of everything that is drawn; null: differs each time"
+)
+
+
+class RankBoostKernelParams(Params):
+    """What the RankBoost kernel can be told."""
+
+    n_estimators: int = Field(
+        200, ge=1, le=50_000, description="rounds of boosting, for each class where there are more than two"
+    )
+    weak: Weak = Field(
+        "stump", description="stump: one feature beyond a threshold; grid: two such conditions at once"
+    )
+    criterion: Criterion = Field(
+        "r",
+        description="how weak rankers are chosen: r, the approximation of Freund's third method, or z, the exact "
+        "normalisation factor",
+    )
+    n_beams: int = Field(
+        4, ge=1, le=10_000, description="features tried as a grid's first condition each round"
+    )
+    max_bins: int = Field(
+        256,
+        ge=2,
+        le=65_536,
+        description="most thresholds tried in a feature; exact up to as many distinct values",
+    )
+    ranking: Ranking = Field(
+        "classes",
+        description="classes: one class against the rest, for each class; graded: labels are levels, and a higher one "
+        "is to be ranked above a lower one",
+    )
+    preference: list[list[Annotated[float, Field(ge=0.0, le=1e12)]]] | None = Field(
+        None,
+        description="for graded labels: how much it matters that a row of level j is ranked above one of level i < j, "
+        "at [i][j] (levels in order); null: the difference of the labels",
+    )
+    early_stopping: bool = Field(
+        False, description="hold rows out and keep the rounds with the best AUC on them"
+    )
+    validation_fraction: float = Field(
+        0.1, gt=0.0, le=0.5, description="share of the rows held out for early stopping"
+    )
+    n_iter_no_change: int = Field(
+        50, ge=1, le=50_000, description="rounds without a better AUC before stopping early"
+    )
+    coordinates: Coordinates = Field(
+        "rankers",
+        description="what the kernel multiplies: one coordinate a weak ranker, or one a feature (the sum of the "
+        "rankers that look at it; stumps only)",
+    )
+    center: bool = Field(
+        True,
+        description="take the kernel between differences from the mean row in the rankers' space: what most rows share "
+        "makes no two of them similar; false: the paper's plain inner product",
+    )
+    normalize: bool = Field(
+        False, description="divide the kernel by both rows' norms, so that it lies in [-1, 1]"
+    )
+    chain: Chain = Field(
+        "A-B-C-D",
+        description="stages of the embedding. A: outputs of the weak rankers; B: kernel with pivots; C: random "
+        "projection; D: linear SVM",
+    )
+    n_pivots: _Size | None = Field(
+        None, description="pivots of stage B; null: as many as there are rows to draw from, at most 1000"
+    )
+    pivots: Pivots = Field(
+        "random",
+        description="random rows, k-means centres, or rows chosen greedily to span the others (pivoted Cholesky)",
+    )
+    whiten: bool = Field(
+        False,
+        description="project orthogonally onto the span of the pivots (Cholesky factor of their kernel matrix)",
+    )
+    n_components: _Size = Field(100, description="dimensions after the random projection of stage C")
+    svm_C: float = Field(1.0, gt=0.0, le=1e6, description="penalty of the linear SVM of stage D")
+    random_state: int | None = _SEED
+
+
+class AlignedKernelParams(Params):
+    """What the aligned kernel can be told."""
+
+    hidden: list[Annotated[int, Field(ge=1, le=4096)]] = Field(
+        [20, 20], min_length=1, max_length=4, description="sizes of the hidden layers of tanh units"
+    )
+    psd: bool = Field(
+        True,
+        description="a positive semi-definite kernel: the inner product of what both rows make of the network; false: "
+        "one network reads both rows, and its two orders are averaged",
+    )
+    loss: Loss = Field(
+        "alignment",
+        description="squared: (K - yy')^2; alignment: one minus the cosine between the kernel matrix and the "
+        "perfect one",
+    )
+    learning_rate: Literal["auto"] | Annotated[float, Field(gt=0.0, le=1e3)] = Field(
+        "auto", description="step of gradient descent; auto: chosen on folds"
+    )
+    n_iter: int = Field(30, ge=1, le=10_000, description="passes over the rows (or pairs)")
+    batch_size: int = Field(64, ge=4, le=4096, description="rows (or pairs) a step")
+    n_folds: int = Field(5, ge=2, le=20, description="folds on which the learning rate is chosen")
+    n_pivots: _Size | None = Field(
+        None,
+        description="without psd: pivots of the embedding; null: as many as there are rows to draw from, at most 1000",
+    )
+    n_components: _Size = Field(
+        100, description="without psd: dimensions after the random projection of the embedding"
+    )
+    random_state: int | None = _SEED

@@ -1,0 +1,206 @@
+"""Weak rankers as arrays, and the map that they make of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from models.rankboost import scoring_kernels
+from models.rankboost.binning import parts
+
+Float64 = NDArray[np.float64]
+
+_LOOKUP = 1 << 24
+"""Most features for which there is a table of which are looked at; beyond, they are searched for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Weak rankers in order: ranker t fires on the rows that hold its feature, or both its features, within bounds.
+
+    Attributes
+    ----------
+    features : (T, 2); -1 where there is no second condition.
+    low, high : (T, 2) float32, bounds: low < x <= high. An absent value is within none.
+    alpha : (T,) weights in the ranking score, equation 6.
+    """
+
+    features: NDArray[np.int64]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    alpha: Float64
+
+    def __len__(self) -> int:
+        return int(self.alpha.size)
+
+    @classmethod
+    def joined(cls, several: Sequence[Rules]) -> Rules:
+        """All rankers of several, in order."""
+        if not several:
+            return cls(
+                features=np.empty((0, 2), np.int64),
+                low=np.empty((0, 2), np.float32),
+                high=np.empty((0, 2), np.float32),
+                alpha=np.empty(0),
+            )
+        return cls(
+            features=np.concatenate([rules.features for rules in several]),
+            low=np.concatenate([rules.low for rules in several]),
+            high=np.concatenate([rules.high for rules in several]),
+            alpha=np.concatenate([rules.alpha for rules in several]),
+        )
+
+    def first(self, n: int) -> Rules:
+        """The first rankers."""
+        return Rules(features=self.features[:n], low=self.low[:n], high=self.high[:n], alpha=self.alpha[:n])
+
+
+def fires(ranker: Rules, columns: Any) -> NDArray[np.int64]:
+    """Rows, ascending, of a CSC matrix that a single ranker fires on."""
+    rows: NDArray[np.int64] | None = None
+    for feature, low, high in zip(ranker.features[0], ranker.low[0], ranker.high[0], strict=True):
+        if feature < 0:
+            continue
+        part = slice(columns.indptr[feature], columns.indptr[feature + 1])
+        values = columns.data[part]
+        met = np.sort(columns.indices[part][(values > low) & (values <= high)]).astype(np.int64)
+        rows = met if rows is None else np.intersect1d(rows, met, assume_unique=True)
+    assert rows is not None
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coordinates:
+    """Rows in the space of the weak rankers.
+
+    Attributes
+    ----------
+    starts, at, values : as CSR, coordinates ascending.
+    means, norms : (n,) inner products with the map's centre, and squared distances from it.
+    """
+
+    starts: NDArray[np.int64]
+    at: NDArray[np.int64]
+    values: Float64
+    means: Float64
+    norms: Float64
+    width: int
+
+    def __len__(self) -> int:
+        return int(self.starts.size - 1)
+
+    def matrix(self) -> csr_array:
+        """As a SciPy matrix, (n, width)."""
+        # What reads it often takes 32 bits only.
+        kind = np.int32 if self.at.size < 2**31 else np.int64
+        parts = self.values, self.at.astype(kind), self.starts.astype(kind)
+        return csr_array(parts, shape=(len(self), self.width))
+
+    def repeated(self, n: int) -> Coordinates:
+        """A single row, n times."""
+        size = self.at.size
+        return Coordinates(
+            starts=np.arange(n + 1, dtype=np.int64) * size,
+            at=np.tile(self.at, n),
+            values=np.tile(self.values, n),
+            means=np.repeat(self.means, n),
+            norms=np.repeat(self.norms, n),
+            width=self.width,
+        )
+
+
+class FeatureMap:
+    """Phi of equation 9, or its form by features: rows -> `Coordinates`.
+
+    Parameters
+    ----------
+    rules : the rankers. value : (T,) what each adds to its coordinate when it fires. task : (T,) what each ranks.
+    form : ``rankers``: ranker t is coordinate t. ``features``: the coordinate is the feature that it looks at, among
+        those that any ranker of its task does (Phi' of section 3.1).
+
+    Attributes
+    ----------
+    width : coordinates. coordinate_task, coordinate_feature : (width,) what each is about; the feature of rankers with
+        two conditions is the first.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        value: Float64,
+        task: NDArray[np.int64],
+        form: Literal["rankers", "features"],
+        n_features: int,
+    ) -> None:
+        second = rules.features[:, 1] >= 0
+        self.needed = (1 + second).astype(np.int32)
+        self.value = np.ascontiguousarray(value, dtype=np.float64)
+        which = np.concatenate([np.arange(len(rules)), np.flatnonzero(second)])
+        feature = np.concatenate([rules.features[:, 0], rules.features[second, 1]])
+        low = np.concatenate([rules.low[:, 0], rules.low[second, 1]])
+        high = np.concatenate([rules.high[:, 0], rules.high[second, 1]])
+        order = np.lexsort((which, feature))
+        self.used, begins = np.unique(feature[order], return_index=True)
+        self._begins = np.append(begins, feature.size).astype(np.int64)
+        self._rankers = which[order].astype(np.int64)
+        self._low, self._high = low[order].astype(np.float32), high[order].astype(np.float32)
+        self._lookup = np.empty(0, dtype=np.int32)
+        if n_features <= _LOOKUP:
+            self._lookup = np.full(n_features, -1, dtype=np.int32)
+            self._lookup[self.used] = np.arange(self.used.size, dtype=np.int32)
+        if form == "rankers":
+            self.target = np.arange(len(rules), dtype=np.int64)
+            self.coordinate_task, self.coordinate_feature = task, rules.features[:, 0]
+        else:
+            keys = np.stack([task, rules.features[:, 0]], axis=1)
+            distinct, target = np.unique(keys, axis=0, return_inverse=True)
+            self.target = target.reshape(-1).astype(np.int64)
+            self.coordinate_task, self.coordinate_feature = distinct[:, 0], distinct[:, 1]
+        self.width = int(self.coordinate_task.size)
+        self.centred(np.zeros(self.width))
+
+    def centred(self, centre: Float64) -> None:
+        """Take inner products of differences from this point, (width,), from now on."""
+        self.centre = np.ascontiguousarray(centre, dtype=np.float64)
+        self.whole = float(np.sum(self.centre**2))
+
+    def __call__(self, rows: csr_array) -> Coordinates:
+        """Coordinates of rows that `sparse_rows` made."""
+        starts, columns, values = parts(rows)
+        n = starts.size - 1
+        done, pieces = 0, []
+        # Room for what most rows need; a block that fills up is continued in a new one.
+        capacity = max(self.width, 1) * min(n, 64) + int(columns.size) * 2
+        while True:
+            out_starts = np.zeros(n - done + 1, dtype=np.int64)
+            out_at, out_value = np.empty(capacity, np.int64), np.empty(capacity)
+            wrote = scoring_kernels.apply_rules(
+                starts[done:], columns, values, self._lookup, self.used, self._begins, self._rankers,
+                self._low, self._high, self.needed, self.target, self.value, out_starts, out_at, out_value,
+            )  # fmt: skip
+            more = -wrote if wrote < 0 else n - done
+            size = int(out_starts[more])
+            pieces.append((np.diff(out_starts[: more + 1]), out_at[:size].copy(), out_value[:size].copy()))
+            done += more
+            if done == n:
+                break
+            capacity = max(2 * capacity, self.width)
+        counts = np.concatenate([piece[0] for piece in pieces])
+        made_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        made_values = np.concatenate([piece[2] for piece in pieces])
+        made_at = np.concatenate([piece[1] for piece in pieces])
+        means, norms = np.empty(n), np.empty(n)
+        scoring_kernels.norms(made_starts, made_at, made_values, self.centre, self.whole, means, norms)
+        return Coordinates(
+            starts=made_starts,
+            at=made_at,
+            values=made_values,
+            means=means,
+            norms=norms,
+            width=self.width,
+        )

@@ -1,0 +1,53 @@
+"""What both kernels take as input beyond a matrix of the width they learned with."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+
+from models.base import Matrix, checked_matrix
+
+
+class UnknownColumnsWarning(UserWarning):
+    """Sparse rows held columns beyond those learned with; they were ignored."""
+
+
+class KnownColumns:
+    """Sparse rows wider than the rows learned with: what was never seen is ignored, and counted in a warning.
+
+    Vocabularies grow, and a weak ranker can look at no column that did not exist. Dense rows have no such excuse: a
+    wrong width is an error.
+    """
+
+    n_features_in_: int
+
+    def _validated(self, X: Any, name: str) -> Matrix:
+        given = cast(Any, X)
+        if issparse(X) and given.ndim == 2 and given.shape[1] > self.n_features_in_:
+            wide: Any = csr_array(given)
+            unknown = int(np.count_nonzero((wide.indices >= self.n_features_in_) & (wide.data != 0)))
+            X = wide[:, : self.n_features_in_]
+            if unknown:
+                warnings.warn(
+                    f"{name}: {unknown} values in columns from {self.n_features_in_} on, which were not there in "
+                    "training, are ignored",
+                    UnknownColumnsWarning,
+                    stacklevel=3,
+                )
+        return checked_matrix(self, X, name, accept_sparse=True)
+
+
+def checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
+    """(n,) weights of pairs, or `ValueError`."""
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight

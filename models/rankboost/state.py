@@ -1,0 +1,68 @@
+"""Fitted kernels as named arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from models.rankboost.estimator import RankBoostKernel
+from models.rankboost.rules import FeatureMap, Rules
+from models.rankboost.svm import LinearRule
+from models.spec import Arrays
+
+
+def to_state(estimator: RankBoostKernel) -> tuple[Arrays, dict[str, Any]]:
+    """Rankers, the embedding's matrix, the SVM. Pivots are in the matrix, mapped and mixed: no row as it was."""
+    rules = estimator.rules_
+    arrays: Arrays = {
+        "features": rules.features,
+        "low": rules.low,
+        "high": rules.high,
+        "alpha": rules.alpha,
+        "task": estimator.task_,
+        "value": estimator.value_,
+        "centre": estimator._map.centre,
+    }
+    if estimator.projection_ is not None:
+        arrays["projection"] = estimator.projection_
+    if estimator.classes_ is not None:
+        arrays["classes"] = plain_labels(estimator.classes_)
+    if estimator.svm_ is not None:
+        arrays["svm_coef"], arrays["svm_intercept"] = estimator.svm_.coef, estimator.svm_.intercept
+    return arrays, {}
+
+
+def from_state(
+    estimator: RankBoostKernel, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
+) -> RankBoostKernel:
+    """The estimator, fitted with what `to_state` gave."""
+    estimator.rules_ = Rules(
+        features=np.array(arrays["features"], dtype=np.int64),
+        low=np.array(arrays["low"], dtype=np.float32),
+        high=np.array(arrays["high"], dtype=np.float32),
+        alpha=np.array(arrays["alpha"], dtype=np.float64),
+    )
+    estimator.task_ = np.array(arrays["task"], dtype=np.int64)
+    estimator.value_ = np.array(arrays["value"], dtype=np.float64)
+    estimator._map = FeatureMap(
+        estimator.rules_, estimator.value_, estimator.task_, estimator.coordinates, int(meta["n_features_in"])
+    )
+    estimator._map.centred(np.array(arrays["centre"], dtype=np.float64))
+    # Copies, so that kernels meet one kind of array whether the file was mapped or read.
+    estimator.projection_ = (
+        np.array(arrays["projection"], dtype=np.float64, order="C") if "projection" in arrays else None
+    )
+    estimator.classes_ = np.array(arrays["classes"]) if "classes" in arrays else None
+    estimator.svm_ = None
+    if "svm_coef" in arrays:
+        estimator.svm_ = LinearRule(
+            coef=np.array(arrays["svm_coef"]), intercept=np.array(arrays["svm_intercept"])
+        )
+    return estimator
+
+
+def plain_labels(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Labels as an array that an artefact holds: words of any length instead of objects."""
+    return labels if labels.dtype.kind in "biufSU" else labels.astype(np.str_)

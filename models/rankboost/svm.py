@@ -1,0 +1,51 @@
+"""The linear SVM at the end of the chain, as plain numbers once it is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRule:
+    """Scores are rows @ coef.T + intercept: one column for two classes, else one a class."""
+
+    coef: Float64
+    intercept: Float64
+
+    def score(self, rows: Float32) -> Float64:
+        """(n,) for two classes, positive for the second; (n, classes) for more."""
+        scores = rows.astype(np.float64) @ self.coef.T + self.intercept
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, rows: Float32) -> NDArray[np.int64]:
+        """Codes of the classes."""
+        scores = self.score(rows)
+        chosen = scores > 0 if scores.ndim == 1 else np.argmax(scores, axis=1)
+        return np.asarray(chosen, dtype=np.int64)
+
+
+def linear_svm(rows: Float32, codes: NDArray[np.int64], C: float) -> LinearRule:
+    """Fit with the squared hinge loss, in the primal: it converges for tens of thousands of rows.
+
+    Rows are divided by their root mean square length first, so that C means the same whatever the kernel's scale.
+    """
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
+
+    size = float(np.sqrt(np.mean(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)))) or 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        svm = LinearSVC(C=C, dual=False, max_iter=200).fit(rows / np.float32(size), codes)
+    return LinearRule(
+        coef=np.ascontiguousarray(svm.coef_, dtype=np.float64) / size,
+        intercept=np.asarray(svm.intercept_, dtype=np.float64),
+    )

@@ -1,0 +1,256 @@
+"""RankBoost against its definition: every pair, every feature, every threshold, written out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from models import RankBoostKernel
+from models.rankboost import kernels
+from models.rankboost.binning import binned, sparse_rows
+from models.rankboost.boosting import Settings, Task, _Search, _Weights, boost, ranking_auc
+
+
+def world(seed: int, n: int = 14, d: int = 4, levels: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """A few rows with zeros and repeated values, and labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-2, 4, (n, d)).astype(np.float32) * (rng.random((n, d)) < 0.7)
+    y = rng.integers(0, levels, n)
+    y[:levels] = np.arange(levels)
+    return X.astype(np.float32), y
+
+
+def pair_matrix(y: np.ndarray, H: np.ndarray, preference: np.ndarray) -> np.ndarray:
+    """D(i, j), explicitly: P(i, j) exp(H(i) - H(j)), summing to one."""
+    D = preference[y[:, None], y[None, :]] * np.exp(H[:, None] - H[None, :])
+    return D / D.sum()
+
+
+def conditions(X: np.ndarray) -> list[np.ndarray]:
+    """Every stump: rows that hold the feature and lie above, or below, each threshold."""
+    found = []
+    for column in X.T:
+        there = column != 0
+        values = np.unique(column[there])
+        found.extend(there & (column >= value) for value in values)
+        found.extend(there & (column < value) for value in values[1:])
+    return found
+
+
+def gain_of(h: np.ndarray, D: np.ndarray, criterion: str) -> float:
+    """|r|, or sqrt(1 - Z) with Z at its best alpha."""
+    difference = h[None, :].astype(float) - h[:, None]
+    if criterion == "r":
+        return abs(float((D * difference).sum()))
+    right, wrong = D[difference == 1].sum(), D[difference == -1].sum()
+    z = D[difference == 0].sum() + 2 * np.sqrt(right * wrong)
+    return float(np.sqrt(max(0.0, 1.0 - z)))
+
+
+def preference_of(levels: int) -> np.ndarray:
+    return np.triu(np.arange(1, levels**2 + 1).reshape(levels, levels).astype(float), 1)
+
+
+@pytest.mark.parametrize("criterion", ["r", "z"])
+@pytest.mark.parametrize("levels", [2, 3, 4])
+def test_each_stump_is_the_best_there_is(criterion: str, levels: int) -> None:
+    for seed in range(6):
+        X, y = world(seed, levels=levels)
+        preference = preference_of(levels)
+        data = binned(sparse_rows(X), 256)
+        task = Task(levels=y, preference=preference, weight=np.ones(len(y)))
+        weights = _Weights(data, task, frequent=1)
+        search = _Search(data, Settings(n_estimators=1, weak="stump", criterion=criterion, n_beams=1))
+        H = np.zeros(len(y))
+        for _ in range(6):
+            D = pair_matrix(y, H, preference)
+            best = max(gain_of(h, D, criterion) for h in conditions(X))
+            found = search.best(weights, 1.0)
+            if found is None:
+                assert best < 1e-9
+                break
+            h = np.isin(np.arange(len(y)), found.rows)
+            assert found.gain == pytest.approx(best, abs=1e-7)
+            assert gain_of(h, D, criterion) == pytest.approx(best, abs=1e-7)
+            weights.add(found.rows, 0.37)
+            H[found.rows] += 0.37
+
+
+def test_factorised_weights_equal_the_matrix_of_pairs() -> None:
+    X, y = world(3, n=20, levels=3)
+    preference = preference_of(3)
+    data = binned(sparse_rows(X), 256)
+    weights = _Weights(data, Task(levels=y, preference=preference, weight=np.ones(len(y))), frequent=1 << 40)
+    rng = np.random.default_rng(0)
+    H = np.zeros(len(y))
+    for number in range(30):
+        rows = np.flatnonzero(rng.random(len(y)) < 0.4).astype(np.int32)
+        alpha = float(rng.normal())
+        weights.add(rows, alpha)
+        H[rows] += alpha
+        product = preference[y[:, None], y[None, :]] * np.outer(weights.u, weights.w)
+        np.testing.assert_allclose(product / product.sum(), pair_matrix(y, H, preference), atol=1e-12)
+        # The sums that were mended round by round are those made anew.
+        mended = weights.mass[: weights.limit].copy()
+        scale = weights.totals.copy()
+        if number % 7 == 0:
+            weights.refresh()
+            np.testing.assert_allclose(
+                mended / scale, weights.mass[: weights.limit] / weights.totals, atol=1e-12
+            )
+
+
+@pytest.mark.parametrize("criterion", ["r", "z"])
+def test_each_grid_is_the_best_pair_of_conditions(criterion: str) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = (rng.random((24, 5)) < 0.6).astype(np.float32)  # one condition a feature: beams cover all
+        y = ((X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=24)) > 0.4).astype(np.int64)
+        y[:2] = 0, 1
+        data = binned(sparse_rows(X), 256)
+        preference = preference_of(2)
+        weights = _Weights(data, Task(levels=y, preference=preference, weight=np.ones(24)), frequent=1)
+        search = _Search(data, Settings(n_estimators=1, weak="grid", criterion=criterion, n_beams=5))
+        D = pair_matrix(y, np.zeros(24), preference)
+        single = conditions(X)
+        best = max(gain_of(a & b, D, criterion) for a in single for b in single)
+        found = search.best(weights, 1.0)
+        assert found is not None
+        assert found.gain == pytest.approx(best, abs=1e-7)
+        assert gain_of(np.isin(np.arange(24), found.rows), D, criterion) == pytest.approx(best, abs=1e-7)
+
+
+def test_weights_and_scores_follow_the_paper() -> None:
+    X, y = world(5, n=30)
+    data = binned(sparse_rows(X), 256)
+    task = Task(levels=y, preference=preference_of(2), weight=np.ones(30))
+    rules = boost(data, task, Settings(n_estimators=8, weak="stump", criterion="r", n_beams=1))
+    H = np.zeros(30)
+    for at in range(len(rules)):
+        column = X[:, rules.features[at, 0]]
+        h = (column != 0) & (column > rules.low[at, 0]) & (column <= rules.high[at, 0])
+        D = pair_matrix(y, H, task.preference)
+        r = (D * (h[None, :].astype(float) - h[:, None])).sum()
+        assert rules.alpha[at] == pytest.approx(0.5 * np.log((1 + r) / (1 - r)), abs=1e-9)
+        H += rules.alpha[at] * h
+    model = RankBoostKernel(n_estimators=8, random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), H, atol=1e-12)
+
+
+def test_one_feature_that_decides_all_gives_a_finite_weight_and_ends() -> None:
+    X = np.ones((40, 2), dtype=np.float32)
+    X[20:, 1] = 2.0
+    y = np.repeat([0, 1], 20)
+    for criterion in ("r", "z"):
+        model = RankBoostKernel(n_estimators=50, criterion=criterion, random_state=0).fit(X, y)
+        assert len(model.rules_) == 1
+        assert 0 < abs(model.rules_.alpha[0]) < 10
+        assert model.score(X, y) == 1.0
+        assert model.margin(X, y) == pytest.approx(abs(model.rules_.alpha[0]) / 2)
+
+
+def test_staged_scores_and_margin_are_those_of_their_rounds() -> None:
+    X, y = world(7, n=60)
+    model = RankBoostKernel(n_estimators=12, random_state=0).fit(X, y)
+    stages = list(model.staged_score(X, y))
+    assert len(stages) == len(model.rules_)
+    for rounds in (1, 5, len(stages)):
+        part = RankBoostKernel(n_estimators=rounds, random_state=0).fit(X, y)
+        scores = part.decision_function(X)
+        above = scores[y == 1][:, None] - scores[y == 0][None, :]
+        assert stages[rounds - 1] == pytest.approx(((above > 0) + 0.5 * (above == 0)).mean())
+    assert model.margin(X, y) == pytest.approx(above.min() / 2)
+
+
+def test_graded_labels_rank_all_levels() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5)).astype(np.float32)
+    y = np.digitize(X[:, 0] + X[:, 1], [-1.0, 0.0, 1.0])
+    model = RankBoostKernel(n_estimators=60, ranking="graded", random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.9
+    means = [model.decision_function(X)[y == level].mean() for level in range(4)]
+    assert all(a < b for a, b in pairwise(means))
+    only = [[0.0, 0.0, 0.0, 1.0]] + [[0.0] * 4] * 3
+    ends = RankBoostKernel(n_estimators=10, ranking="graded", preference=only, random_state=0).fit(X, y)
+    part = (y == 0) | (y == 3)
+    two = RankBoostKernel(n_estimators=10, random_state=0).fit(X[part], y[part])
+    assert ends.score(X, y) == pytest.approx(two.score(X[part], y[part]), abs=0.02)
+
+
+def test_early_stopping_keeps_the_best_rounds_on_rows_held_out() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 30)).astype(np.float32)
+    y = (X[:, 0] + 2.0 * rng.normal(size=200) > 0).astype(int)
+    model = RankBoostKernel(
+        n_estimators=300, early_stopping=True, n_iter_no_change=15, validation_fraction=0.3, random_state=0
+    ).fit(X, y)
+    aucs = model.validation_aucs_[0]
+    assert len(model.rules_) == int(np.argmax(aucs)) + 1
+    assert len(aucs) <= len(model.rules_) + 15
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["r", "z"]), st.sampled_from(["stump", "grid"]))
+def test_sparse_rows_learn_and_score_as_dense_ones_to_the_last_bit(
+    seed: int, criterion: Any, weak: Any
+) -> None:
+    X, y = world(seed, n=25, d=6, levels=2 + seed % 2)
+    y[-2:] = y[:2]
+    how = {"n_estimators": 6, "criterion": criterion, "weak": weak, "random_state": 0, "n_components": 5}
+    assume(
+        any(
+            gain_of(h, pair_matrix((y == 1).astype(int), 0.0 * y, preference_of(2)), "r") > 0.01
+            for h in conditions(X)
+        )
+    )
+    dense = RankBoostKernel(**how).fit(X, y)
+    rows, columns = np.nonzero(np.ones_like(X))
+    shuffled = np.random.default_rng(seed).permutation(rows.size)
+    # Unsorted entries, zeros stored, and one of them in two halves.
+    rows, columns = np.append(rows[shuffled], 0), np.append(columns[shuffled], 0)
+    values = X[rows, columns].copy()
+    values[-1] /= 2
+    values[np.flatnonzero((rows == 0) & (columns == 0))[0]] /= 2
+    order = np.argsort(rows, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(X)))])
+    messy = csr_array((values[order], columns[order], starts), shape=X.shape)
+    sparse = RankBoostKernel(**how).fit(messy, y)
+    assert sparse.decision_function(X).tobytes() == dense.decision_function(messy).tobytes()
+    assert sparse.transform(messy).tobytes() == dense.transform(X).tobytes()
+    assert sparse.pair_score(messy[:5], messy[3:8]).tobytes() == dense.pair_score(X[:5], X[3:8]).tobytes()
+    assert sparse.score_against(messy[:5], messy).tobytes() == dense.score_against(X[:5], X).tobytes()
+
+
+def test_bins_hold_every_value_and_few_bins_hold_equal_shares() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)).astype(np.float32)
+    X[:, 1] = rng.integers(1, 5, 400)
+    X[:, 2] = np.float32(1e30) * X[:, 0]
+    for most in (4, 16, 1000):
+        data = binned(sparse_rows(X), most)
+        for feature in range(3):
+            column = X[:, data.names[feature]]
+            begin, end = data.offsets[feature : feature + 2]
+            assert end - begin == min(most, np.unique(column).size)
+            for bin_ in range(begin, end):
+                below, upto = data.bounds(feature, bin_, bin_)
+                rows = data.rows_within(feature, bin_, bin_)
+                assert rows.tolist() == np.flatnonzero((column > below) & (column <= upto)).tolist()
+                if most < 400 and np.unique(column).size == 400:
+                    assert abs(rows.size - 400 / most) <= 1
+
+
+def test_auc_of_two_levels_is_the_usual_one() -> None:
+    rng = np.random.default_rng(0)
+    scores, levels = rng.integers(0, 5, 50).astype(float), rng.integers(0, 2, 50)
+    above = scores[levels == 1][:, None] - scores[levels == 0][None, :]
+    assert ranking_auc(scores, levels, preference_of(2)) == pytest.approx(
+        ((above > 0) + 0.5 * (above == 0)).mean()
+    )
+    assert kernels.BY_R != kernels.BY_Z

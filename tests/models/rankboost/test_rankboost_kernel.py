@@ -1,0 +1,238 @@
+"""The kernel, its embedding and its inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_iris
+
+import models
+from models import RankBoostKernel
+from models.rankboost.embedding import binary_projection, chosen_pivots, kernel_alignment, whitening
+from models.rankboost.sparse_input import UnknownColumnsWarning
+
+X, y = load_iris(return_X_y=True)
+X = X.astype(np.float32)
+
+
+def fitted(**how: Any) -> RankBoostKernel:
+    return RankBoostKernel(**{"n_estimators": 15, "random_state": 0, **how}).fit(X, y)
+
+
+@pytest.mark.parametrize("coordinates", ["rankers", "features"])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("center", [False, True])
+def test_kernel_is_the_inner_product_of_its_map(coordinates: str, normalize: bool, center: bool) -> None:
+    model = fitted(coordinates=coordinates, normalize=normalize, center=center)
+    phi = model.map_rows(X).toarray()
+    if center:
+        phi = phi - phi.mean(axis=0)
+    if normalize:
+        phi = phi / np.linalg.norm(phi, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.score_against(X, X), phi @ phi.T, atol=2e-5)
+    assert np.linalg.eigvalsh(model.score_against(X, X).astype(float)).min() > -1e-3
+
+
+def test_map_holds_alpha_where_rankers_fire() -> None:
+    model = fitted()
+    rules = model.rules_
+    column = X[:, rules.features[:, 0]]
+    fires = (column > rules.low[:, 0]) & (column <= rules.high[:, 0]) & (column != 0)
+    np.testing.assert_array_equal(model.map_rows(X).toarray(), fires * rules.alpha)
+    scores = np.stack([(fires * rules.alpha)[:, model.task_ == task].sum(axis=1) for task in range(3)], 1)
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
+
+
+def test_distorted_features_add_up_to_the_ranking_score() -> None:
+    two = y > 0
+    model = RankBoostKernel(n_estimators=20, random_state=0).fit(X[two], y[two])
+    distorted = model.distorted(X[two])
+    assert distorted.shape == X[two].shape
+    np.testing.assert_allclose(distorted.sum(axis=1), model.decision_function(X[two]), atol=1e-12)
+    with pytest.raises(ValueError, match="stumps of one ranking"):
+        fitted().distorted(X)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_embedding_is_the_chain_of_its_stages(whiten: bool) -> None:
+    phi = fitted().map_rows(X).toarray()
+    np.testing.assert_allclose(fitted(chain="A-D").transform(X), phi, rtol=1e-6)
+    embedded = fitted(chain="A-B-D", n_pivots=150, whiten=whiten).transform(X).astype(float)
+    gram = phi @ phi.T
+    if whiten:
+        # All rows are pivots, so every row is in their span and the projection changes no inner product.
+        np.testing.assert_allclose(embedded @ embedded.T, gram, atol=1e-4)
+    else:
+        np.testing.assert_allclose(embedded, gram, rtol=1e-4, atol=1e-6)
+    for chain in ("A-C-D", "A-B-C-D"):
+        model = fitted(chain=chain, n_components=7, whiten=whiten)
+        assert model.transform(X).shape == (150, 7)
+        assert (model.predict(X) == y).mean() > 0.85
+        assert model.svm_score(X).shape == (150, 3)
+
+
+def test_whitening_is_the_cholesky_factors_inverse_and_takes_singular_matrices() -> None:
+    rng = np.random.default_rng(0)
+    pivots = rng.normal(size=(6, 9))
+    gram = pivots @ pivots.T
+    W = whitening(pivots)
+    np.testing.assert_allclose(W.T @ gram @ W, np.eye(6), atol=1e-8)
+    np.testing.assert_allclose(W @ W.T, np.linalg.inv(gram), atol=1e-8)
+    twice = np.vstack([pivots, pivots[:2], np.zeros((1, 9))])
+    V = whitening(twice)
+    assert V.shape == (9, 6)
+    b = twice @ rng.normal(size=(9, 4))
+    np.testing.assert_allclose(b.T @ V @ V.T @ b, b.T @ np.linalg.pinv(twice @ twice.T) @ b, atol=1e-6)
+    assert whitening(np.zeros((3, 4))).shape == (3, 1)
+
+
+def test_binary_projection_keeps_distances() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(30, 200))
+    R = binary_projection(200, 2000, rng)
+    assert set(np.unique(R * np.sqrt(2000)).round(6)) == {-1.0, 1.0}
+    i, j = np.triu_indices(30, 1)
+    kept = np.linalg.norm((points[i] - points[j]) @ R, axis=1) / np.linalg.norm(points[i] - points[j], axis=1)
+    assert np.abs(kept - 1).max() < 0.1
+    # Unbiased: over many small projections the mean squared length is the length.
+    squares = [(points[0] @ binary_projection(200, 3, rng)) ** 2 for _ in range(2000)]
+    assert np.sum(squares, axis=1).mean() == pytest.approx(points[0] @ points[0], rel=0.1)
+
+
+def test_greedy_pivots_span_what_random_ones_need_more_for() -> None:
+    phi = csr_array(np.repeat(np.eye(5), [50, 1, 1, 1, 1], axis=0) * [5.0, 4.0, 3.0, 2.0, 1.0])
+    chosen = chosen_pivots("greedy", phi, 5, 0)
+    np.testing.assert_allclose(np.sort(chosen.max(axis=1)), [1, 2, 3, 4, 5])
+    assert chosen_pivots("greedy", phi, 50, 0).shape[0] == 5
+    assert chosen_pivots("kmeans", phi, 3, 0).shape == (3, 5)
+    for how in ("random", "kmeans", "greedy"):
+        assert np.isfinite(fitted(pivots=how, n_pivots=20).transform(X)).all()
+
+
+def test_pivots_come_from_unlabelled_rows_when_there_are_any() -> None:
+    more = np.vstack([X] * 3)
+    model = RankBoostKernel(n_estimators=5, n_pivots=400, chain="A-B-D", random_state=0)
+    assert model.fit(X, y, unlabelled=csr_array(more)).transform(X).shape == (150, 400)
+    with pytest.raises(ValueError, match="n_pivots is 400 and there are 150 rows"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=r"unlabelled has shape \(450, 3\)"):
+        model.fit(X, y, unlabelled=more[:, :3])
+    with pytest.raises(ValueError, match=r"unlabelled.*NaN"):
+        model.fit(X, y, unlabelled=np.full_like(more, np.nan))
+
+
+def test_alignment_is_the_cosine_of_matrices() -> None:
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(2, 6, 6))
+    expected = (A * B).sum() / np.sqrt((A * A).sum() * (B * B).sum())
+    assert kernel_alignment(A, B) == pytest.approx(expected)
+    assert kernel_alignment(A * 1e200, B * 1e-200) == pytest.approx(expected)
+    assert kernel_alignment(A, A) == pytest.approx(1.0)
+    for bad, message in ((A[:3], "one shape"), (A * np.nan, "NaN"), (A * 0, "zero everywhere")):
+        with pytest.raises(ValueError, match=message):
+            kernel_alignment(bad, B)
+
+
+def test_pairs_learn_what_both_sides_share() -> None:
+    rng = np.random.default_rng(0)
+    # Rows of a kind share one of eight columns, and hold noise beside.
+    kinds = rng.integers(0, 8, 400)
+    rows = np.hstack([np.eye(8)[kinds], rng.random((400, 20)) < 0.3]).astype(np.float32)
+    i, j = rng.integers(0, 400, (2, 3000))
+    same = kinds[i] == kinds[j]
+    how = {"n_estimators": 16, "center": False, "random_state": 0}
+    model = RankBoostKernel(**how).fit_pairs(rows[i], rows[j], same)
+    assert (model.rules_.alpha > 0).all()
+    phi = model.map_rows(rows).toarray()
+    np.testing.assert_allclose(model.pair_score(rows[i], rows[j]), (phi[i] * phi[j]).sum(axis=1), atol=1e-5)
+    scores = model.pair_score(rows[i], rows[j])
+    assert np.median(scores[same]) > np.quantile(scores[~same], 0.95)
+    for unavailable in (model.decision_function, model.svm_score):
+        with pytest.raises(ValueError, match=r"pairs|no linear SVM"):
+            unavailable(rows)
+    # A weight is a number of copies.
+    weight = rng.integers(0, 3, 3000)
+    copies = np.repeat(np.arange(3000), weight)
+    weighted = RankBoostKernel(**how).fit_pairs(rows[i], rows[j], same, sample_weight=weight)
+    repeated = RankBoostKernel(**how).fit_pairs(rows[i[copies]], rows[j[copies]], same[copies])
+    alike = weighted.pair_score(rows[i], rows[j]), repeated.pair_score(rows[i], rows[j])
+    assert np.corrcoef(*alike)[0, 1] > 0.999
+    negative = -rows - (rows != 0) * rng.random(rows.shape).astype(np.float32)
+    assert np.isfinite(RankBoostKernel(**how).fit_pairs(negative[i], negative[j], same).rules_.alpha).all()
+
+
+def test_columns_never_seen_are_ignored_and_counted() -> None:
+    model = fitted()
+    wide = csr_array(np.hstack([X[:3], [[0, 7.0], [0, 0], [1.0, 2.0]]]).astype(np.float32))
+    with pytest.warns(UnknownColumnsWarning, match="3 values in columns from 4 on"):
+        scores = model.decision_function(wide)
+    assert scores.tobytes() == model.decision_function(X[:3]).tobytes()
+    with pytest.raises(ValueError, match="5 features"):
+        model.decision_function(np.ones((1, 5)))
+
+
+def test_empty_rows_are_like_nothing_and_useless_columns_are_passed_over() -> None:
+    padded = np.hstack([X, np.zeros((150, 2)), np.ones((150, 1))]).astype(np.float32)
+    padded[::10] = 0.0
+    model = RankBoostKernel(n_estimators=10, center=False, random_state=0).fit(csr_array(padded), y)
+    assert set(model.rules_.features[:, 0]) <= {0, 1, 2, 3, 6}
+    empty = csr_array((1, 7), dtype=np.float32)
+    assert model.pair_score(empty, csr_array(padded[1:2])) == 0.0
+    assert np.isfinite(model.transform(empty)).all()
+    for useless in (np.zeros((150, 3)), np.ones((150, 3))):
+        with pytest.raises(ValueError, match="no feature tells the labels apart"):
+            RankBoostKernel(n_estimators=3).fit(useless, y)
+
+
+def test_many_identities_are_ranked_by_halves() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(60, 12)) * 3
+    people = np.repeat(np.arange(60), 6)
+    rows = (centres[people] + 0.5 * rng.normal(size=(360, 12))).astype(np.float32)
+    model = RankBoostKernel(n_estimators=10, random_state=0).fit(rows, people)
+    assert model.decision_function(rows).shape == (360, 32)
+    i, j = rng.integers(0, 360, (2, 4000))
+    scores, same = model.pair_score(rows[i], rows[j]), people[i] == people[j]
+    assert (scores[same][:, None] > scores[~same][None, :500]).mean() > 0.95
+    with pytest.raises(ValueError, match="at most 32 classes"):
+        model.predict(rows)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"preference": [[0.0, 1.0], [0.0, 0.0]]}, "preference is between graded labels"),
+        ({"preference": [[0.0, 1.0]], "ranking": "graded"}, "3 lists of 3 numbers"),
+        ({"preference": [[0.0] * 3] * 3, "ranking": "graded"}, "prefers no level"),
+        ({"coordinates": "features", "weak": "grid"}, "takes weak='stump'"),
+        ({"n_pivots": 151}, "n_pivots is 151 and there are 150 rows"),
+        ({"chain": "A-E"}, "chain"),
+        ({"criterion": "q"}, "criterion"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted(**how)
+
+
+def test_words_grade_only_with_a_preference() -> None:
+    words = np.array(["a", "b", "c"])[y]
+    with pytest.raises(ValueError, match="labels that are numbers"):
+        RankBoostKernel(ranking="graded").fit(X, words)
+    upper = np.triu(np.ones((3, 3)), 1).tolist()
+    model = RankBoostKernel(n_estimators=5, ranking="graded", preference=upper, random_state=0).fit(X, words)
+    assert model.score(X, words) > 0.9
+
+
+@pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"coordinates": "features"}, {"chain": "A-D"}])
+def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: Path) -> None:
+    model = fitted(**how)
+    models.save(model, tmp_path / "model")
+    loaded = models.load(tmp_path / "model")
+    for name in ("decision_function", "transform", "svm_score", "predict"):
+        assert np.asarray(getattr(loaded, name)(X)).tobytes() == np.asarray(getattr(model, name)(X)).tobytes()
+    assert loaded.score(X, y) == model.score(X, y)
