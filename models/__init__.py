@@ -7,6 +7,7 @@ from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from models.label_ranking.pairwise import PairwiseLabelRanker
 from models.metric.estimator import MetricSimilarity
 from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
+from models.rankboost.aligned import AlignedKernel
 from models.rankboost.estimator import RankBoostKernel
 from models.rankings import kendall_tau
 from models.registry import load, save
@@ -14,10 +15,8 @@ from models.rsbl.estimator import RSBL
 from models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [  # noqa: RUF022, sorted as Python sorts
+    "AlignedKernel",
     "Ghost",
-__all__ = [
-    "RSBL",
-    "RankBoostKernel",
     "InsufficientCalibrationData",
     "LabelRankingAuto",
     "LabelRankingForest",
@@ -26,6 +25,7 @@ __all__ = [
     "OperatingPoint",
     "PairwiseLabelRanker",
     "RSBL",
+    "RankBoostKernel",
     "SimilarityForest",
     "SimilarityTree",
     "kendall_tau",

@@ -26,6 +26,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     rsbl.RSBL_SPEC,
     ghost.GHOST,
     rankboost.KERNEL,
+    rankboost.ALIGNED,
     label_ranking.TREE,
     label_ranking.FOREST,
     label_ranking.PAIRWISE,

@@ -101,8 +101,8 @@ class RankBoostKernelParams(Params):
 class AlignedKernelParams(Params):
     """What the aligned kernel can be told."""
 
-    hidden: list[Annotated[int, Field(ge=1, le=4096)]] = Field(
-        [20, 20], min_length=1, max_length=4, description="sizes of the hidden layers of tanh units"
+    hidden: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
+        (20, 20), min_length=1, max_length=4, description="sizes of the hidden layers of tanh units"
     )
     psd: bool = Field(
         True,
@@ -118,7 +118,7 @@ class AlignedKernelParams(Params):
         "auto", description="step of gradient descent; auto: chosen on folds"
     )
     n_iter: int = Field(30, ge=1, le=10_000, description="passes over the rows (or pairs)")
-    batch_size: int = Field(64, ge=4, le=4096, description="rows (or pairs) a step")
+    batch_size: int = Field(64, ge=4, le=256, description="rows (or pairs) a step")
     n_folds: int = Field(5, ge=2, le=20, description="folds on which the learning rate is chosen")
     n_pivots: _Size | None = Field(
         None,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from models.rankboost.aligned import AlignedKernel
 from models.rankboost.estimator import RankBoostKernel
-from models.rankboost.params import RankBoostKernelParams
-from models.rankboost.state import from_state, to_state
+from models.rankboost.params import AlignedKernelParams, RankBoostKernelParams
+from models.rankboost.state import network_from_state, rankers_from_state, to_state
 from models.spec import LearnerSpec
 
 KERNEL = LearnerSpec(
@@ -14,6 +15,18 @@ KERNEL = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=RankBoostKernelParams,
     to_state=to_state,
-    from_state=from_state,
+    from_state=rankers_from_state,
     accepts_sparse=True,
+    keeps_rows=True,
+)
+ALIGNED = LearnerSpec(
+    kind="aligned-kernel",
+    title="Aligned kernel: similarity by a small network trained towards the perfect kernel; for sparse rows",
+    estimator=AlignedKernel,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    params=AlignedKernelParams,
+    to_state=to_state,
+    from_state=network_from_state,
+    accepts_sparse=True,
+    keeps_rows=True,
 )

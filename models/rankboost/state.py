@@ -7,13 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from models.rankboost.aligned import AlignedKernel
 from models.rankboost.estimator import RankBoostKernel
 from models.rankboost.rules import FeatureMap, Rules
 from models.rankboost.svm import LinearRule
 from models.spec import Arrays
 
+State = tuple[Arrays, dict[str, Any]]
+Stored = Mapping[str, np.ndarray[Any, Any]]
 
-def to_state(estimator: RankBoostKernel) -> tuple[Arrays, dict[str, Any]]:
+
+def to_state(estimator: RankBoostKernel | AlignedKernel) -> State:
+    """Named arrays of either kernel."""
+    return _of_rankers(estimator) if isinstance(estimator, RankBoostKernel) else _of_network(estimator)
+
+
+def _of_rankers(estimator: RankBoostKernel) -> State:
     """Rankers, the embedding's matrix, the SVM. Pivots are in the matrix, mapped and mixed: no row as it was."""
     rules = estimator.rules_
     arrays: Arrays = {
@@ -34,8 +43,8 @@ def to_state(estimator: RankBoostKernel) -> tuple[Arrays, dict[str, Any]]:
     return arrays, {}
 
 
-def from_state(
-    estimator: RankBoostKernel, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
+def rankers_from_state(
+    estimator: RankBoostKernel, arrays: Stored, meta: Mapping[str, Any]
 ) -> RankBoostKernel:
     """The estimator, fitted with what `to_state` gave."""
     estimator.rules_ = Rules(
@@ -61,6 +70,36 @@ def from_state(
             coef=np.array(arrays["svm_coef"]), intercept=np.array(arrays["svm_intercept"])
         )
     return estimator
+
+
+def _of_network(estimator: AlignedKernel) -> State:
+    """Weights, and without ``psd`` what the first layer makes of the pivots."""
+    arrays: Arrays = {"columns": estimator.columns_}
+    for at, (weight, bias) in enumerate(zip(estimator.weights_, estimator.biases_, strict=True)):
+        arrays[f"weight_{at}"], arrays[f"bias_{at}"] = weight, bias
+    if estimator.second_ is not None and estimator.pivots_ is not None:
+        arrays["second"] = estimator.second_
+        arrays["pivots_left"], arrays["pivots_right"] = estimator.pivots_
+    if estimator.projection_ is not None:
+        arrays["projection"] = estimator.projection_
+    facts = {"layers": len(estimator.weights_), "learning_rate": estimator.learning_rate_}
+    return arrays, {**facts, "loss_curve": [float(value) for value in estimator.loss_curve_]}
+
+
+def network_from_state(estimator: AlignedKernel, arrays: Stored, meta: Mapping[str, Any]) -> AlignedKernel:
+    """The estimator, fitted with what `to_state` gave."""
+    layers = range(int(meta["layers"]))
+    estimator.columns_ = np.array(arrays["columns"], dtype=np.int64)
+    estimator.weights_ = [np.array(arrays[f"weight_{at}"], dtype=np.float64, order="C") for at in layers]
+    estimator.biases_ = [np.array(arrays[f"bias_{at}"], dtype=np.float64) for at in layers]
+    estimator.second_ = np.array(arrays["second"], dtype=np.float64) if "second" in arrays else None
+    estimator.pivots_ = None
+    if "pivots_left" in arrays:
+        estimator.pivots_ = np.array(arrays["pivots_left"]), np.array(arrays["pivots_right"])
+    estimator.projection_ = np.array(arrays["projection"]) if "projection" in arrays else None
+    estimator.learning_rate_ = float(meta["learning_rate"])
+    estimator.loss_curve_ = [float(value) for value in meta["loss_curve"]]
+    return estimator._prepare()
 
 
 def plain_labels(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

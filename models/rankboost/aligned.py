@@ -1,0 +1,385 @@
+"""A kernel learned by a network to be aligned with the perfect one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from models import progress
+from models.base import (
+    EmbedderMixin,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_same,
+)
+from models.rankboost import aligned_kernels as kernels
+from models.rankboost import embedding, network
+from models.rankboost.binning import parts, sparse_rows
+from models.rankboost.params import AlignedKernelParams, Loss
+from models.rankboost.sparse_input import KnownColumns, checked_weight
+from models.search import Rows, numbered
+from models.search_forms import LENGTHS, SearchForm, lengths
+from models.spec import check_params
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+_BLOCK: Final = 16_384
+_WATCHED: Final = 64
+"""Rows whose pairs tell whether training makes anything better."""
+
+
+class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+    """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
+
+    With ``psd``, tanh layers map each row to phi(x), and K(x, x') = <phi(x), phi(x')> / S, S being the last layer's
+    size: the positive semi-definite form that the paper leaves open. Without, one network reads both rows, its last
+    unit is K(x, x'), and both orders are averaged: the paper's own form. The perfect kernel is 1 for rows of one class
+    and -1 for others; with more than two classes both kinds of pairs weigh the same. ``squared`` is the paper's loss
+    (equation 10), ``alignment`` is one minus the kernel alignment itself (equation 5), normalisation included.
+
+    Columns are scaled by their greatest absolute value. Sparse rows stay sparse. Columns never seen in training count
+    nothing; where there are more of them than features, a `UnknownColumnsWarning` counts their values.
+
+    Parameters
+    ----------
+    hidden, psd, loss, learning_rate, n_iter, batch_size, n_folds, n_pivots, n_components, random_state :
+        see `AlignedKernelParams`.
+
+    Attributes
+    ----------
+    learning_rate_ : the rate used. rates_ : with ``auto``, each rate's loss on the folds; infinite where it diverged.
+    loss_curve_ : mean loss of each pass.
+    """
+
+    _accepts_sparse = True
+
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (20, 20),
+        psd: bool = True,
+        loss: Loss = "alignment",
+        learning_rate: Literal["auto"] | float = "auto",
+        n_iter: int = 30,
+        batch_size: int = 64,
+        n_folds: int = 5,
+        n_pivots: int | None = None,
+        n_components: int = 100,
+        random_state: int | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.psd = psd
+        self.loss = loss
+        self.learning_rate = learning_rate
+        self.n_iter = n_iter
+        self.batch_size = batch_size
+        self.n_folds = n_folds
+        self.n_pivots = n_pivots
+        self.n_components = n_components
+        self.random_state = random_state
+
+    # ------------------------------------------------------------ learning
+
+    def fit(self, X: ArrayLike, y: ArrayLike, unlabelled: ArrayLike | None = None) -> Self:
+        """Learn from rows and their classes.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense or sparse.
+        y : (n,) classes or identities.
+        unlabelled : (m, d) rows to draw pivots from, without ``psd``; X when None.
+
+        Raises
+        ------
+        ValueError
+            On anything else, on parameters out of bounds, and when training diverges.
+        """
+        check_params(self, AlignedKernelParams)
+        rows = sparse_rows(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
+        labels, codes = checked_identities(y, rows.shape[0])
+        pool = self._pool(unlabelled, rows)
+        scaled = self._scaled(rows)
+        rng = np.random.default_rng(self.random_state)
+        balanced = labels.size > 2
+
+        def batches_of(mine: Int64) -> network.Batches:
+            def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
+                order = rng.permutation(mine)
+                size = network.batch_size(self.batch_size, order.size)
+                for at in range(0, order.size, size):
+                    part = order[at : at + size]
+                    if part.size > 1 or order.size == 1:
+                        yield network.batch_of_rows(scaled[part], codes[part], balanced, rng)
+
+            return batches
+
+        def some(mine: Int64) -> network.Batch:
+            part = mine[:_WATCHED]
+            return network.batch_of_rows(scaled[part], codes[part], balanced, np.random.default_rng(0))
+
+        self._train(scaled, rows.shape[0], batches_of, some, rng)
+        return self._finish(pool, rng)
+
+    def fit_pairs(
+        self,
+        left: ArrayLike,
+        right: ArrayLike,
+        same: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        unlabelled: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from explicit pairs: the target of a pair is 1 or -1, its weight as given.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, dense or sparse.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0.
+        unlabelled : as in `fit`.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        check_params(self, AlignedKernelParams)
+        a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
+        b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
+        n = a.shape[0]
+        if n != b.shape[0]:
+            raise ValueError(f"left has {n} rows and right {b.shape[0]}: expected one of each a pair")
+        flags, weight = checked_same(same, n), checked_weight(sample_weight, n)
+        for kind, there in (("same", flags), ("different", ~flags)):
+            if not (weight[there] > 0).any():
+                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        points = csr_array(vstack([a, b], format="csr"))
+        pool = self._pool(unlabelled, points)
+        scaled = self._scaled(points)
+        rng = np.random.default_rng(self.random_state)
+
+        def of(part: Int64) -> network.Batch:
+            return network.batch_of_pairs(scaled[np.concatenate([part, n + part])], flags[part], weight[part])
+
+        def batches_of(mine: Int64) -> network.Batches:
+            def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
+                order = rng.permutation(mine)
+                size = network.batch_size(self.batch_size, order.size)
+                for at in range(0, order.size, size):
+                    yield of(order[at : at + size])
+
+            return batches
+
+        self._train(scaled, n, batches_of, lambda mine: of(mine[: _WATCHED**2]), rng)
+        return self._finish(pool, rng)
+
+    def _train(self, scaled: csr_array, n: int, batches_of: Any, some: Any, rng: np.random.Generator) -> None:
+        seed = int(rng.integers(2**31))
+        self.rates_: dict[float, float] = {}
+        rate = self.learning_rate
+        if rate == "auto":
+            sample = network.search_sample(n, rng)
+            folds = np.array_split(sample, min(self.n_folds, max(2, n // 4)))
+
+            def fold(number: int) -> tuple[csr_array, network.Batches, network.Batch, network.Batch]:
+                rest = np.concatenate([part for at, part in enumerate(folds) if at != number])
+                return scaled, batches_of(rest), some(rest), some(folds[number])
+
+            progress.report(0.0, "searching for a learning rate")
+            rate, self.rates_ = network.searched_rate(
+                fold, len(folds), self.hidden, self.psd, self.loss, self.n_iter, seed
+            )
+        everything = rng.permutation(n)
+        made = network.Network.drawn(scaled, self.hidden, self.psd, rng)
+        while True:
+            try:
+                self.loss_curve_ = network.train(
+                    made, batches_of(everything), some(everything), self.loss, float(rate), self.n_iter, rng,
+                    lambda done: progress.report(0.4 + 0.5 * done, "training the network"),
+                )  # fmt: skip
+                break
+            except network.Diverged:
+                # A rate that held on folds may not hold for longer; one that was asked for is the user's to change.
+                if self.learning_rate != "auto" or float(rate) < network.RATES[0] / 10:
+                    raise ValueError(
+                        f"training diverged at learning_rate={rate:g}: the loss grew; use a smaller one, or 'auto'"
+                    ) from None
+                rate = float(rate) / 3.0
+                made = network.Network.drawn(scaled, self.hidden, self.psd, rng)
+        self.learning_rate_ = float(rate)
+        # The scale of columns goes into the weights that read them.
+        self.weights_ = [made.weights[0] / self._scale[:, None], *made.weights[1:]]
+        self.biases_ = made.biases
+        self.second_ = None if made.second is None else made.second / self._scale[:, None]
+        del self._scale
+
+    def _scaled(self, rows: csr_array) -> csr_array:
+        """Rows of the columns that hold anything, each divided by its greatest absolute value."""
+        self.columns_ = np.unique(rows.indices).astype(np.int64)
+        if not self.columns_.size:
+            raise ValueError("X is zero everywhere; expected some column that holds anything")
+        narrow = csr_array(
+            (rows.data.astype(np.float64), np.searchsorted(self.columns_, rows.indices), rows.indptr),
+            shape=(rows.shape[0], self.columns_.size),
+        )
+        self._scale: Float64 = np.zeros(self.columns_.size)
+        np.maximum.at(self._scale, narrow.indices, np.abs(narrow.data))
+        narrow.data /= self._scale[narrow.indices]
+        return narrow
+
+    def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
+        pool: Any = rows
+        if unlabelled is not None:
+            pool = unlabelled if hasattr(unlabelled, "shape") else np.asarray(unlabelled, dtype=np.float32)
+            if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
+                raise ValueError(
+                    f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
+                )
+        if not self.psd:
+            embedding.number_of_pivots(self.n_pivots, pool.shape[0])
+        return pool
+
+    def _finish(self, pool: Any, rng: np.random.Generator) -> Self:
+        self._prepare()
+        self.pivots_: tuple[Float64, Float64] | None = None
+        self.projection_: Float64 | None = None
+        if not self.psd:
+            progress.report(0.95, "drawing pivots")
+            n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
+            at = embedding.candidate_rows("random", n, pool.shape[0], rng)
+            drawn = checked_matrix(self, pool[at], "unlabelled", accept_sparse=True)
+            self.pivots_ = self._halves(drawn)
+            if n > self.n_components:
+                self.projection_ = np.ascontiguousarray(
+                    embedding.binary_projection(n, self.n_components, rng)
+                )
+        return self
+
+    def _prepare(self) -> Self:
+        """What scoring reads, from what was fitted."""
+        flat = [self.biases_[0]]
+        for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
+            flat += [weight.ravel(), bias]
+        self._flat = np.concatenate(flat)
+        self._sizes = np.array([bias.size for bias in self.biases_], dtype=np.int64)
+        return self
+
+    # ------------------------------------------------------------ the kernel
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Embed rows.
+
+        Returns
+        -------
+        (n, k) float32: with ``psd`` phi(x), scaled so that inner products are the kernel; without, the kernel with each
+        pivot (equation 3), projected at random to ``n_components`` where there are more pivots than that.
+        """
+        check_is_fitted(self)
+        rows = self._validated(X, "X")
+        if self.psd:
+            return self._phi(rows)
+        assert self.pivots_ is not None
+        n_pivots = self.pivots_[0].shape[0]
+        made = []
+        for start in range(0, rows.shape[0], _BLOCK):
+            halves = self._halves(rows[start : start + _BLOCK])
+            n = halves[0].shape[0]
+            K = np.empty(n * n_pivots)
+            places = np.repeat(np.arange(n), n_pivots), np.tile(np.arange(n_pivots), n)
+            kernels.symmetrised(*halves, *self.pivots_, *places, self._sizes, self._flat, K)
+            K = K.reshape(n, n_pivots)
+            if self.projection_ is not None:
+                out = np.empty((n, self.projection_.shape[1]))
+                kernels.product(K, self.projection_, out)
+                K = out
+            made.append(K.astype(np.float32))
+        return np.concatenate(made)
+
+    def _phi(self, rows: Any) -> Float32:
+        made = self._first(rows, self.weights_[0])
+        kernels.squashed(made, self.biases_[0])
+        for weight, bias in zip(self.weights_[1:], self.biases_[1:], strict=True):
+            out = np.empty((made.shape[0], weight.shape[1]))
+            kernels.product(made, weight, out)
+            kernels.squashed(out, bias)
+            made = out
+        scaled: Float32 = (made / np.sqrt(made.shape[1])).astype(np.float32)
+        return scaled
+
+    def _halves(self, rows: Any) -> tuple[Float64, Float64]:
+        """What the first layer makes of rows as the left and as the right of a pair."""
+        assert self.second_ is not None
+        return self._first(rows, self.weights_[0]), self._first(rows, self.second_)
+
+    def _first(self, rows: Any, weights: Float64) -> Float64:
+        sparse = sparse_rows(rows)
+        out = np.empty((sparse.shape[0], weights.shape[1]))
+        kernels.first_layer(*parts(sparse), self.columns_, weights, out)
+        return out
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        if self.psd:
+            phi = self._phi(vectors)
+            return {"phi": phi, LENGTHS: lengths(phi)}
+        return dict(zip(("first", "second"), self._halves(vectors), strict=True))
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        if not self.psd:
+            return None
+        return SearchForm(
+            measure="inner",
+            queries=self._phi(queries),
+            gallery=index.arrays["phi"],
+            lengths=index.arrays[LENGTHS],
+        )
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        n = left.shape[0]
+        places = []
+        sides = []
+        for side in (left, right):
+            alone = isinstance(side, np.ndarray) and n > 1 and side.strides[0] == 0
+            sides.append(side[:1] if alone else side)
+            places.append(np.zeros(n, np.int64) if alone else np.arange(n))
+        return self._scored(sides[0], self._index_arrays_of(sides[1]), places[0], places[1])
+
+    def _index_arrays_of(self, rows: Matrix) -> tuple[Any, ...]:
+        return (self._phi(rows),) if self.psd else self._halves(rows)
+
+    def _scored(self, queries: Matrix, other: tuple[Any, ...], left: Any, right: Any) -> Float32:
+        out = np.empty(left.size, dtype=np.float32)
+        # Read-only views, as galleries have: one compiled form serves both.
+        mine = tuple(_sealed(part) for part in self._index_arrays_of(queries))
+        other = tuple(_sealed(part) for part in other)
+        if self.psd:
+            kernels.inner(*mine, *other, left, right, out)
+        else:
+            kernels.symmetrised(*mine, *other, left, right, self._sizes, self._flat, out)
+        return out
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        numbers = numbered(rows).astype(np.int64, copy=False)
+        names = ("phi",) if self.psd else ("first", "second")
+        n = queries.shape[0]
+        left, right = np.repeat(np.arange(n), numbers.size), np.tile(numbers, n)
+        gallery = tuple(index.arrays[name] for name in names)
+        scores = self._scored(queries, gallery, left, right)
+        return np.asarray(scores.reshape(n, numbers.size))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_flat")
+
+
+def _sealed(array: Any) -> Any:
+    view = array.view()
+    view.flags.writeable = False
+    return view

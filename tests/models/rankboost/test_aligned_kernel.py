@@ -1,0 +1,156 @@
+"""Aligned kernels against their definitions: losses, gradients, networks written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_iris
+
+import models
+from models import AlignedKernel
+from models.rankboost import network
+from models.rankboost.embedding import kernel_alignment
+from models.rankboost.sparse_input import UnknownColumnsWarning
+
+X, y = load_iris(return_X_y=True)
+X = X.astype(np.float32)
+QUICK = {"hidden": (6, 4), "n_iter": 3, "learning_rate": 0.1, "random_state": 0}
+
+
+def fitted(**how: Any) -> AlignedKernel:
+    return AlignedKernel(**{**QUICK, **how}).fit(X, y)
+
+
+def small_batch(balanced: bool = False) -> network.Batch:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(7, 5)) * (rng.random((7, 5)) < 0.6)
+    return network.batch_of_rows(csr_array(rows), rng.integers(0, 2, 7), balanced, rng)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_losses_are_the_papers(balanced: bool) -> None:
+    batch = small_batch(balanced)
+    K = np.random.default_rng(1).normal(size=batch.left.size)
+    assert batch.weight.sum() == pytest.approx(1)
+    squared, _ = network.loss_of(K, batch, "squared")
+    assert squared == pytest.approx((batch.weight * (K - batch.target) ** 2).sum())
+    alignment, _ = network.loss_of(K, batch, "alignment")
+    if not balanced:
+        perfect = batch.target.reshape(7, 7)
+        assert alignment == pytest.approx(1 - kernel_alignment(K.reshape(7, 7), perfect))
+    else:
+        assert batch.weight[batch.target > 0].sum() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("loss", ["squared", "alignment"])
+@pytest.mark.parametrize("psd", [True, False])
+def test_steps_follow_the_gradient(loss: Any, psd: bool) -> None:
+    batch = small_batch()
+    made = network.Network.drawn(batch.rows, (4, 3), psd, np.random.default_rng(2))
+    parts = [*made.weights, *made.biases] + ([] if made.second is None else [made.second])
+
+    def value() -> float:
+        return network.loss_of(network.values_of(made, batch)[0], batch, loss)[0]
+
+    slopes = []
+    for part in parts:
+        slope = np.zeros_like(part)
+        for at in np.ndindex(part.shape):
+            kept = part[at]
+            part[at] = kept + 1e-6
+            above = value()
+            part[at] = kept - 1e-6
+            slope[at] = (above - value()) / 2e-6
+            part[at] = kept
+        slopes.append(slope)
+    before = [part.copy() for part in parts]
+    network.step(made, batch, loss, 0.5)
+    for old, new, slope in zip(before, parts, slopes, strict=True):
+        np.testing.assert_allclose(old - new, 0.5 * slope, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["squared", "alignment"])
+@pytest.mark.parametrize("psd", [True, False])
+def test_scores_are_what_the_network_says(loss: str, psd: bool) -> None:
+    model = fitted(loss=loss, psd=psd)
+    narrow = X[:, model.columns_].astype(float)
+
+    def layers(state: np.ndarray) -> np.ndarray:
+        for weight, bias in zip(model.weights_[1:], model.biases_[1:], strict=True):
+            state = np.tanh(state @ weight + bias)
+        return state
+
+    if psd:
+        phi = layers(np.tanh(narrow @ model.weights_[0] + model.biases_[0]))
+        expected = phi @ phi.T / 4
+        assert np.linalg.eigvalsh(model.score_against(X, X).astype(float)).min() > -1e-4
+        np.testing.assert_allclose(model.transform(X) @ model.transform(X).T, expected, atol=1e-5)
+    else:
+        first, second = narrow @ model.weights_[0], narrow @ model.second_
+        K = layers(np.tanh(first[:, None] + second[None, :] + model.biases_[0]))[:, :, 0]
+        expected = (K + K.T) / 2
+        assert np.abs(K - K.T).max() > 1e-4
+    np.testing.assert_allclose(model.score_against(X, X), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("psd", [True, False])
+def test_sparse_and_dense_rows_score_alike_to_the_last_bit(psd: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(80, 30)) * (rng.random((80, 30)) < 0.2)).astype(np.float32)
+    labels = rng.integers(0, 2, 80)
+    dense = AlignedKernel(**QUICK, psd=psd).fit(rows, labels)
+    sparse = AlignedKernel(**QUICK, psd=psd).fit(csr_array(rows), labels)
+    assert sparse.score_against(csr_array(rows), rows).tobytes() == dense.score_against(rows, rows).tobytes()
+    assert sparse.transform(csr_array(rows)).tobytes() == dense.transform(rows).tobytes()
+    wide = csr_array(np.hstack([rows[:2], np.ones((2, 1))]).astype(np.float32))
+    with pytest.warns(UnknownColumnsWarning, match="2 values"):
+        scores = sparse.pair_score(wide, wide)
+    assert scores.tobytes() == dense.pair_score(rows[:2], rows[:2]).tobytes()
+
+
+def test_embedding_without_psd_is_the_kernel_with_pivots() -> None:
+    unlabelled = np.vstack([X, X])
+    model = AlignedKernel(**QUICK, psd=False, n_pivots=150, n_components=200).fit(X, y)
+    np.testing.assert_allclose(
+        np.sort(model.transform(X)[3]), np.sort(model.score_against(X[3:4], X)[0]), atol=1e-6
+    )
+    model = AlignedKernel(**QUICK, psd=False, n_pivots=200, n_components=30).fit(X, y, unlabelled=unlabelled)
+    assert model.transform(X).shape == (150, 30)
+    with pytest.raises(ValueError, match="n_pivots is 200 and there are 150 rows"):
+        model.fit(X, y)
+
+
+def test_training_raises_the_alignment_with_the_perfect_kernel() -> None:
+    perfect = np.where(y[:, None] == y[None, :], 1.0, -1.0)
+    for how in ({"psd": True}, {"psd": False}, {"psd": True, "loss": "squared"}):
+        few = AlignedKernel(hidden=(5,), n_iter=1, learning_rate=0.05, random_state=0, **how).fit(X, y)
+        many = AlignedKernel(hidden=(5,), n_iter=40, learning_rate=0.3, random_state=0, **how).fit(X, y)
+        before, after = (kernel_alignment(model.score_against(X, X), perfect) for model in (few, many))
+        assert after > max(before, 0.5)
+        assert many.loss_curve_[-1] < many.loss_curve_[0]
+
+
+def test_a_rate_that_diverges_is_told() -> None:
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(60, 8)), rng.integers(0, 2, 60)
+    with pytest.raises(ValueError, match="training diverged at learning_rate=1000"):
+        AlignedKernel(learning_rate=1000.0, loss="squared", n_iter=5, random_state=0).fit(rows, labels)
+    searched = AlignedKernel(hidden=(4,), n_iter=4, n_folds=2, random_state=0).fit(X, y)
+    assert searched.learning_rate_ in searched.rates_
+    assert searched.rates_[searched.learning_rate_] == min(searched.rates_.values())
+    with pytest.raises(ValueError, match="zero everywhere"):
+        AlignedKernel().fit(np.zeros((6, 3)), [0, 0, 0, 1, 1, 1])
+
+
+@pytest.mark.parametrize("psd", [True, False])
+def test_everything_survives_the_disk(psd: bool, tmp_path: Path) -> None:
+    model = fitted(psd=psd)
+    models.save(model, tmp_path / "model")
+    loaded = models.load(tmp_path / "model")
+    assert loaded.transform(X).tobytes() == model.transform(X).tobytes()
+    assert loaded.score_against(X, X).tobytes() == model.score_against(X, X).tobytes()
+    assert loaded.loss_curve_ == model.loss_curve_
