@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -99,6 +99,8 @@ class OperatingPoint:
     protocol : ``open-set`` or ``closed-set``.
     observed_fpr : the rate at the threshold on the calibration pairs (units weighed equally).
     n_independent : n, the independent blocks that ``finite-sample`` counts.
+    guarantee : ``finite-sample``, whatever the distribution of scores, or ``asymptotic``: the confidence is approached
+        as units grow in number.
     """
 
     fpr: float
@@ -113,6 +115,11 @@ class OperatingPoint:
     protocol: str
     observed_fpr: float
     n_independent: int
+    guarantee: Literal["finite-sample", "asymptotic"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = "finite-sample" if self.method == "finite-sample" else "asymptotic"
+        object.__setattr__(self, "guarantee", held)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""

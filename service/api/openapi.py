@@ -71,6 +71,9 @@ class OperatingPointOut(BaseModel):
     n_negative_pairs: int
     observed_fpr: float = Field(description="the rate at the threshold on the calibration pairs")
     n_independent: int = Field(description="independent blocks that finite-sample counts")
+    guarantee: str = Field(
+        description="finite-sample, or asymptotic: the confidence is approached as units grow"
+    )
     protocol: str
     calibration_id: str
 

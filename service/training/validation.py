@@ -13,6 +13,7 @@ from service.datasets.schemas import DatasetOut
 from service.errors import InvalidInput, UnknownLearner
 from service.names import checked_name
 from service.settings import Settings
+from service.store.groups import MAX_GROUPS
 from service.store.refs import PRODUCTION, checked_alias
 from service.training.schemas import JobRequest
 
@@ -42,7 +43,7 @@ def checked_request(request: JobRequest, dataset: DatasetOut, settings: Settings
             f"unlabelled: {spec.kind} learns from labelled rows only; leave it out", field="unlabelled"
         )
     _check_dataset(spec, dataset)
-    _check_evaluation(request, settings)
+    _check_evaluation(request, dataset, settings)
     return CheckedRequest(
         dataset_id=dataset.id,
         dataset=f"{dataset.name}:{dataset.version}",
@@ -113,8 +114,14 @@ def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
         )
 
 
-def _check_evaluation(request: JobRequest, settings: Settings) -> None:
+def _check_evaluation(request: JobRequest, dataset: DatasetOut, settings: Settings) -> None:
     asked = request.evaluation
+    if asked.groups == "compare" and not 0 < dataset.n_groups <= MAX_GROUPS:
+        raise InvalidInput(
+            f"groups are to be compared and dataset {dataset.name}:{dataset.version} has {dataset.n_groups} groups; "
+            f"expected 1 to {MAX_GROUPS}: upload it with `group` naming the column of populations",
+            field="evaluation.groups",
+        )
     if asked.calibration_fraction + asked.test_fraction >= 1:
         raise InvalidInput(
             f"evaluation: calibration_fraction and test_fraction sum to "

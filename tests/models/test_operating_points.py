@@ -156,6 +156,7 @@ def test_threshold_falls_and_bound_holds_as_the_rate_rises(method: str) -> None:
         point = calibration.operating_point(float(fpr), 0.95, method)
         assert point.threshold <= last
         assert point.observed_fpr <= point.fpr_upper_bound <= fpr
+        assert point.guarantee == {"finite-sample": "finite-sample", "bootstrap": "asymptotic"}[method]
         # What matches is what is counted, strictly above and in float32.
         above = drawn.scores > np.float32(point.threshold)
         assert point.observed_fpr == pytest.approx(

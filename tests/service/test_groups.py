@@ -45,5 +45,7 @@ def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promis
     with pytest.raises(InvalidInput):
         house.train(**METRIC)
     assert house.store.evaluate("apart", version, "people", n_pairs=2_000).roc.groups is None
+    with pytest.raises(InvalidInput, match="has 0 groups"):
+        house.queue.submit(house.request(dataset="people", evaluation={"groups": "compare"}))
     with pytest.raises(InvalidInput, match="no groups to compare"):
         house.store.evaluate("apart", version, "people", groups="compare")
