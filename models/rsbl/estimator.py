@@ -45,6 +45,7 @@ SELECTION_ROWS: Final = 2_000
 """k is chosen, and probabilities calibrated, on at most so many rows, drawn class by class."""
 EXACT_ROWS: Final = 2_000
 """Up to so many rows the final machine is solved exactly, from their inner products."""
+FEW_ROWS: Final = 1_000
 BETA_MULTIPLES: Final = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 """What ``beta="search"`` tries, in units of one over the median squared distance."""
 MAX_FINAL_BYTES: Final = 2 * 1024**3
@@ -88,7 +89,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         metric: Metric = "euclidean",
         final: Literal["svm", "1nn"] = "svm",
         C: float = 32.0,
-        selection: Literal["training", "folds"] = "training",
+        selection: Literal["training", "folds"] = "folds",
         n_folds: int = 5,
         choose_depth: bool = False,
         patience: int | None = None,
@@ -135,7 +136,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         ValueError
             On anything else, and on parameters out of bounds.
         """
-        check_params(self, RSBLParams)
+        self._check_params()
         rows = self._dense(X, "X", reset=True)
         classes, codes = checked_identities(y, rows.shape[0])
         return self._fit(rows, classes, codes)
@@ -157,7 +158,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         ValueError
             As `fit`, and when no pair of positive weight is of one kind, or all rows are joined into one class.
         """
-        check_params(self, RSBLParams)
+        self._check_params()
         a = self._dense(left, "left", reset=True)
         b = self._dense(right, "right")
         rows, codes = classes_of_pairs(a, b, same, sample_weight)
@@ -165,7 +166,21 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------ fitting
 
+    def _check_params(self) -> None:
+        if not isinstance(self.beta, str) and not self.beta > 0:
+            raise ValueError(
+                f"beta is {self.beta}: expected a number above 0 (0 would make every similarity 1), 'median' or 'search'"
+            )
+        check_params(self, RSBLParams)
+
     def _fit(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
+        from threadpoolctl import threadpool_limits
+
+        # Threads that wait for each other cost many times what products of so few rows take.
+        with threadpool_limits(1 if X.shape[0] <= FEW_ROWS else None):
+            return self._fitted(X, classes, codes)
+
+    def _fitted(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
         rng = np.random.default_rng(_seed(self.random_state))
         n, n_classes = X.shape[0], classes.size
         sample = stratified(codes, SELECTION_ROWS, rng)

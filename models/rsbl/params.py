@@ -34,8 +34,8 @@ class RSBLParams(Params):
     )
     C: float = Field(32.0, gt=0.0, le=1e12, description="cost of the linear SVM's errors")
     selection: Literal["training", "folds"] = Field(
-        "training",
-        description="where the error that chooses k is measured: on the training rows, or on inner folds",
+        "folds",
+        description="where the error that chooses k is measured: on inner folds, or on the training rows themselves",
     )
     n_folds: int = Field(
         5, ge=2, le=50, description="inner folds, for selection and for calibrated probabilities"

@@ -52,9 +52,13 @@ def exact_dual(gram: Float64, codes: Indices, n_classes: int, C: float) -> tuple
 
 
 def iterative_primal(
-    rows: Float32, codes: Indices, n_classes: int, C: float, *, max_iter: int = 300
+    rows: Float32, codes: Indices, n_classes: int, C: float, *, max_iter: int = 300, tol: float = 1e-6
 ) -> tuple[Float64, Float64]:
     """Machines of one class against the rest, squared hinge loss, all at once (L-BFGS): for many rows or classes.
+
+    Parameters
+    ----------
+    tol : share of the loss; a step that gains less ends the search.
 
     Returns
     -------
@@ -89,7 +93,7 @@ def iterative_primal(
         np.zeros(m * (p + 1)),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": max_iter, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-6 * C * len(codes) ** 0.5},
+        options={"maxiter": max_iter, "maxcor": 10, "ftol": tol, "gtol": 0.0},
     )
     steps = found.x.reshape(m, p + 1)
     coef = steps[:, :p] * scale

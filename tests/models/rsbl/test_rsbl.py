@@ -1,0 +1,281 @@
+"""Recursive similarity-based learning, held against the paper's algorithm written out literally."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_iris, make_moons
+from sklearn.model_selection import cross_val_score
+from sklearn.svm import SVC
+
+from models import RSBL
+from models.rsbl import estimator as module
+from models.rsbl.choosing import folds
+
+X, y = load_iris(return_X_y=True)
+moons, moon = make_moons(90, noise=0.25, random_state=2)
+
+
+def hard(n: int = 60, d: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes that no plane and no row's nearest neighbour tells apart without errors."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((n, d))
+    return rows.astype(np.float32), ((rows[:, 0] * rows[:, 1] + 0.4 * rng.standard_normal(n)) > 0).astype(int)
+
+
+def literal(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    test: np.ndarray,
+    *,
+    depth: int,
+    k_max: int,
+    final: str,
+    beta: float = 0.1,
+) -> dict[str, Any]:
+    """Algorithm 1 as it stands: every one of the n k features is a column of its own; the error is the training error,
+    a 1NN's without the row itself."""
+    mean, std = rows.mean(axis=0), rows.std(axis=0)
+    train, test = (rows - mean) / std, (test - mean) / std
+    names: list[tuple[int, ...]] = []
+    ks, errors = [], []
+
+    def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.array([[((x - z) ** 2).sum() for z in b] for x in a])
+
+    def predicted(H: np.ndarray, other: np.ndarray, leave_out: bool) -> np.ndarray:
+        if final == "svm":
+            return SVC(kernel="linear", C=32.0).fit(H, labels).predict(other)
+        found = distances(other, H).astype(np.float32)
+        if leave_out:
+            np.fill_diagonal(found, np.inf)
+        return labels[found.argmin(axis=1)]
+
+    for _ in range(depth):
+        to_train, to_test = distances(train, train), distances(test, train)
+        near = to_train.astype(np.float32)
+        np.fill_diagonal(near, np.inf)
+        order = np.argsort(near, axis=1, kind="stable")
+        tried = []
+        for k in range(1, k_max + 1):
+            columns = order[:, :k].ravel()
+            H = np.hstack([train, np.exp(-beta * to_train[:, columns])])
+            tried.append(float((predicted(H, H, True) != labels).mean()))
+        k = int(np.argmin(tried)) + 1
+        columns = order[:, :k].ravel()
+        train = np.hstack([train, np.exp(-beta * to_train[:, columns])])
+        test = np.hstack([test, np.exp(-beta * to_test[:, columns])])
+        names.append(tuple(sorted(columns.tolist())))
+        ks.append(k)
+        errors.append(tried)
+    return {"ks": ks, "errors": errors, "train": train, "test": test, "columns": names,
+            "predicted": predicted(train, test, False)}  # fmt: skip
+
+
+@pytest.mark.parametrize("final", ["svm", "1nn"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_paper_written_out_gives_the_same_features_k_and_predictions(final: str, seed: int) -> None:
+    rows, labels = hard(seed=seed)
+    others = hard(40, seed=seed + 100)[0]
+    told = literal(rows.astype(float), labels, others.astype(float), depth=3, k_max=5, final=final)
+    model = RSBL(depth=3, k_max=5, final=final, selection="training").fit(rows, labels)
+    assert model.k_ == told["ks"]
+    for mine, theirs in zip(model.errors_, told["errors"], strict=True):
+        # The search ends at the first k without errors, which no later one can beat.
+        np.testing.assert_allclose(mine, theirs[: len(mine)], atol=1e-12)
+        assert len(mine) == 5 or mine[-1] == 0
+    # Equal features are kept as one, times the root of their number: whose they are, how many and what they are.
+    for layer, columns in zip(model.layers_, told["columns"], strict=True):
+        assert sorted(layer.counts.astype(int)) == sorted(np.unique(columns, return_counts=True)[1])
+    for given, expected in ((rows, told["train"]), (others, told["test"])):
+        mine = model.transform(given)
+        start, at = 4, 4
+        for layer, columns in zip(model.layers_, told["columns"], strict=True):
+            wide = np.repeat(
+                mine[:, start : start + layer.columns.size] / layer.scale, layer.counts.astype(int), axis=1
+            )
+            block = expected[:, at : at + len(columns)]
+            np.testing.assert_allclose(np.sort(wide, axis=1), np.sort(block, axis=1), atol=2e-6)
+            start, at = start + layer.columns.size, at + len(columns)
+        np.testing.assert_allclose(mine @ mine.T, expected @ expected.T, atol=1e-3)
+    assert model.predict(others).tolist() == told["predicted"].tolist()
+
+
+def test_inner_folds_choose_by_rows_that_neither_train_nor_standardise() -> None:
+    rows, labels = hard(50, seed=5)
+    model = RSBL(depth=1, k_max=4, n_folds=3).fit(rows, labels)
+    rng = np.random.default_rng(0)
+    parts = folds(labels.astype(np.int64), 3, rng)
+    wrong = np.zeros(4)
+    for train, held in parts:
+        mean, std = rows[train].mean(axis=0), rows[train].std(axis=0)
+        a, b = ((rows[part] - mean) / std for part in (train, held))
+        apart = ((a[:, None] - a[None]) ** 2).sum(axis=2)
+        away = ((b[:, None] - a[None]) ** 2).sum(axis=2)
+        order = np.argsort(np.where(np.eye(len(a)) > 0, np.inf, apart), axis=1, kind="stable")
+        for k in range(1, 5):
+            columns = order[:, :k].ravel()
+            H, other = (
+                np.hstack([start, np.exp(-0.1 * found[:, columns])])
+                for start, found in ((a, apart), (b, away))
+            )
+            wrong[k - 1] += (
+                SVC(kernel="linear", C=32.0).fit(H, labels[train]).predict(other) != labels[held]
+            ).sum()
+    np.testing.assert_allclose(model.errors_[0], wrong / 50, atol=1e-12)
+    assert model.k_ == [int(np.argmin(wrong)) + 1]
+    assert sorted(np.concatenate([held for _, held in parts]).tolist()) == list(range(50))
+
+
+def test_the_depth_that_errs_least_is_kept() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((80, 3)).astype(np.float32)
+    flat = RSBL(depth=3, k_max=2, choose_depth=True).fit(rows, rows[:, 0] > 0)
+    assert len(flat.depth_errors_) == 4
+    assert len(flat.k_) == int(np.argmin(flat.depth_errors_))
+    deep = RSBL(depth=3, k_max=3, choose_depth=True).fit(moons, moon)
+    assert len(deep.k_) == int(np.argmin(deep.depth_errors_)) > 0
+    assert deep.score(moons, moon) > 0.9
+
+
+def test_early_stopping_tries_no_more_than_it_may() -> None:
+    rows, labels = hard(seed=3)
+    patient = RSBL(depth=2, k_max=12).fit(rows, labels)
+    hasty = RSBL(depth=2, k_max=12, patience=2).fit(rows, labels)
+    for tried, cut in zip(patient.errors_[:1], hasty.errors_[:1], strict=True):
+        assert cut == tried[: len(cut)]
+        assert len(cut) == 12 or len(cut) - 1 - int(np.argmin(cut)) == 2 or cut[-1] == 0
+
+
+def test_probabilities_are_calibrated_and_name_the_predicted_class() -> None:
+    for final in ("svm", "1nn"):
+        model = RSBL(depth=1, k_max=3, final=final).fit(X[::2], y[::2])
+        chances = model.predict_proba(X[1::2])
+        np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+        assert (model.classes_[chances.argmax(axis=1)] == model.predict(X[1::2])).all()
+    # Rows of noise: nothing is known, and the probabilities say so.
+    rng = np.random.default_rng(1)
+    noise, coin = rng.standard_normal((120, 5)), rng.integers(0, 2, 120)
+    sure = RSBL(depth=1, k_max=3).fit(noise, coin).predict_proba(rng.standard_normal((200, 5))).max(axis=1)
+    assert sure.mean() < 0.7
+    clear = RSBL(depth=1, k_max=3).fit(X[:100], y[:100]).predict_proba(X[:100])
+    assert clear.max(axis=1).mean() > 0.9
+
+
+def test_it_is_a_classifier_to_scikit_learn() -> None:
+    words = np.array(["ada", "grace"])[moon]
+    found = cross_val_score(RSBL(depth=1, k_max=3), moons, words, cv=3)
+    plain = cross_val_score(SVC(kernel="linear", C=32.0), moons, words, cv=3)
+    assert found.mean() > plain.mean() + 0.02
+    model = RSBL(depth=1, k_max=2).fit(moons, words)
+    assert model.classes_.tolist() == ["ada", "grace"]
+    assert ((model.decision_function(moons) > 0) == (model.predict(moons) == "grace")).all()
+
+
+def test_nominal_columns_become_a_feature_a_value() -> None:
+    rng = np.random.default_rng(0)
+    coded = rng.integers(1, 4, (120, 3)).astype(np.float32)
+    same = coded[:, 0] == coded[:, 1]
+    model = RSBL(depth=1, k_max=2, nominal=[0, 1, 2]).fit(coded, same)
+    assert model.transform(coded).shape[1] == 9 + model.layers_[0].columns.size
+    assert model.score(coded, same) == 1.0
+    stranger = np.array([[7.0, 1.0, 2.0]], dtype=np.float32)
+    assert np.isfinite(model.predict_proba(stranger)).all()
+    with pytest.raises(ValueError, match="nominal names column 3 and X has 3"):
+        RSBL(nominal=[3]).fit(coded, same)
+
+
+@pytest.mark.parametrize(
+    "metric", ["manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
+)
+def test_every_metric_classifies(metric: str) -> None:
+    model = RSBL(depth=2, k_max=3, metric=metric, n_folds=3).fit(X[::2], y[::2])
+    assert model.score(X[1::2], y[1::2]) > 0.85
+    near = RSBL(depth=1, k_max=3, metric=metric, final="1nn", n_folds=3).fit(X[::2], y[::2])
+    # Equal or not says little of numbers that are measured.
+    assert near.score(X[1::2], y[1::2]) > (0.6 if metric == "hamming" else 0.8)
+
+
+def test_widths_may_be_found_from_the_data() -> None:
+    rng = np.random.default_rng(0)
+    # Far apart in many dimensions: at the fixed width every similarity is nothing.
+    wide = rng.standard_normal((100, 400)).astype(np.float32)
+    labels = (np.linalg.norm(wide[:, :3], axis=1) > 1.5).astype(int)
+    fixed, median = (RSBL(depth=2, k_max=3, beta=beta).fit(wide, labels) for beta in (0.1, "median"))
+    assert fixed.transform(wide[:1] + 0.5)[0, 400:].max() < 1e-3
+    similar = median.transform(wide[:1] + 0.5)[0, 400 : 400 + median.layers_[0].columns.size]
+    assert 0.2 < np.median(similar / median.layers_[0].scale) < 0.8
+    searched = RSBL(depth=1, k_max=3, beta="search").fit(moons, moon)
+    multiples = [RSBL(depth=1, k_max=3, beta="median").fit(moons, moon).layers_[0].beta * at
+                 for at in module.BETA_MULTIPLES]  # fmt: skip
+    assert min(abs(np.log(searched.layers_[0].beta / at)) for at in multiples) < 0.2
+
+
+def test_features_can_be_selected_and_duplicates_removed() -> None:
+    whole = RSBL(depth=2, k_max=4).fit(moons, moon)
+    few = RSBL(depth=2, k_max=4, feature_selection="l1").fit(moons, moon)
+    assert few.n_components_ < whole.n_components_ / 2
+    assert few.score(moons, moon) > 0.85
+    once = RSBL(depth=2, k_max=4, duplicates="removed").fit(moons, moon)
+    assert all((layer.counts == 1).all() for layer in once.layers_)
+    itself = RSBL(depth=1, k_max=1, include_self=True).fit(moons, moon)
+    assert itself.layers_[0].columns.size == 90
+
+
+def test_only_some_rows_are_references_of_large_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = hard(400, seed=1)
+    model = RSBL(depth=2, k_max=3, max_references=50).fit(rows, labels)
+    assert all(layer.columns.size <= 50 for layer in model.layers_)
+    assert model.score(rows, labels) > 0.8
+    for name in ("SELECTION_ROWS", "EXACT_ROWS"):
+        monkeypatch.setattr(module, name, 120)
+    sampled = RSBL(depth=2, k_max=3, max_references=50).fit(rows, labels)
+    assert sampled.score(rows, labels) > 0.8
+    assert (sampled.predict_proba(rows).argmax(axis=1) == sampled.predict(rows)).all()
+    monkeypatch.setattr(module, "MAX_FINAL_BYTES", 10_000)
+    with pytest.raises(ValueError, match="lower max_references or depth, or use final 'svm'"):
+        RSBL(depth=1, k_max=2, final="1nn").fit(rows, labels)
+
+
+def test_what_is_not_dense_or_tells_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"X is sparse and RSBL compares dense rows: pass X\.toarray"):
+        RSBL().fit(csr_array(X), y)
+    fitted = RSBL(depth=1, k_max=1).fit(X, y)
+    for call in (fitted.predict, fitted.transform, fitted.index):
+        with pytest.raises(ValueError, match="is sparse"):
+            call(csr_array(X))
+    with pytest.raises(ValueError, match="single identity"):
+        RSBL().fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match=r"beta is 0: expected a number above 0"):
+        RSBL(beta=0).fit(X, y)
+    with pytest.raises(ValueError, match="join all rows into one class"):
+        RSBL().fit_pairs(X[[0, 1, 0]], X[[1, 2, 2]], [1, 1, 0])
+
+
+def test_constant_features_repeated_rows_and_few_rows_are_no_trouble() -> None:
+    rows = np.hstack([X, np.full((len(X), 1), 0.1), np.zeros((len(X), 1))]).astype(np.float32)
+    model = RSBL(depth=2, k_max=3).fit(rows, y)
+    plain = RSBL(depth=2, k_max=3).fit(X, y)
+    assert (model.predict(rows) == plain.predict(X)).all()
+    doubled = RSBL(depth=2, k_max=3).fit(np.vstack([X, X]), np.concatenate([y, y]))
+    assert doubled.score(X, y) > 0.95
+    tiny = RSBL(depth=2, k_max=50, n_folds=2).fit(X[48:53], y[48:53])
+    assert tiny.predict(X[48:53]).shape == (5,)
+    assert max(tiny.k_) <= 4
+    equal = RSBL(depth=2, k_max=3).fit(np.ones((12, 3)), np.arange(12) % 2)
+    np.testing.assert_allclose(equal.predict_proba(np.ones((1, 3))).sum(), 1.0)
+
+
+def test_many_classes_are_learned_together() -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((40, 6)) * 3
+    who = np.repeat(np.arange(40), 5)
+    rows = centres[who] + 0.4 * rng.standard_normal((200, 6))
+    model = RSBL(depth=1, k_max=2).fit(rows, who)
+    assert model.score(centres[who] + 0.4 * rng.standard_normal((200, 6)), who) > 0.9
+    i, j = np.triu_indices(200, 1)
+    scores, same = model.pair_score(rows[i], rows[j]), who[i] == who[j]
+    assert np.median(scores[same]) > np.quantile(scores[~same], 0.9)
