@@ -28,7 +28,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(names())}")
     parser.add_argument("--preset", choices=("quick", "full"), default="quick")
-    parser.add_argument("--data", help="folder of label ranking sets (default: PAIRMARK_DATA/label-ranking)")
+    parser.add_argument(
+        "--data", help="other data for label_ranking (a folder) or rsbl_tables (a CSV, or a folder of them)"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(names()))
@@ -37,7 +39,7 @@ def main() -> int:
     chosen = options.names or names()
     if options.data:
         # Each benchmark runs in a process of its own, which inherits it.
-        os.environ["PAIRMARK_RANKINGS"] = options.data
+        os.environ["PAIRMARK_RANKINGS"] = os.environ["PAIRMARK_CLASSES"] = options.data
     if options.here:
         for name in chosen:
             _run(name, options.preset)

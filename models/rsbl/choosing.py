@@ -24,12 +24,14 @@ class Chosen:
     Attributes
     ----------
     ks : k' of each layer that is kept.
+    all_ks : k' of each layer that was tried; the same without ``choose_depth``.
     errors : for each layer that was tried, the error of each k that was tried.
     depth_errors : errors at depth 0, 1, ...; of inner folds where there are some.
     decisions, codes : of held-out rows at the depth that is kept, and their classes; empty without folds.
     """
 
     ks: list[int]
+    all_ks: list[int]
     errors: list[list[float]]
     depth_errors: list[float]
     decisions: Float64 = field(repr=False)
@@ -194,6 +196,7 @@ def choose(
     n_classes = judges[0]._n_classes
     return Chosen(
         ks=ks[: best[1]] if choose_depth else ks,
+        all_ks=ks,
         errors=errors,
         depth_errors=depth_errors,
         decisions=np.concatenate(kept) if kept else np.zeros((0, n_classes)),

@@ -169,7 +169,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def _check_params(self) -> None:
         if not isinstance(self.beta, str) and not self.beta > 0:
             raise ValueError(
-                f"beta is {self.beta}: expected a number above 0 (0 would make every similarity 1), 'median' or 'search'"
+                f"beta is {self.beta}: expected a number above 0 (0 makes every similarity 1), 'median' or 'search'"
             )
         check_params(self, RSBLParams)
 
@@ -183,17 +183,8 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def _fitted(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
         rng = np.random.default_rng(_seed(self.random_state))
         n, n_classes = X.shape[0], classes.size
-        sample = stratified(codes, SELECTION_ROWS, rng)
         references = stratified(codes, self.max_references, rng)
-        parts = folds(codes[sample], self.n_folds, rng)
-        if not parts:
-            raise ValueError(
-                "X is too small for inner folds: expected two rows of some class, and three in all"
-            )
-        beta, relative = (float(self.beta), False) if not isinstance(self.beta, str) else (1.0, True)
-        if self.beta == "search":
-            beta = self._searched_beta(X[sample], codes[sample], n_classes, parts)
-        chosen, errors = self._chosen(X[sample], codes[sample], n_classes, parts, beta, relative)
+        chosen, errors, beta, relative = self._searched(X, codes, n_classes, rng)
         self.k_, self.errors_ = chosen.ks, errors
         self.depth_errors_ = chosen.depth_errors
 
@@ -206,12 +197,28 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         self._sharpness = fitted_sharpness(chosen.decisions, chosen.codes)
         self._set_space(growth)
-        some = np.concatenate([block[stratified(codes, 500, rng)] for block in growth.blocks], axis=1)
+        drawn = stratified(codes, 500, rng)
+        some = np.concatenate([block[drawn] for block in growth.blocks], axis=1)
         among = Distances("euclidean", some.shape[0], some.shape[0])
         among.extend(some, np.ascontiguousarray(some.T), np.ones(some.shape[1]))
         self._gamma = 1.0 / typical(among.squared())
         self._set_classifier(growth.blocks, codes, n_classes)
         return self
+
+    def _searched(
+        self, X: Float32, codes: Indices, n_classes: int, rng: np.random.Generator
+    ) -> tuple[Chosen, list[list[float]], float, bool]:
+        """What is chosen of a sample of the rows, the errors of each k, and the width."""
+        sample = stratified(codes, SELECTION_ROWS, rng)
+        parts = folds(codes[sample], self.n_folds, rng)
+        if not parts:
+            raise ValueError(
+                "X is too small for inner folds: expected two rows of some class, and three in all"
+            )
+        beta, relative = (1.0, True) if isinstance(self.beta, str) else (float(self.beta), False)
+        if self.beta == "search":
+            beta = self._searched_beta(X[sample], codes[sample], n_classes, parts)
+        return *self._chosen(X[sample], codes[sample], n_classes, parts, beta, relative), beta, relative
 
     def _chosen(
         self,
