@@ -34,12 +34,12 @@ SMALLEST = 8_192
 CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
 
 _EDGE_ROWS = 32_768
-_SAMPLED = 256
+_SAMPLED = 160
 _FIRST_STEPS = 12
 """Nodes a tree that the first cut looks at, about."""
 _PRICES: Final = np.geomspace(3e-6, 0.1, 16)
 _PROMISING = 96
-_STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.03e-9, 80e-9, 150e-9
+_STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.04e-9, 80e-9, 150e-9
 """Seconds that one step takes an item, one tree a walked item, one item to begin walking: measured once, roughly, for
 they only decide which of several exact ways is taken."""
 _WORTHWHILE = 2e-3
@@ -53,16 +53,12 @@ class SearchTrees:
 
     Attributes
     ----------
-    feature : (n_nodes,) int64, pair feature; threshold : float32.
-    low, high : (n_nodes,) int64 children.
+    nodes : (n_nodes, 4) int32: pair feature, threshold, low and high child; a float32 view of it is ``limits``.
     roots, starts : (n_trees,) and (n_trees + 1,) int64.
     leaf_values : (n_leaves,) float64; greatest : (n_nodes + n_leaves,) the greatest at or below.
     """
 
-    feature: NDArray[np.int64] = field(repr=False)
-    threshold: Float32 = field(repr=False)
-    low: NDArray[np.int64] = field(repr=False)
-    high: NDArray[np.int64] = field(repr=False)
+    nodes: NDArray[np.int32] = field(repr=False)
     roots: NDArray[np.int64] = field(repr=False)
     starts: NDArray[np.int64] = field(repr=False)
     leaf_values: NDArray[np.float64] = field(repr=False)
@@ -73,7 +69,7 @@ class SearchTrees:
     @property
     def walk(self) -> tuple[Any, ...]:
         """What kernels that walk take first."""
-        return self.feature, self.threshold, self.low, self.high, self.roots
+        return self.nodes, self.nodes.view(np.float32), self.roots
 
 
 def search_trees(
@@ -102,11 +98,11 @@ def search_trees(
     leaf_values = np.concatenate(values).astype(np.float64)
     greatest = np.empty(total + leaf_base)
     kernels.greatest(low, high, leaf_values, greatest)
+    nodes = np.empty((total, 4), dtype=np.int32)
+    nodes[:, 0], nodes[:, 2], nodes[:, 3] = np.concatenate(features)[order], low, high
+    nodes.view(np.float32)[:, 1] = np.concatenate(thresholds)[order]
     return SearchTrees(
-        feature=np.concatenate(features).astype(np.int64)[order],
-        threshold=np.concatenate(thresholds).astype(np.float32)[order],
-        low=low,
-        high=high,
+        nodes=nodes,
         roots=place[np.array(roots, dtype=np.int64)],
         starts=starts,
         leaf_values=leaf_values,
@@ -128,7 +124,7 @@ def column_arrays(vectors: Float32) -> dict[str, NDArray[Any]]:
         if distinct.size > 256:
             distinct = np.unique(column[np.linspace(0, column.size - 1, 256).astype(np.intp)])
         edges[feature, : distinct.size - 1] = distinct[1:]
-    codes = np.empty((d, n), dtype=np.uint8)
+    codes = np.zeros((-(-n // kernels.BLOCK), d, kernels.BLOCK), dtype=np.uint8)
     low = np.full((d, 256), np.inf, dtype=np.float32)
     high = np.full((d, 256), -np.inf, dtype=np.float32)
     kernels.encode(sealed(vectors), edges, codes, low, high)
@@ -179,9 +175,11 @@ class ForestSearch:
         self._vectors = sealed(index.vectors)
         self._codes, self._low, self._high = (index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
         self._n, self._n_trees = len(index), trees.roots.size
-        self._total = np.zeros(self._n, dtype=np.uint16)
-        self._rate = trees.greatest.copy()
-        self._waiting = np.ones(self._n, dtype=np.bool_) if allowed is None else allowed.copy()
+        n_places = self._codes.shape[0] * kernels.BLOCK
+        self._total = np.zeros(n_places, dtype=np.uint16)
+        # The last block may be longer than the gallery: nothing waits there.
+        self._waiting = np.zeros(n_places, dtype=np.bool_)
+        self._waiting[: self._n] = True if allowed is None else allowed
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
         self.best = Best(k, above)
@@ -190,7 +188,7 @@ class ForestSearch:
 
     def run(self) -> Best:
         """Find the best."""
-        blocks = np.arange(-(-self._n // kernels.BLOCK), dtype=np.int64)
+        blocks = np.arange(self._codes.shape[0], dtype=np.int64)
         rows = self._index.arrays[SAMPLE]
         if self._allowed is not None:
             occupied = np.logical_or.reduceat(self._allowed, blocks * kernels.BLOCK)
@@ -200,16 +198,12 @@ class ForestSearch:
                 rows = np.flatnonzero(self._allowed)
                 rows = rows[:: max(1, rows.size // _SAMPLED)]
         self._sample(rows[:_SAMPLED])
-        for price in _PRICES:
-            cut, n_steps = self._cut(price)
-            if n_steps <= _FIRST_STEPS * self._n_trees:
-                break
+        cut, n_steps = self._first_cut()
         cut = self._bound(cut, n_steps, blocks)
         left = None
         for _ in range(3):
             self._offer_promising(blocks, left)
             left = self._reaching(cut, blocks)
-            self._sample(left[:: max(1, left.size // _SAMPLED)][:_SAMPLED])
             finer, n_steps = self._finer(cut, left)
             if finer is None:
                 break
@@ -227,7 +221,7 @@ class ForestSearch:
         trees = self._trees
         self._rows = np.ascontiguousarray(self._vectors[rows])
         self._values = np.empty((rows.size, self._n_trees))
-        self._visits, self._lows = np.zeros((2, trees.feature.size), dtype=np.int64)
+        visits = np.zeros((trees.nodes.shape[0], 2), dtype=np.int32)
         kernels.visit(
             *trees.walk,
             trees.width,
@@ -236,10 +230,10 @@ class ForestSearch:
             self._rows,
             self._values,
             trees.leaf_values,
-            self._visits,
-            self._lows,
+            visits,
         )
-        self._visited = np.flatnonzero(self._visits)
+        # A node that a single sampled item passes says next to nothing.
+        self._graph = kernels.often_visited(trees.nodes, visits, 2, trees.greatest)
         highs = trees.greatest[trees.roots]
         self._spread = max(float((highs - self._values).mean()) if rows.size else 0.0, 1e-9) * max(
             rows.size, 1
@@ -247,20 +241,30 @@ class ForestSearch:
 
     def _cut(self, price: float) -> tuple[_Cut, int]:
         """The best cut at a price a node, as a share of what there is to gain; and its number of nodes."""
-        trees = self._trees
-        expanded = np.zeros(trees.feature.size, dtype=np.uint8)
-        n = kernels.choose(
-            self._visited, trees.low, trees.high, trees.roots, self._visits, self._lows, trees.greatest,
-            price * self._spread, self._rate, expanded,
-        )  # fmt: skip
+        chosen, children, passed, bounds = self._graph
+        kept = np.empty(chosen.size, dtype=np.uint8)
+        kernels.choose(children, passed, bounds, price * self._spread, kept)
+        expanded = np.zeros(self._trees.nodes.shape[0], dtype=np.uint8)
+        n = kernels.cut_of(chosen, children, kept, self._trees.roots, expanded)
         return _Cut(expanded=expanded), int(n)
+
+    def _first_cut(self) -> tuple[_Cut, int]:
+        """The largest cut of about so many nodes, by bisection: nodes only grow in number as they get cheaper."""
+        low, high = 0, len(_PRICES) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._cut(_PRICES[middle])[1] <= _FIRST_STEPS * self._n_trees:
+                high = middle
+            else:
+                low = middle + 1
+        return self._cut(_PRICES[low])
 
     def _bound(self, cut: _Cut, n_steps: int, blocks: NDArray[np.int64]) -> _Cut:
         """Bound every item of some blocks by a cut."""
         trees = self._trees
         cut.unit = self._unit(cut.expanded)
         base = np.empty(self._n_trees)
-        steps = np.empty((n_steps, 10), dtype=np.int16)
+        steps = np.empty((n_steps, 9), dtype=np.int16)
         ends = np.empty(self._n_trees, dtype=np.int64)
         written = kernels.compile_cut(
             *trees.walk, trees.starts, trees.width, trees.max_min, self._query, self._low, self._high, cut.expanded,
@@ -277,7 +281,7 @@ class ForestSearch:
         inside = np.flatnonzero(expanded)
         if not inside.size:
             return 1.0
-        below = np.minimum(trees.greatest[trees.low[inside]], trees.greatest[trees.high[inside]])
+        below = trees.greatest[trees.nodes[inside, 2:]].min(axis=1)
         tree = np.searchsorted(trees.starts, inside, side="right") - 1
         lowest = trees.greatest[trees.roots].copy()
         np.minimum.at(lowest, tree, below)
@@ -297,12 +301,14 @@ class ForestSearch:
 
     def _reaching(self, cut: _Cut, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Items still to be looked at whose bound is good enough."""
-        found: NDArray[np.int64] = kernels.reaching(self._total, blocks, self._total_to_beat(cut))
-        return found[self._waiting[found]]
+        found: NDArray[np.int64] = kernels.reaching(
+            self._total, self._waiting, blocks, self._total_to_beat(cut)
+        )
+        return found
 
     def _only(self, items: NDArray[np.int64]) -> None:
         """Give up all items but these."""
-        waiting = np.zeros(self._n, dtype=np.bool_)
+        waiting = np.zeros_like(self._waiting)
         waiting[items] = self._waiting[items]
         self._waiting = waiting
 
@@ -318,8 +324,7 @@ class ForestSearch:
         if not from_above[-1]:
             return
         least = 65_535 - int(np.searchsorted(from_above, min(wanted, from_above[-1])))
-        found = kernels.reaching(self._total, blocks, least)
-        found = found[self._waiting[found]]
+        found = kernels.reaching(self._total, self._waiting, blocks, least)
         found = found[np.argsort(-self._total[found].astype(np.int32), kind="stable")[: 4 * wanted]]
         self._offer(np.sort(found))
 
@@ -330,12 +335,15 @@ class ForestSearch:
 
     def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int]:
         """A finer cut, if bounding by it is worth more than it costs; and how to walk."""
+        if left.size * (_ITEM_TIME + self._n_trees * _WALK_TIME) < _WORTHWHILE:
+            return None, 0
+        self._sample(left[:: max(1, left.size // _SAMPLED)][:_SAMPLED])
         walking, cut.order = self._walking(cut)
         least_cost, best, steps = walking * left.size, None, 0
         if least_cost < _WORTHWHILE:
             return None, 0
         n_items = np.unique(left // kernels.BLOCK).size * kernels.BLOCK
-        for price in _PRICES[::-1]:
+        for price in _PRICES[::-2]:
             finer, n_steps = self._cut(price)
             bounding = n_items * n_steps * _STEP_TIME
             if bounding > least_cost:
@@ -372,7 +380,7 @@ class ForestSearch:
         """Walk what is left, best bounds first."""
         trees = self._trees
         if cut.order.size == 0:
-            cut.order = np.arange(self._n_trees)
+            _, cut.order = self._walking(cut)
         left = left[np.argsort(65_535 - self._total[left], kind="stable")]
         at, size = 0, _CHUNK
         while at == 0 or at < left.size:

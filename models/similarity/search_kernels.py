@@ -19,19 +19,23 @@ WALKED = 256
 """Items walked together: waits for memory overlap, and their features stay in the cache."""
 _TILE = 256
 _CODES = 256
+_BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
+"""Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
 
 
 @kernel
 def encode(vectors, edges, codes, bin_low, bin_high):
     """Code of each value: how many of its feature's ``edges`` (d, 256; ascending, padded with inf) it reaches.
 
-    ``codes`` (d, n) uint8; ``bin_low``, ``bin_high`` (d, 256) become the least and greatest value of each code.
+    ``codes`` (blocks, d, BLOCK) uint8: a block's columns lie together. ``bin_low``, ``bin_high`` (d, 256) become the
+    least and greatest value of each code.
     """
     n, d = vectors.shape
     for start in range(0, n, _TILE):
         stop = min(start + _TILE, n)
         for f in range(d):
-            edge, low, high, column = edges[f], bin_low[f], bin_high[f], codes[f]
+            edge, low, high, column = edges[f], bin_low[f], bin_high[f], codes[start // BLOCK, f]
+            shift = start // BLOCK * BLOCK
             for i in range(start, stop):
                 x = vectors[i, f]
                 at = np.uint32(0)
@@ -43,7 +47,7 @@ def encode(vectors, edges, codes, bin_low, bin_high):
                 at += np.uint32(x >= edge[at + np.uint32(3)]) << np.uint32(2)
                 at += np.uint32(x >= edge[at + np.uint32(1)]) << np.uint32(1)
                 at += np.uint32(x >= edge[at])
-                column[i] = np.uint8(at)
+                column[i - shift] = np.uint8(at)
                 low[at] = min(low[at], x)
                 high[at] = max(high[at], x)
 
@@ -104,79 +108,125 @@ def _pair_value(x, q, half, max_min):
 
 
 @kernel
-def visit(
-    feature, threshold, low, high, roots, d, max_min, query, rows, values, leaf_values, visits, visits_low
-):  # fmt: skip
+def visit(nodes, limits, roots, d, max_min, query, rows, values, leaf_values, visits):
     """Walk sampled rows down every tree: count how often each node is passed, and left for its low branch.
-
-    ``values`` (rows, trees) become those of the leaves.
-    """
-    n_nodes = feature.shape[0]
-    for i in range(rows.shape[0]):
-        for t in range(roots.shape[0]):
-            at = roots[t]
-            while at < n_nodes:
-                f = feature[at]
-                half = np.int64(f >= d)
-                value = _pair_value(rows[i, f - half * d], query[f - half * d], half, max_min)
-                visits[at] += 1
-                if value > threshold[at]:
-                    at = high[at]
-                else:
-                    visits_low[at] += 1
-                    at = low[at]
-            values[i, t] = leaf_values[at - n_nodes]
-
-
-@kernel
-def choose(nodes, low, high, roots, visits, visits_low, greatest_below, price, rate, expanded):
-    """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
-
-    Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
-    is shared out among them by visits.
 
     Parameters
     ----------
-    nodes : the nodes that were visited, ascending.
-    rate : (n_nodes + n_leaves,) float64: bounds of leaves; of nodes it becomes the cost a visit of their best cut.
-    expanded : (n_nodes,) uint8, becomes 1 at the nodes of the cut; 0 elsewhere before.
+    nodes : (n_nodes, 4) int32: feature, threshold, low and high child; the same bytes as floats are ``limits``.
+    values : (rows, trees), becomes those of the leaves.
+    visits : (n_nodes, 2) int32, zeros before.
     """
-    for j in range(nodes.shape[0] - 1, -1, -1):
-        node = nodes[j]
-        lows = visits_low[node]
-        stop = visits[node] * greatest_below[node]
-        go = price + lows * rate[low[node]] + (visits[node] - lows) * rate[high[node]]
-        expanded[node] = np.uint8(go < stop)
-        rate[node] = min(go, stop) / visits[node]
-    # Only what the roots lead to, through nodes that are looked at, is in the cut.
-    reached = np.zeros(rate.shape[0], dtype=np.uint8)
+    n_nodes = nodes.shape[0]
+    at, still = np.empty(rows.shape[0], dtype=np.int64), np.empty(rows.shape[0], dtype=np.int64)
     for t in range(roots.shape[0]):
-        reached[roots[t]] = 1
+        moving = 0
+        for i in range(rows.shape[0]):
+            at[i] = roots[t]
+            still[moving] = i
+            moving += np.int64(at[i] < n_nodes)
+        # Level by level, so that waits for memory overlap.
+        while moving > 0:
+            left = 0
+            for j in range(moving):
+                i = still[j]
+                node = at[i]
+                f = np.int64(nodes[node, 0])
+                half = np.int64(f >= d)
+                f -= half * d
+                up = _pair_value(rows[i, f], query[f], half, max_min) > limits[node, 1]
+                visits[node, 0] += 1
+                visits[node, 1] += 1 - np.int32(up)
+                at[i] = nodes[node, 2 + np.int64(up)]
+                still[left] = i
+                left += np.int64(at[i] < n_nodes)
+            moving = left
+        for i in range(rows.shape[0]):
+            values[i, t] = leaf_values[at[i] - n_nodes]
+
+
+@kernel
+def often_visited(nodes, visits, least, greatest_below):
+    """The nodes that were visited at least so often, ascending, and the graph that they are.
+
+    Their numbers (m,); their children among them, -1 for others (m, 2); visits by way of each child (m, 2); bounds of
+    themselves and of each child (m, 3).
+    """
+    n_nodes = nodes.shape[0]
+    place = np.full(n_nodes, -1, dtype=np.int32)
+    m = 0
+    for node in range(n_nodes):
+        if visits[node, 0] >= least:
+            place[node] = m
+            m += 1
+    chosen = np.empty(m, dtype=np.int64)
+    children = np.empty((m, 2), dtype=np.int32)
+    passed, bounds = np.empty((m, 2)), np.empty((m, 3))
+    for node in range(n_nodes):
+        j = place[node]
+        if j >= 0:
+            chosen[j] = node
+            bounds[j, 0] = greatest_below[node]
+            passed[j, 0], passed[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
+            for side in range(2):
+                child = nodes[node, 2 + side]
+                children[j, side] = place[child] if child < n_nodes else -1
+                bounds[j, 1 + side] = greatest_below[child]
+    return chosen, children, passed, bounds
+
+
+@kernel
+def choose(children, passed, bounds, price, kept):
+    """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
+
+    Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
+    is shared out among them by visits. The arrays are those of `often_visited`; ``kept`` (m,) uint8 becomes 1 at the
+    nodes of the cut and at others that no root leads to by way of the cut.
+    """
+    m = children.shape[0]
+    rate = np.empty(m)
+    for j in range(m - 1, -1, -1):
+        low, high = children[j, 0], children[j, 1]
+        stop = (passed[j, 0] + passed[j, 1]) * bounds[j, 0]
+        go = price
+        go += passed[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
+        go += passed[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
+        kept[j] = np.uint8(go < stop)
+        rate[j] = min(go, stop) / (passed[j, 0] + passed[j, 1])
+
+
+@kernel
+def cut_of(chosen, children, kept, firsts, expanded):
+    """Mark in ``expanded`` (n_nodes,) what of the kept nodes the roots lead to; returns how many. ``firsts``: roots."""
+    reached = np.zeros(chosen.shape[0], dtype=np.uint8)
+    for node in firsts:
+        at = np.searchsorted(chosen, node)
+        if at < chosen.shape[0] and chosen[at] == node:
+            reached[at] = 1
     n = 0
-    for j in range(nodes.shape[0]):
-        node = nodes[j]
-        expanded[node] &= reached[node]
-        if expanded[node] == 1:
+    for j in range(chosen.shape[0]):
+        if reached[j] == 1 and kept[j] == 1:
+            expanded[chosen[j]] = 1
             n += 1
-            reached[low[node]] = 1
-            reached[high[node]] = 1
+            for side in range(2):
+                if children[j, side] >= 0:
+                    reached[children[j, side]] = 1
     return n
 
 
 @kernel
-def bounds_of_rows(
-    feature, threshold, low, high, roots, d, max_min, query, rows, expanded, greatest_below, out
-):  # fmt: skip
+def bounds_of_rows(nodes, limits, roots, d, max_min, query, rows, expanded, greatest_below, out):
     """The bound that the cut gives each sampled row and tree; ``out`` (rows, trees)."""
-    n_nodes = feature.shape[0]
-    for i in range(rows.shape[0]):
-        for t in range(roots.shape[0]):
-            at = roots[t]
+    n_nodes = nodes.shape[0]
+    for t in range(roots.shape[0]):
+        for i in range(rows.shape[0]):
+            at = np.int64(roots[t])
             while at < n_nodes and expanded[at] == 1:
-                f = feature[at]
+                f = np.int64(nodes[at, 0])
                 half = np.int64(f >= d)
-                value = _pair_value(rows[i, f - half * d], query[f - half * d], half, max_min)
-                at = high[at] if value > threshold[at] else low[at]
+                f -= half * d
+                up = _pair_value(rows[i, f], query[f], half, max_min) > limits[at, 1]
+                at = np.int64(nodes[at, 2 + np.int64(up)])
             out[i, t] = greatest_below[at]
 
 
@@ -205,7 +255,7 @@ def _bytes_over(value, lowest, unit):
 
 @kernel
 def compile_cut(
-    feature, threshold, low, high, roots, starts, d, max_min, query, bin_low, bin_high, expanded, greatest_below,
+    nodes, limits, roots, starts, d, max_min, query, bin_low, bin_high, expanded, greatest_below,
     unit, base, steps, ends,
 ):  # fmt: skip
     """Write the cut as programs for `evaluate`; returns how many steps.
@@ -213,12 +263,11 @@ def compile_cut(
     Parameters
     ----------
     base : (n_trees,) becomes the least that a tree can give; its bytes count units above that.
-    steps : (n, 10) int16: column; first code of those that may go low, and their number less one; the same of those
-        that may go high (a range on the ring of codes); low's value or slot, whether a slot; the same of high; slot of
-        the result.
+    steps : (n, 9) int16: kind; column; for each of two branches the first code that may take it and the number of
+        those less one (a range on the ring of codes); each branch's constant or slot; slot of the result.
     ends : (n_trees,) becomes where each tree's steps end; the last one's result is the tree's.
     """
-    n_nodes = feature.shape[0]
+    n_nodes = nodes.shape[0]
     ranges = np.zeros((n_nodes, 4), dtype=np.int16)
     # 1: a test; 2: all go low; 3: all go high
     alive, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
@@ -240,7 +289,7 @@ def compile_cut(
         for node in range(starts[t], starts[t + 1]):
             if alive[node] == 0:
                 continue
-            f = feature[node]
+            f = np.int64(nodes[node, 0])
             half = np.int64(f >= d)
             f -= half * d
             if ready[half, f] == 0:
@@ -251,7 +300,7 @@ def compile_cut(
                     inside = half == 0 and not max_min and a <= q and q <= b
                     least[half, f, c] = np.float32(0.0) if inside else min(one, other)
                     most[half, f, c] = max(one, other)
-            _range_of(least[half, f], most[half, f], threshold[node], found)
+            _range_of(least[half, f], most[half, f], limits[node, 1], found)
             ranges[node, 0], ranges[node, 1] = found[0], found[1]
             ranges[node, 2], ranges[node, 3] = (found[2] + found[3]) & 255, _CODES - found[3]
             if found[3] == _CODES:
@@ -261,7 +310,7 @@ def compile_cut(
             for side in range(2):
                 if alive[node] == 3 - side:
                     continue
-                child = low[node] if side == 0 else high[node]
+                child = nodes[node, 2 + side]
                 if child < n_nodes and expanded[child] == 1:
                     alive[child] = 1
                     uses[child] += 1
@@ -274,7 +323,7 @@ def compile_cut(
             for side in range(2):
                 if alive[node] == 3 - side:
                     continue
-                child = low[node] if side == 0 else high[node]
+                child = nodes[node, 2 + side]
                 if child < n_nodes and alive[child] != 0:
                     sides[side] = given[child]
                 else:
@@ -291,16 +340,29 @@ def compile_cut(
             if free == MAX_SLOTS:
                 fits = False
                 continue
-            steps[n, 0] = feature[node] - np.int64(feature[node] >= d) * d
-            steps[n, 1], steps[n, 2] = ranges[node, 0], ranges[node, 1] - 1
-            steps[n, 3], steps[n, 4] = ranges[node, 2], ranges[node, 3] - 1
+            # A constant comes first, the greater one of two.
+            first = 0
+            if (sides[0] >= 0 and sides[1] < 0) or (sides[0] < 0 and sides[1] < 0 and sides[1] < sides[0]):
+                first = 1
+            step, one, other = steps[n], sides[first], sides[1 - first]
+            step[1] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
             for side in range(2):
-                one = sides[side]
-                steps[n, 5 + 2 * side] = one if one >= 0 else -1 - one
-                steps[n, 6 + 2 * side] = np.int16(one >= 0)
-                if one >= 0:
-                    needed[one] -= 1
-            steps[n, 9] = free
+                at = 2 * (side if first == 0 else 1 - side)
+                step[2 + 2 * side], step[3 + 2 * side] = ranges[node, at], ranges[node, at + 1] - 1
+                value = one if side == 0 else other
+                step[6 + side] = value if value >= 0 else -1 - value
+                if value >= 0:
+                    needed[value] -= 1
+            second = nodes[node, 3 - first]
+            if one >= 0:
+                step[0] = _BOTH
+            elif other < 0:
+                step[0] = _LAST
+            elif -1 - one >= _bytes_over(greatest_below[second], lowest, unit):
+                step[0] = _SURE
+            else:
+                step[0] = _HALF
+            step[8] = free
             needed[free] = uses[node]
             given[node] = free
             n += 1
@@ -320,58 +382,58 @@ def compile_cut(
 @kernel
 def _step(column, low_first, low_more, high_first, high_more, low, high, out):
     """Two branches that are arrays."""
-    for i in range(out.shape[0]):
+    none = np.uint8(0)
+    for i in range(BLOCK):
         c = column[i]
-        to_low = np.uint8(0) - np.uint8(np.uint8(c - low_first) <= low_more)
-        to_high = np.uint8(0) - np.uint8(np.uint8(c - high_first) <= high_more)
-        a, b = np.uint8(low[i] & to_low), np.uint8(high[i] & to_high)
-        out[i] = max(a, b)
+        a = low[i] if np.uint8(c - low_first) <= low_more else none
+        b = high[i] if np.uint8(c - high_first) <= high_more else none
+        out[i] = a if a > b else b
 
 
 @kernel
-def _step_low(column, low_first, low_more, high_first, high_more, low, high, out):
+def _step_half(column, low_first, low_more, high_first, high_more, low, high, out):
     """The high branch is an array, the low one a constant."""
-    for i in range(out.shape[0]):
+    none = np.uint8(0)
+    for i in range(BLOCK):
         c = column[i]
-        to_low = np.uint8(0) - np.uint8(np.uint8(c - low_first) <= low_more)
-        to_high = np.uint8(0) - np.uint8(np.uint8(c - high_first) <= high_more)
-        a, b = np.uint8(low & to_low), np.uint8(high[i] & to_high)
-        out[i] = max(a, b)
+        a = low if np.uint8(c - low_first) <= low_more else none
+        b = high[i] if np.uint8(c - high_first) <= high_more else none
+        out[i] = a if a > b else b
 
 
 @kernel
-def _step_both(column, low_first, low_more, high_first, high_more, low, high, out):
-    """Both branches are constants."""
-    for i in range(out.shape[0]):
-        c = column[i]
-        to_low = np.uint8(0) - np.uint8(np.uint8(c - low_first) <= low_more)
-        to_high = np.uint8(0) - np.uint8(np.uint8(c - high_first) <= high_more)
-        a, b = np.uint8(low & to_low), np.uint8(high & to_high)
-        out[i] = max(a, b)
+def _step_sure(column, first, more, inside, outside, out):
+    """Where a range of codes gives a constant that no other branch exceeds, one test is enough."""
+    for i in range(BLOCK):
+        out[i] = inside if np.uint8(column[i] - first) <= more else outside[i]
+
+
+@kernel
+def _step_last(column, first, more, inside, outside, out):
+    """As `_step_sure`, with a constant outside as well."""
+    for i in range(BLOCK):
+        out[i] = inside if np.uint8(column[i] - first) <= more else outside
 
 
 @kernel
 def _add(values, total):
-    for i in range(total.shape[0]):
+    for i in range(BLOCK):
         total[i] += np.uint16(values[i])
 
 
 @kernel
 def evaluate(steps, ends, codes, blocks, total):
-    """Sum of the trees' bytes for every item of some blocks; ``total`` (n,) uint16."""
-    n = codes.shape[1]
+    """Sum of the trees' bytes for every item of some blocks; ``total`` (n_blocks * BLOCK,) uint16."""
     n_slots = 0
     for at in range(steps.shape[0]):
-        n_slots = max(n_slots, steps[at, 9] + 1)
+        n_slots = max(n_slots, steps[at, 8] + 1)
     memory = np.empty(n_slots * BLOCK + 64, dtype=np.uint8)
     # Vectors that straddle cache lines cost twice.
     skip = np.int64((64 - (memory.ctypes.data & 63)) & 63)
     slots = memory[skip : skip + n_slots * BLOCK].reshape((n_slots, BLOCK))
     for number in range(blocks.shape[0]):
-        start = blocks[number] * BLOCK
-        stop = min(start + BLOCK, n)
-        size = stop - start
-        sums = total[start:stop]
+        columns = codes[blocks[number]]
+        sums = total[blocks[number] * BLOCK : (blocks[number] + 1) * BLOCK]
         sums[:] = 0
         at = 0
         for t in range(ends.shape[0]):
@@ -379,48 +441,41 @@ def evaluate(steps, ends, codes, blocks, total):
                 continue
             while at < ends[t]:
                 step = steps[at]
-                column = codes[step[0], start:stop]
-                a, b = np.uint8(step[1]), np.uint8(step[2])
-                e, f = np.uint8(step[3]), np.uint8(step[4])
-                out = slots[step[9], :size]
-                if step[6] == 1 and step[8] == 1:
-                    _step(column, a, b, e, f, slots[step[5], :size], slots[step[7], :size], out)
-                elif step[8] == 1:
-                    _step_low(column, a, b, e, f, np.uint8(step[5]), slots[step[7], :size], out)
-                elif step[6] == 1:
-                    # A mirror image: the ranges change places with the branches.
-                    _step_low(column, e, f, a, b, np.uint8(step[7]), slots[step[5], :size], out)
+                column, out = columns[step[1]], slots[step[8]]
+                a, b = np.uint8(step[2]), np.uint8(step[3])
+                e, f = np.uint8(step[4]), np.uint8(step[5])
+                if step[0] == _LAST:
+                    _step_last(column, a, b, np.uint8(step[6]), np.uint8(step[7]), out)
+                elif step[0] == _SURE:
+                    _step_sure(column, a, b, np.uint8(step[6]), slots[step[7]], out)
+                elif step[0] == _HALF:
+                    _step_half(column, a, b, e, f, np.uint8(step[6]), slots[step[7]], out)
                 else:
-                    _step_both(column, a, b, e, f, np.uint8(step[5]), np.uint8(step[7]), out)
+                    _step(column, a, b, e, f, slots[step[6]], slots[step[7]], out)
                 at += 1
-            _add(slots[steps[at - 1, 9], :size], sums)
+            _add(slots[steps[at - 1, 8]], sums)
 
 
 @kernel
 def histogram(total, waiting, blocks, counts):
     """How many items of some blocks that are still waiting have each sum."""
-    n = total.shape[0]
     for number in range(blocks.shape[0]):
-        start = blocks[number] * BLOCK
-        for i in range(start, min(start + BLOCK, n)):
+        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
             counts[total[i]] += waiting[i]
 
 
 @kernel
-def reaching(total, blocks, least):
-    """The items of some blocks with a sum of at least ``least``."""
-    n = total.shape[0]
+def reaching(total, waiting, blocks, least):
+    """The waiting items of some blocks with a sum of at least ``least``."""
     m = 0
     for number in range(blocks.shape[0]):
-        start = blocks[number] * BLOCK
-        for i in range(start, min(start + BLOCK, n)):
-            m += np.int64(total[i] >= least)
+        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
+            m += np.int64((total[i] >= least) & waiting[i])
     found = np.empty(m, dtype=np.int64)
     m = 0
     for number in range(blocks.shape[0]):
-        start = blocks[number] * BLOCK
-        for i in range(start, min(start + BLOCK, n)):
-            if total[i] >= least:
+        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
+            if total[i] >= least and waiting[i]:
                 found[m] = i
                 m += 1
     return found
@@ -428,7 +483,7 @@ def reaching(total, blocks, least):
 
 @kernel
 def walk_survivors(
-    feature, threshold, low, high, roots, order, d, max_min, query, vectors, items, bounds, least, expanded,
+    nodes, limits, roots, order, d, max_min, query, vectors, items, bounds, least, expanded,
     greatest_below, leaf_values,
 ):  # fmt: skip
     """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
@@ -436,7 +491,7 @@ def walk_survivors(
     ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
     were given up have a bound below ``least`` when this ends.
     """
-    n_nodes = feature.shape[0]
+    n_nodes = nodes.shape[0]
     features = np.empty((WALKED, 2 * d), dtype=np.float32)
     active, still = np.empty(WALKED, dtype=np.int64), np.empty(WALKED, dtype=np.int64)
     at = np.empty(WALKED, dtype=np.int64)
@@ -476,8 +531,8 @@ def walk_survivors(
                     node = at[p]
                     if node < n_nodes:
                         inside = expanded[node] == 1
-                        up = features[p, feature[node]] > threshold[node]
-                        node = high[node] if up else low[node]
+                        up = features[p, nodes[node, 0]] > limits[node, 1]
+                        node = np.int64(nodes[node, 2 + np.int64(up)])
                         at[p] = node
                         if inside:
                             bound[p] = greatest_below[node]

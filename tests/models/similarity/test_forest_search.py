@@ -146,9 +146,10 @@ def test_codes_keep_the_order_of_values_and_know_what_they_stand_for() -> None:
     )
     arrays = search.column_arrays(X)
     for f in range(3):
-        codes = arrays["codes"][f].astype(int)
+        codes = arrays["codes"][:, f].reshape(-1)[:5_000].astype(int)
         assert (np.diff(codes[np.argsort(X[:, f], kind="stable")]) >= 0).all()
         assert (arrays["bin_low"][f, codes] <= X[:, f]).all()
         assert (X[:, f] <= arrays["bin_high"][f, codes]).all()
-    assert (np.bincount(arrays["codes"][0]) < 60).all()
+        if f == 0:
+            assert (np.bincount(codes) < 60).all()
     assert (arrays["bin_low"][1][:9] == arrays["bin_high"][1][:9]).all()
