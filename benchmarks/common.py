@@ -22,7 +22,7 @@ Preset = Literal["quick", "full"]
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
     "numpy", "numba", "scipy", "scikit-learn", "fastapi", "uvicorn", "pydantic",
-    "xgboost-cpu", "xgboost", "lightgbm", "tl2cgen", "metric-learn",
+    "xgboost-cpu", "xgboost", "lightgbm", "tl2cgen", "metric-learn", "faiss-cpu", "usearch",
 )  # fmt: skip
 
 
