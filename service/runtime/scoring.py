@@ -90,7 +90,7 @@ class Served:
         """
         explain = getattr(self.estimator, "explain", None)
         if explain is None:
-            raise ModelNotCapable(f"a {self.entry.kind} cannot explain its scores", capability="explain")
+            raise ModelNotCapable(f"{self.entry.kind} cannot explain its scores", capability="explain")
         if pairs.n_pairs != 1:
             raise InvalidInput(
                 f"the request has {pairs.n_pairs} pairs; expected one to explain", field="left"
