@@ -37,6 +37,8 @@ class LearnerSpec:
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
     keeps_rows : whether an artefact holds rows of its training data (references, pivots, exemplars), which an erasure
         cannot reach: its receipt names such versions.
+    takes_unlabelled : whether ``fit`` and ``fit_pairs`` take ``unlabelled=`` rows.
+    ignores_unknown : whether columns beyond those of training say nothing to it, so that sparse rows may hold some.
     """
 
     kind: str
@@ -50,6 +52,8 @@ class LearnerSpec:
     accepts_sparse: bool = False
     distributes: bool = False
     keeps_rows: bool = False
+    takes_unlabelled: bool = False
+    ignores_unknown: bool = False
 
 
 def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:

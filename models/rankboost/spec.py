@@ -18,6 +18,8 @@ KERNEL = LearnerSpec(
     from_state=rankers_from_state,
     accepts_sparse=True,
     keeps_rows=True,
+    takes_unlabelled=True,
+    ignores_unknown=True,
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",
@@ -29,4 +31,6 @@ ALIGNED = LearnerSpec(
     from_state=network_from_state,
     accepts_sparse=True,
     keeps_rows=True,
+    takes_unlabelled=True,
+    ignores_unknown=True,
 )

@@ -22,6 +22,11 @@ class LearnerOut(BaseModel):
     capabilities: list[str] = Field(description="of similarity, match, search, embed, classify, rank-labels")
     needs: str = Field(description="what a dataset must bring: identities or rankings")
     accepts_sparse: bool
+    takes_unlabelled: bool = Field(description="whether a job may name a dataset of `unlabelled` rows")
+    ignores_unknown: bool = Field(
+        description="whether sparse vectors may hold columns beyond those of training: they are ignored, and counted "
+        "on /metrics (pairmark_unknown_columns_total); other kinds refuse them"
+    )
     params: dict[str, Any] = Field(description="JSON Schema of `params` in POST /jobs")
 
 
@@ -39,6 +44,8 @@ _LISTED = {
         capabilities=sorted(spec.capabilities),
         needs=spec.needs,
         accepts_sparse=spec.accepts_sparse,
+        takes_unlabelled=spec.takes_unlabelled,
+        ignores_unknown=spec.ignores_unknown,
         params=spec.params.model_json_schema(),
     )
     for spec in LEARNERS

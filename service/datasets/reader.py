@@ -244,5 +244,7 @@ def _from_svmlight(
         limits=limits,
         has_labels=True,
         has_groups=has_groups,
+        # The format has no way to leave a label out; 0 in front of every line is what others write then.
+        zero_is_no_label=True,
     )
     return writer, blocks, []

@@ -47,7 +47,8 @@ class DatasetRequest(BaseModel):
     label: ColumnName = Field(
         None,
         description="column of the identity or class. Never guessed in CSV and Parquet; npz: the array `y` "
-        "if there is one; svmlight: the target",
+        "if there is one; svmlight: the target (0 in "
+        "front of every line: the rows are unlabelled)",
     )
     ranking: ColumnNames = Field(
         default_factory=list,

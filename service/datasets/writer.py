@@ -139,6 +139,7 @@ class DatasetWriter:
     feature_names : names, or None for ``x0``, ``x1``, ...
     label_names : labels that `Block.rankings` orders.
     limits : how much is taken.
+    zero_is_no_label : whether rows that all carry the label 0 are unlabelled.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class DatasetWriter:
         has_groups: bool = False,
         has_ids: bool = False,
         label_names: list[str] | None = None,
+        zero_is_no_label: bool = False,
     ) -> None:
         if features < 1:
             raise InvalidInput("no feature column is left; expected at least one column of numbers")
@@ -163,6 +165,7 @@ class DatasetWriter:
         self.rows = 0
         self._bytes = 0
         self._labels = Codes("label") if has_labels else None
+        self._zero_is_no_label = zero_is_no_label
         self._groups = Codes("group") if has_groups else None
         self._ids: list[str] | None = [] if has_ids else None
         self.label_names = label_names
@@ -291,6 +294,8 @@ class DatasetWriter:
             return [], np.empty(0, dtype=np.int64)
         identities, y = self._labels.finish()
         counts = np.bincount(y, minlength=len(identities)).astype(np.int64)
+        if counts.size == 1 and self._zero_is_no_label and identities[0] == "0":
+            return [], np.empty(0, dtype=np.int64)
         if counts.size == 1:
             raise InvalidInput(
                 f"every row has the same label ({identities[0][:50]!r}); expected at least two identities or classes",

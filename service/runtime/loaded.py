@@ -36,6 +36,7 @@ class LoadedVersion:
     label_names: list[str] | None = None
     class_names: list[str] | None = None
     seconds_a_point: float = 0.0
+    ignores_unknown: bool = False
 
 
 @dataclass(slots=True)

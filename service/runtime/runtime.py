@@ -250,6 +250,7 @@ class Runtime:
             estimator=estimator,
             n_features=n_features,
             accepts_sparse=spec.accepts_sparse,
+            ignores_unknown=spec.ignores_unknown,
             feature_names=self.store.feature_names(entry.name, entry.version),
             label_names=self.store.label_names(entry.name, entry.version) if ranks else None,
             class_names=self.store.class_names(entry.name, entry.version) if classifies else None,

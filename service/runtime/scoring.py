@@ -34,6 +34,7 @@ class Served:
         self.estimator = loaded.estimator
         self.n_features = loaded.n_features
         self.accepts_sparse = loaded.accepts_sparse
+        self.ignores_unknown = loaded.ignores_unknown
         self.feature_names = loaded.feature_names
         self.label_names = loaded.label_names
         self.class_names = loaded.class_names
@@ -72,8 +73,9 @@ class Served:
     def score_pairs(self, pairs: Pairs) -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
         sparse = self.accepts_sparse
-        left = to_rows(pairs.left, "left", self.n_features, accepts_sparse=sparse)
-        right = to_rows(pairs.right, "right", self.n_features, accepts_sparse=sparse)
+        form = {"accepts_sparse": sparse, "ignores_unknown": self.ignores_unknown}
+        left = to_rows(pairs.left, "left", self.n_features, **form)
+        right = to_rows(pairs.right, "right", self.n_features, **form)
         if sparse and (issparse(left) != issparse(right)):
             left, right = csr_array(left), csr_array(right)
         return self.score(left, right)
@@ -103,7 +105,13 @@ class Served:
 
 def embedded(served: Served, features: Features) -> Float32:
     """A version's own vectors of points, (n, n_components) C-contiguous float32."""
-    rows = to_rows(features.rows, "features", served.n_features, accepts_sparse=served.accepts_sparse)
+    rows = to_rows(
+        features.rows,
+        "features",
+        served.n_features,
+        accepts_sparse=served.accepts_sparse,
+        ignores_unknown=served.ignores_unknown,
+    )
     vectors = np.ascontiguousarray(served.estimator.transform(rows), dtype=np.float32)
     if not np.isfinite(vectors).all():
         at = int(np.argmin(np.isfinite(vectors).all(axis=1)))

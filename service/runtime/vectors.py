@@ -18,6 +18,7 @@ from pydantic_core import from_json
 from scipy.sparse import csr_array
 
 from service.errors import InvalidInput, TooLarge
+from service.runtime.metrics import UNKNOWN_COLUMNS
 
 Float32 = NDArray[np.float32]
 
@@ -327,9 +328,21 @@ def _kind(value: Any) -> str:
 # ---------------------------------------------------------------- against a model
 
 
-def to_rows(side: Float32 | SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:
-    """Rows of the model's dimension: dense float32, or CSR for a learner that reads it."""
+def to_rows(
+    side: Float32 | SparseRows,
+    name: str,
+    n_features: int,
+    *,
+    accepts_sparse: bool,
+    ignores_unknown: bool = False,
+) -> Any:
+    """Rows of the model's dimension: dense float32, or CSR for a learner that reads it.
+
+    With ``ignores_unknown``, entries of sparse vectors in columns beyond the model's are dropped and counted.
+    """
     if isinstance(side, SparseRows):
+        if ignores_unknown:
+            side = _known_columns(side, n_features)
         return _sparse_rows(side, name, n_features, accepts_sparse=accepts_sparse)
     if side.shape[1] != n_features:
         raise InvalidInput(
@@ -338,6 +351,24 @@ def to_rows(side: Float32 | SparseRows, name: str, n_features: int, *, accepts_s
             expected_dimension=n_features,
         )
     return side
+
+
+def _known_columns(side: SparseRows, n_features: int) -> SparseRows:
+    """Without the entries of columns that the model never saw; rows that are wrong otherwise stay as they are."""
+    dropped = 0
+    rows = []
+    for row in side.rows:
+        unknown = sum(column >= n_features for column in row.indices)
+        if unknown and len(row.indices) == len(row.values) and len(set(row.indices)) == len(row.indices):
+            dropped += unknown
+            kept = [at for at, column in enumerate(row.indices) if column < n_features]
+            row = SparseVector.model_construct(
+                indices=[row.indices[at] for at in kept], values=[row.values[at] for at in kept]
+            )
+        rows.append(row)
+    if dropped:
+        UNKNOWN_COLUMNS.inc(dropped)
+    return SparseRows(rows, side.single)
 
 
 def _sparse_rows(side: SparseRows, name: str, n_features: int, *, accepts_sparse: bool) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from models.base import SCORE_BLOCK, Float32
 from models.spec import LearnerSpec
@@ -36,6 +37,15 @@ def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
             field="dataset",
         )
     return np.asarray(X.toarray(), dtype=np.float32)
+
+
+def widened(X: Any, width: int) -> Any:
+    """Sparse rows with so many columns: further ones are cut off, missing ones are empty. Dense rows as they are."""
+    if isinstance(X, np.ndarray) or X.shape[1] == width:
+        return X
+    if X.shape[1] > width:
+        return X[:, :width]
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
 
 
 def score_pairs(

@@ -259,6 +259,7 @@ def _claim(row: JobRow, worker: str) -> Claim:
         learner=row.learner,
         dataset_id=row.dataset_id,
         dataset=row.dataset,
+        unlabelled_id=row.unlabelled_id,
         model=row.model,
         params=dict(row.params),
         evaluation=EvaluationRequest.model_validate(row.evaluation),

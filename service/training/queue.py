@@ -65,7 +65,9 @@ class JobQueue(Leases):
                     if earlier is not None:
                         return earlier
                 dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
-                checked = checked_request(request, dataset, self._settings)
+                more = request.unlabelled
+                unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
+                checked = checked_request(request, dataset, self._settings, unlabelled)
                 if repository.count_queued(session) >= self._settings.max_queued_jobs:
                     raise RateLimited(
                         f"{self._settings.max_queued_jobs} jobs wait already; try again when some are done",
@@ -76,6 +78,7 @@ class JobQueue(Leases):
                     learner=request.learner,
                     dataset_id=checked.dataset_id,
                     dataset=checked.dataset,
+                    unlabelled_id=checked.unlabelled_id,
                     model=request.model,
                     params=checked.params,
                     evaluation=request.evaluation.model_dump(),

@@ -49,7 +49,11 @@ class JobRequest(BaseModel):
         default_factory=dict, description="the learner's parameters; see its JSON Schema"
     )
     evaluation: EvaluationRequest = Field(default_factory=EvaluationRequest)
-    unlabelled: str | None = Field(None, description="a dataset without labels, for learners that use one")
+    unlabelled: str | None = Field(
+        None,
+        description="a dataset for learners that use unlabelled rows, with the columns of `dataset` (a sparse one "
+        "may be narrower or wider); its labels, if it has any, are not looked at",
+    )
     promote: bool | str = Field(
         True,
         description="true: move the alias `production` to the new version; a string: that alias; false: none",
@@ -132,6 +136,7 @@ class Claim:
     learner: str
     dataset_id: str
     dataset: str
+    unlabelled_id: str | None
     model: str
     params: dict[str, Any]
     evaluation: EvaluationRequest

@@ -35,7 +35,7 @@ from service.store.measured import ScoredPairs, listed_pairs, pairs_among, split
 from service.store.overlap import trained_on
 from service.store.report import write_report
 from service.store.schemas import NewCalibration, NewVersion
-from service.store.scoring import score_pairs, taken_by
+from service.store.scoring import score_pairs, taken_by, widened
 from service.store.store import ModelStore
 from service.training.classifiers import class_names, classifier_metrics
 from service.training.engine import engine
@@ -143,7 +143,8 @@ class Trainer:
         role = claim.evaluation.groups
         parts = _parts(without_groups(data, role), claim, seed)
         progress.stage("fitting")
-        estimator = self._fitted(spec, claim, data, X, parts, progress)
+        more = self._unlabelled(spec, claim, int(X.shape[1]))
+        estimator = self._fitted(spec, claim, data, X, parts, more, progress)
         progress.stage("scoring")
         scored = _Scored(estimator, X, parts, progress)
         progress.stage("calibrating")
@@ -176,7 +177,14 @@ class Trainer:
         return self._stored(spec, claim, data, parts, estimator, None, None, metrics, seed)
 
     def _fitted(
-        self, spec: LearnerSpec, claim: Claim, data: LabelledData, X: Any, parts: Parts, progress: Progress
+        self,
+        spec: LearnerSpec,
+        claim: Claim,
+        data: LabelledData,
+        X: Any,
+        parts: Parts,
+        more: dict[str, Any],
+        progress: Progress,
     ) -> Any:
         estimator = spec.estimator(**spec.params.model_validate(claim.params).model_dump())
         with (
@@ -186,7 +194,7 @@ class Trainer:
         ):
             if parts.pairs is None:
                 assert data.y is not None
-                estimator.fit(X[parts.rows], np.asarray(data.y)[parts.rows])
+                estimator.fit(X[parts.rows], np.asarray(data.y)[parts.rows], **more)
             else:
                 assert data.pairs is not None
                 weight = data.pairs.weight
@@ -195,8 +203,22 @@ class Trainer:
                     X[np.asarray(data.pairs.right)[parts.pairs]],
                     np.asarray(data.pairs.same)[parts.pairs],
                     sample_weight=None if weight is None else np.asarray(weight)[parts.pairs],
+                    **more,
                 )
         return estimator
+
+    def _unlabelled(self, spec: LearnerSpec, claim: Claim, width: int) -> dict[str, Any]:
+        """Unlabelled rows, for learners that were given some."""
+        if claim.unlabelled_id is None:
+            return {}
+        rows = taken_by(spec, self._datasets.load(claim.unlabelled_id).X, self._settings.max_dense_bytes)
+        return {"unlabelled": widened(rows, width)}
+
+    def _unlabelled_lineage(self, claim: Claim) -> dict[str, str]:
+        if claim.unlabelled_id is None:
+            return {}
+        rows = self._datasets.load(claim.unlabelled_id)
+        return {"unlabelled": f"{rows.name}:{rows.version}", "unlabelled_sha256": rows.sha256}
 
     def _stored(
         self,
@@ -243,6 +265,7 @@ class Trainer:
                 lineage={
                     "dataset": dataset,
                     "dataset_sha256": data.sha256,
+                    **self._unlabelled_lineage(claim),
                     "job": claim.job_id,
                     "code_version": VERSION,
                     "random_state": seed,

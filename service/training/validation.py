@@ -24,12 +24,15 @@ class CheckedRequest:
 
     dataset_id: str
     dataset: str
+    unlabelled_id: str | None
     params: dict[str, Any]
     promote: str | None
 
 
-def checked_request(request: JobRequest, dataset: DatasetOut, settings: Settings) -> CheckedRequest:
-    """Check a request against the learner and the dataset's summary.
+def checked_request(
+    request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None = None
+) -> CheckedRequest:
+    """Check a request against the learner and the datasets' summaries.
 
     Raises
     ------
@@ -38,15 +41,14 @@ def checked_request(request: JobRequest, dataset: DatasetOut, settings: Settings
     """
     spec = known_learner(request.learner)
     checked_name(request.model, "model")
-    if request.unlabelled is not None:
-        raise InvalidInput(
-            f"unlabelled: {spec.kind} learns from labelled rows only; leave it out", field="unlabelled"
-        )
+    if unlabelled is not None:
+        _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
     _check_evaluation(request, dataset, settings)
     return CheckedRequest(
         dataset_id=dataset.id,
         dataset=f"{dataset.name}:{dataset.version}",
+        unlabelled_id=None if unlabelled is None else unlabelled.id,
         params=checked_params(spec, request.params),
         promote=_promotion(request.promote),
     )
@@ -76,6 +78,19 @@ def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
     if "random_state" in filled and filled["random_state"] is None:
         filled["random_state"] = 0
     return filled
+
+
+def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: DatasetOut) -> None:
+    if not spec.takes_unlabelled:
+        raise InvalidInput(
+            f"unlabelled: {spec.kind} learns from labelled rows only; leave it out", field="unlabelled"
+        )
+    if unlabelled.features != dataset.features and not (unlabelled.sparse and dataset.sparse):
+        raise InvalidInput(
+            f"unlabelled: dataset {unlabelled.name}:{unlabelled.version} has {unlabelled.features} features and "
+            f"{dataset.name}:{dataset.version} has {dataset.features}; expected the same columns",
+            field="unlabelled",
+        )
 
 
 def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:

@@ -209,6 +209,11 @@ def test_a_list_column_of_parquet_is_a_vector(datasets: Datasets, tmp_path: Path
     np.testing.assert_array_equal(data.X[2], np.float32([2, 4, 2.5]))
 
 
+def test_svmlight_rows_that_all_carry_a_zero_are_unlabelled(datasets: Datasets) -> None:
+    out, data = send(datasets, b"0 1:2 3:1\n0 2:3\n", "zeros.svm")
+    assert (out.rows, out.label, out.n_labels, data.y) == (2, None, 0, None)
+
+
 def test_rows_may_be_unlabelled(datasets: Datasets) -> None:
     out, data = send(datasets, b"a,b\n1,2\n3,4\n", "a.csv")
     assert (out.label, out.n_labels, data.y) == (None, 0, None)
