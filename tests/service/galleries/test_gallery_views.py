@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,15 +20,8 @@ from service.galleries import live as live_module
 from service.galleries.galleries import Galleries
 from service.galleries.live import LiveGallery
 from service.galleries.metadata import parse_filter
-from service.galleries.rows import RowErrors, Rows
-from service.runtime.catalogue import VersionEntry, View
-from service.runtime.loaded import LoadedVersion
-from service.runtime.scoring import Served
+from service.galleries.rows import RowErrors
 from service.settings import Settings
-from service.tables import Model, ModelVersion
-
-WIDTH = 4
-NOTHING = View(revision=0, models={}, keys={}, locked=False)
 
 
 @pytest.fixture(scope="module")
@@ -46,59 +40,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
 
 
-def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
-    entry = VersionEntry(
-        model_id="m" * 32,
-        name="people",
-        version=version,
-        kind=kind,
-        capabilities=frozenset({"search", "similarity"}),
-        calibration_id=None,
-        artefact_sha256="",
-    )
-    return Served(LoadedVersion(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False))
-
-
-def add_model(database: Database, *versions: int) -> None:
-    with database.write() as session:
-        session.add(Model(id="m" * 32, name="people", next_version=9, created_at=0.0))
-        for version in versions:
-            session.add(
-                ModelVersion(
-                    model_id="m" * 32,
-                    version=version,
-                    kind="metric",
-                    capabilities=["search"],
-                    params={},
-                    metrics={},
-                    lineage={},
-                    facts={},
-                    artefact_sha256="",
-                    artefact="",
-                    report=None,
-                    calibration_id=None,
-                    job_id=None,
-                    created_at=0.0,
-                )
-            )
-
-
 @pytest.fixture
 def galleries(settings: Settings, database: Database) -> Iterator[Galleries]:
     add_model(database, 1, 2)
     made = Galleries(database, settings)
     yield made
     made.close()
-
-
-def rows(items: dict[str, tuple[np.ndarray, str | None, str | None]]) -> Rows:
-    return Rows(
-        ids=list(items),
-        subjects=[one[1] for one in items.values()],
-        vectors=np.array([one[0] for one in items.values()], dtype=np.float32).reshape(-1, WIDTH),
-        metadata=[one[2] for one in items.values()],
-        places=list(range(len(items))),
-    )
 
 
 def brute(

@@ -1,0 +1,72 @@
+"""What tests of the galleries' room share: a served version without training, and rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from service.db import Database
+from service.galleries.rows import Rows
+from service.runtime.catalogue import VersionEntry, View
+from service.runtime.loaded import LoadedVersion
+from service.runtime.scoring import Served
+from service.tables import Model, ModelVersion
+
+WIDTH = 4
+NOTHING = View(revision=0, models={}, keys={}, locked=False)
+
+
+def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
+    """An estimator as if it had been loaded from the store."""
+    entry = VersionEntry(
+        model_id="m" * 32,
+        name="people",
+        version=version,
+        kind=kind,
+        capabilities=frozenset({"search", "similarity"}),
+        calibration_id=None,
+        artefact_sha256="",
+    )
+    return Served(
+        LoadedVersion(
+            entry=entry, estimator=estimator, n_features=int(estimator.n_features_in_), accepts_sparse=False
+        )
+    )
+
+
+def add_model(database: Database, *versions: int) -> None:
+    """Rows of versions that galleries may name."""
+    with database.write() as session:
+        session.add(Model(id="m" * 32, name="people", next_version=9, created_at=0.0))
+        session.flush()
+        for version in versions:
+            session.add(
+                ModelVersion(
+                    model_id="m" * 32,
+                    version=version,
+                    kind="metric",
+                    capabilities=["search"],
+                    params={},
+                    metrics={},
+                    lineage={},
+                    facts={},
+                    artefact_sha256="",
+                    artefact="",
+                    report=None,
+                    calibration_id=None,
+                    job_id=None,
+                    created_at=0.0,
+                )
+            )
+
+
+def rows(items: dict[str, tuple[np.ndarray, str | None, str | None]]) -> Rows:
+    """Id -> (vector, subject, metadata) as checked rows."""
+    return Rows(
+        ids=list(items),
+        subjects=[one[1] for one in items.values()],
+        vectors=np.array([one[0] for one in items.values()], dtype=np.float32),
+        metadata=[one[2] for one in items.values()],
+        places=list(range(len(items))),
+    )

@@ -1,0 +1,147 @@
+"""What was erased is in no file: not in rows, the log, index blocks, nor in what a killed process left."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gallery_rooms import NOTHING, WIDTH, add_model, rows, served
+from sqlalchemy import make_url, text
+
+from models import MetricSimilarity
+from service.db import Database
+from service.galleries import live as live_module
+from service.galleries.galleries import Galleries
+from service.galleries.live import LiveGallery
+from service.galleries.rows import RowErrors
+from service.settings import Settings
+
+
+@pytest.fixture
+def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
+    monkeypatch.setattr(live_module, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    add_model(database, 1)
+    made = Galleries(database, settings)
+    yield made
+    made.close()
+
+
+def holds(folder: Path, *needles: bytes) -> list[str]:
+    """Files under a folder that hold one of these bytes."""
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file():
+            body = path.read_bytes()
+            found += [f"{path.name}: {needle!r}" for needle in needles if needle in body]
+    return found
+
+
+@pytest.mark.parametrize("in_tail", [False, True])
+def test_nothing_of_an_erased_subject_is_left(
+    galleries: Galleries, settings: Settings, in_tail: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+    galleries.put("g", served(estimator))
+    others = {
+        f"other-{at:03}": (rng.normal(size=WIDTH).astype(np.float32), "somebody", None) for at in range(120)
+    }
+    secret_old, secret = rng.normal(size=WIDTH).astype(np.float32), rng.normal(size=WIDTH).astype(np.float32)
+    facts = json.dumps({"note": "METADATA-OF-ANNA"})
+    galleries.write("g", [rows({"id-of-anna": (secret_old, "subject-anna", facts)})], RowErrors(), None)
+    galleries.write("g", [rows(others)], RowErrors(), None)
+    state = galleries.state("g")
+    live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    live.view(state.seq)
+    # Replaced: the first vector is dead in a block, the second is in another or in the tail.
+    galleries.write("g", [rows({"id-of-anna": (secret, "subject-anna", facts)})], RowErrors(), None)
+    if not in_tail:
+        more = {f"more-{at:03}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(30)}
+        galleries.write("g", [rows(more)], RowErrors(), None)
+    view = live.view(galleries.state("g").seq)
+    assert view.search(secret[None], 1)[0][0].id == "id-of-anna"
+    needles = [b"id-of-anna", b"subject-anna", b"METADATA-OF-ANNA", secret.tobytes(), secret_old.tobytes()]
+    assert holds(settings.home, *needles)
+
+    receipt = galleries.erase("g", NOTHING, subject="subject-anna")
+    assert receipt.items == 1
+    assert receipt.index_blocks == (1 if in_tail else 2)
+    assert holds(settings.home, *needles) == []
+    if galleries.database.is_sqlite:
+        assert receipt.database_complete
+        file = Path(make_url(settings.resolved_database_url).database or "")
+        assert holds_file(file, *needles) == []
+    else:
+        assert not receipt.database_complete
+        assert any("VACUUM" in said for said in receipt.pending)
+    # The view lets go of it, makes its blocks anew, and they hold nothing either.
+    view = live.view(galleries.state("g").seq)
+    assert all(hit.id != "id-of-anna" for hit in view.search(secret[None], 200)[0])
+    while live.tidy():
+        pass
+    assert not live.untidy()
+    assert holds(settings.home, *needles) == []
+    assert len(live.view(0).search(secret[None], 500)[0]) == (120 if in_tail else 150)
+
+
+def holds_file(file: Path, *needles: bytes) -> list[str]:
+    """What a SQLite database's files hold of these bytes."""
+    return [
+        f"{path.name}: {needle!r}"
+        for path in file.parent.glob(f"{file.name}*")
+        for needle in needles
+        if needle in path.read_bytes()
+    ]
+
+
+def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
+    galleries: Galleries, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+    galleries.put("g", served(estimator))
+    items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), "anna", None) for at in range(40)}
+    galleries.write("g", [rows(items)], RowErrors(), None)
+    state = galleries.state("g")
+    LiveGallery(galleries.database, galleries.disk(state), state, estimator).view(state.seq)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(galleries.disk(state)), "drop_holders", lambda *_: (_ for _ in ()).throw(OSError("killed"))
+        )
+        with pytest.raises(OSError, match="killed"):
+            galleries.erase("g", NOTHING, id="n007")
+    assert holds(settings.home / "galleries", b"n007")
+    # Whoever opens the gallery next sees the erasure in the database and drops the files.
+    fresh = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    view = fresh.view(galleries.state("g").seq)
+    assert all(hit.id != "n007" for hit in view.search(np.ones((1, WIDTH), np.float32), 50)[0])
+    assert not holds(settings.home / "galleries", b"n007")
+
+
+def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
+    galleries: Galleries, settings: Settings
+) -> None:
+    rng = np.random.default_rng(2)
+    estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+    galleries.put("g", served(estimator))
+    items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(10)}
+    galleries.write("g", [rows(items)], RowErrors(), None)
+    with galleries.database.write() as session:
+        session.execute(text("DELETE FROM galleries"))
+    dead = settings.home / "galleries" / "import-999999999-ab"
+    mine = settings.home / "galleries" / f"import-{os.getpid()}-ab"
+    for folder in (dead, mine):
+        folder.mkdir(parents=True)
+    galleries.sweep()
+    assert not dead.exists()
+    assert mine.exists()
+    with galleries.database.read() as session:
+        assert session.scalar(text("SELECT count(*) FROM gallery_items")) == 0
+    # The number is not used again, and a gallery of that name starts empty.
+    galleries.put("g", served(estimator))
+    assert galleries.state("g").items == 0
