@@ -42,6 +42,8 @@ from numpy.typing import NDArray
 
 RAW_FROM = 4096
 """Numbers in a request from which dense arrays travel as raw float32 (1/23 of the CPU of the best JSON)."""
+UPSERT_ROWS = 50_000
+"""Rows of a gallery sent at a time."""
 LONGEST_RETRY_WAIT_S = 30.0
 Progress = Callable[[float, str], None]
 Vectors = Any
@@ -237,11 +239,11 @@ class Client:
         """POST JSON, JSON back."""
         return self._send("POST", path, body, **options).json()
 
-    def pages(self, path: str, *, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    def pages(self, path: str, *, limit: int | None = None, **params: Any) -> Iterator[dict[str, Any]]:
         """Every entry of a list, page after page (``limit`` in all)."""
         cursor, left = None, limit
         while left is None or left > 0:
-            page = self.get(path, limit=100 if left is None else min(left, 100), cursor=cursor)
+            page = self.get(path, limit=100 if left is None else min(left, 100), cursor=cursor, **params)
             yield from page["items"]
             left = None if left is None else left - len(page["items"])
             cursor = page.get("next_cursor")
@@ -352,17 +354,160 @@ class Client:
     # -- galleries -------------------------------------------------------------------------------------------
 
     def search(self, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> dict[str, Any]:
-        """Exact search; ``options`` are ``filter``, ``group_by``, ``fpir`` and ``fpr``."""
+        """Exact search; ``options`` are ``filter``, ``group_by``, ``fpir``, ``fpr`` and ``confidence``.
+
+        Returns
+        -------
+        ``model``, ``results`` (one list of ``{"id", "subject", "score"}`` a query, best first) and, with a rate,
+        ``operating_point``: then only matches are listed, and an empty list means "unknown".
+        """
         body = _given({"queries": queries, "k": k, **options})
         return _dict(self.post(f"/galleries/{_part(gallery)}/search", body))
 
-    def upsert(
-        self, gallery: str, items: Sequence[Mapping[str, Any]], *, model: str | None = None
+    def verify(
+        self, gallery: str, subject: str, probe: Vectors, *, fpr: float, **options: Any
     ) -> dict[str, Any]:
-        """Write items ``{"id", "vector", "subject"?, "metadata"?}``; ``model`` creates the gallery first."""
+        """Whether a vector is of a subject: its best score with the subject's items, and the decision at ``fpr``."""
+        path = f"/galleries/{_part(gallery)}/subjects/{_segment(subject)}/verify"
+        return _dict(self.post(path, {"probe": probe}, params=_given({"fpr": fpr, **options})))
+
+    def upsert(
+        self,
+        gallery: str,
+        items: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        ids: Sequence[str] | NDArray[Any] | None = None,
+        vectors: Any = None,
+        subjects: Sequence[str | None] | NDArray[Any] | None = None,
+        model: str | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Enrol items, or replace those of the same id.
+
+        Parameters
+        ----------
+        items : ``{"id", "vector", "subject"?, "metadata"?}`` each; or else arrays:
+        ids, vectors, subjects : (n,), (n, d), (n,); sent as npz, 50,000 rows at a time.
+        model : creates the gallery first.
+        progress : called with (fraction sent, "enrolling").
+
+        Returns
+        -------
+        ``upserted``, ``n_errors``, and ``errors`` with the ``row`` of each item that was refused.
+        """
+        if (items is None) == (vectors is None):
+            raise ValueError("expected either items or the arrays ids and vectors")
         if model is not None:
-            self._send("PUT", f"/galleries/{_part(gallery)}", {"model": model})
-        return _dict(self._send("PUT", f"/galleries/{_part(gallery)}/items", {"items": list(items)}).json())
+            self.put_gallery(gallery, model)
+        path = f"/galleries/{_part(gallery)}/items"
+        if items is not None:
+            n = len(items)
+            sent = (
+                self._send("PUT", path, {"items": list(items[start : start + 5_000])})
+                for start in range(0, max(n, 1), 5_000)
+            )
+            return _enrolled(sent, 5_000, n, progress)
+        rows = np.asarray(vectors, dtype=np.float32)
+        if rows.ndim != 2 or ids is None or len(ids) != len(rows):
+            raise ValueError("expected as many ids as rows of vectors, (n, d)")
+        names = np.asarray(ids, dtype=str)
+        whose = (
+            None
+            if subjects is None
+            else np.array(["" if one is None else one for one in subjects], dtype=str)
+        )
+        arrays = (
+            _npz(
+                ids=names[start : start + UPSERT_ROWS],
+                vectors=rows[start : start + UPSERT_ROWS],
+                subjects=None if whose is None else whose[start : start + UPSERT_ROWS],
+            )
+            for start in range(0, max(len(rows), 1), UPSERT_ROWS)
+        )
+        sent = (
+            self.request("PUT", path, content=body, headers={"Content-Type": "application/x-npz"})
+            for body in arrays
+        )
+        return _enrolled(sent, UPSERT_ROWS, len(rows), progress)
+
+    def upsert_file(
+        self, gallery: str, file: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and ``metadata``."""
+        kinds = {
+            ".csv": "text/csv",
+            ".npz": "application/x-npz",
+            ".parquet": "application/vnd.apache.parquet",
+            ".pq": "application/vnd.apache.parquet",
+        }
+        suffix = Path(file).suffix.lower()
+        if suffix not in kinds:
+            raise ValueError(f"{file}: expected a file named .csv, .npz or .parquet")
+        with open(file, "rb") as stream:
+            told = _Told(stream, progress or (lambda fraction, stage: None))
+            return _dict(
+                self.request(
+                    "PUT",
+                    f"/galleries/{_part(gallery)}/items",
+                    content=iter(lambda: told.read(1 << 20), b""),
+                    params=_given(options),
+                    headers={"Content-Type": kinds[suffix]},
+                    timeout=httpx.Timeout(60.0, read=None),
+                ).json()
+            )
+
+    def put_gallery(self, gallery: str, model: str | None = None) -> dict[str, Any]:
+        """Make a gallery for a model, or move it to another version."""
+        return _dict(self._send("PUT", f"/galleries/{_part(gallery)}", _given({"model": model})).json())
+
+    def galleries(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+        """Galleries by name."""
+        return list(self.pages("/galleries", limit=limit))
+
+    def gallery(self, gallery: str) -> dict[str, Any]:
+        """One gallery."""
+        return _dict(self.get(f"/galleries/{_part(gallery)}"))
+
+    def delete_gallery(self, gallery: str) -> None:
+        """Delete a gallery with everything in it."""
+        self.request("DELETE", f"/galleries/{_part(gallery)}", timeout=None)
+
+    def items(
+        self, gallery: str, *, subject: str | None = None, limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """A gallery's items by id, without their vectors."""
+        return self.pages(f"/galleries/{_part(gallery)}/items", limit=limit, subject=subject)
+
+    def item(self, gallery: str, id: str) -> dict[str, Any]:
+        """One item with its vector."""
+        return _dict(self.get(f"/galleries/{_part(gallery)}/items/{_segment(id)}"))
+
+    def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> dict[str, Any]:
+        """Erase an item, or everything of a subject; the receipt says what was removed."""
+        if (id is None) == (subject is None):
+            raise ValueError("expected either id or subject")
+        what = f"items/{_segment(id)}" if id is not None else f"subjects/{_segment(subject or '')}"
+        return _dict(self.request("DELETE", f"/galleries/{_part(gallery)}/{what}").json())
+
+    def calibrate_gallery(
+        self, gallery: str, dataset: str | None = None, *, vectors: Any = None, subjects: Any = None
+    ) -> dict[str, Any]:
+        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays."""
+        body = _given({"dataset": dataset, "vectors": vectors, "subjects": subjects})
+        return _dict(self.post(f"/galleries/{_part(gallery)}/calibrations", body, timeout=None))
+
+    def evaluate_gallery(
+        self,
+        gallery: str,
+        dataset: str | None = None,
+        *,
+        vectors: Any = None,
+        subjects: Any = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``."""
+        body = _given({"dataset": dataset, "vectors": vectors, "subjects": subjects, **options})
+        return _dict(self.post(f"/galleries/{_part(gallery)}/evaluations", body, timeout=None))
 
     # -- datasets --------------------------------------------------------------------------------------------
 
@@ -708,6 +853,30 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 def _part(text: str) -> str:
     """One path segment; ':' and '@' are part of references and stay readable."""
     return quote(str(text), safe=":@")
+
+
+def _segment(text: str) -> str:
+    """An id or subject in a path: it may hold anything, slashes too."""
+    return quote(str(text), safe="")
+
+
+def _npz(**arrays: Any) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **_given(arrays))
+    return stream.getvalue()
+
+
+def _enrolled(sent: Iterator[httpx.Response], size: int, n: int, progress: Progress | None) -> dict[str, Any]:
+    """Answers to parts of ``size`` items, as one answer to all n."""
+    told: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
+    for part, response in enumerate(sent):
+        answer = _dict(response.json())
+        told["upserted"] += answer["upserted"]
+        told["n_errors"] += answer["n_errors"]
+        told["errors"] += [{**error, "row": error["row"] + part * size} for error in answer["errors"]]
+        if progress is not None:
+            progress(min((part + 1) * size / max(n, 1), 1.0), "enrolling")
+    return told
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import catalogue, classifying, keys, output, ranking, serving, setup, training
+from service.cli import catalogue, classifying, galleries, keys, output, ranking, serving, setup, training
 
 app = typer.Typer(
     name="pairmark",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(catalogue.datasets, name="datasets")
 app.add_typer(catalogue.models, name="models")
+app.add_typer(galleries.galleries, name="galleries")
 app.add_typer(keys.keys, name="keys")
 app.add_typer(serving.database, name="db")
 for command in (

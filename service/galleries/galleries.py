@@ -23,7 +23,7 @@ from service.errors import Conflict, InvalidInput, TooLarge, UnknownGallery, Unk
 from service.galleries import repository
 from service.galleries.disk import GalleryDisk
 from service.galleries.imports import ImportLimits
-from service.galleries.live import BLOCK_ROWS, LiveGallery
+from service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from service.galleries.metadata import MAX_FIELDS, fields_of
 from service.galleries.repository import State
 from service.galleries.rows import RowErrors, Rows, text_of
@@ -246,7 +246,7 @@ class Galleries:
                 stored += kept
                 if served is not None:
                     self._index_meanwhile(state, served)
-        if served is not None and stored:
+        if served is not None and stored > TAIL_ROWS:
             self._index_meanwhile(self.state(name), served, at_once=True)
         if not stored and errors.count:
             first = errors.told[0]
@@ -288,7 +288,8 @@ class Galleries:
         if (served.entry.model_id, served.entry.version) != (state.model_id, state.version):
             return
         live = self.live(state, served.estimator)
-        if live.pending(state.seq) >= (1 if at_once else BLOCK_ROWS):
+        # Few rows are the next search's own affair.
+        if live.pending(state.seq) > (TAIL_ROWS if at_once else BLOCK_ROWS):
             self._in_background(live, lambda: live.view(state.seq))
 
     def item(self, name: str, id: str) -> ItemOut:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -342,18 +343,20 @@ def count_range(session: Session, gallery_id: int, low: int, high: int) -> int:
 
 def read_range(session: Session, state: State, low: int, high: int) -> Iterator[StoredRows]:
     """Items with low < seq <= high in order of seq, some thousand at a time."""
-    connection = session.connection()
-    mark = "%s" if session.get_bind().dialect.name == "postgresql" else "?"
+    # The driver's own cursor, within the session's transaction: a row object for each of a million rows would cost more
+    # than reading them, and so would PostgreSQL's vectors as text.
+    driver: Any = session.connection().connection.driver_connection
+    postgres = session.get_bind().dialect.name == "postgresql"
+    cursor = driver.cursor(binary=True) if postgres else driver.cursor()
+    mark = "%s" if postgres else "?"
     sql = (
         "SELECT id, subject, vector, metadata, seq FROM gallery_items "
         f"WHERE gallery_id = {mark} AND seq > {mark} AND seq <= {mark} ORDER BY seq LIMIT {READ_ROWS}"
     )
-    while True:
-        rows = connection.exec_driver_sql(sql, (state.id, low, high)).fetchall()
-        if not rows:
-            return
-        yield _stored(rows, state.dimension)
-        low = rows[-1][4]
+    with closing(cursor):
+        while rows := cursor.execute(sql, (state.id, low, high)).fetchall():
+            yield _stored(rows, state.dimension)
+            low = rows[-1][4]
 
 
 def _stored(rows: Sequence[Any], dimension: int) -> StoredRows:

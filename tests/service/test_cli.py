@@ -270,3 +270,45 @@ def test_setup_takes_a_given_password_but_not_another_one(
     monkeypatch.setenv("PAIRMARK_POSTGRES_PASSWORD", "other")
     assert pairmark("setup", "--secrets", tmp_path, home=tmp_path / "home").code == 1
     assert (tmp_path / "password").read_text() == "a:b\\c"
+
+
+def test_galleries_from_the_command_line(
+    pairmark: Pairmark, flowers: Path, house: Path, tmp_path: Path
+) -> None:
+    X, y = load_iris(return_X_y=True)
+    assert pairmark("datasets", "add", "enrol", flowers, "--label", "species", "--json").code == 0
+    said = pairmark(
+        "train",
+        "--learner",
+        "metric",
+        "--dataset",
+        "enrol",
+        "--model",
+        "near",
+        "--param",
+        "metric=euclidean",
+        "--json",
+    )
+    assert said.code == 0, said.err
+    table = tmp_path / "people.csv"
+    lines = [f"i{at},{'abc'[y[at]]}," + ",".join(map(str, X[at])) for at in range(0, 150, 3)]
+    table.write_text("id,subject,f1,f2,f3,f4\n" + "\n".join(lines) + "\nbad,a,1,2,3,x\n")
+    assert pairmark("galleries", "create", "plants", "--model", "near").code == 0
+    said = pairmark("galleries", "add", "plants", table)
+    assert said.code == 0, said.err
+    assert "enrolled 50 items" in said.out
+    assert "row 50" in said.out
+    assert pairmark("galleries", "show", "plants", "--json").json["items"] == 50
+    assert "plants" in pairmark("galleries", "list").out
+    query = ",".join(map(str, X[0]))
+    found = pairmark("galleries", "search", "plants", query, "-k", "2", "--by-subject", "--json").json
+    assert found["results"][0][0]["subject"] == "a"
+    assert len(found["results"][0]) == 2
+    said = pairmark("galleries", "search", "plants", query, "--fpir", "0.1")
+    assert (said.code, "calibration" in said.err) == (1, True)
+    receipt = pairmark("galleries", "erase", "plants", "--subject", "a", "--yes", "--json").json
+    assert receipt["items"] == 17
+    assert pairmark("galleries", "erase", "plants", "--yes").code == 2
+    assert pairmark("galleries", "search", "plants", "1,x").code == 2
+    assert pairmark("galleries", "delete", "plants", "--yes").code == 0
+    assert pairmark("galleries", "show", "plants").code == 1

@@ -241,3 +241,45 @@ def test_all_names_are_public() -> None:
     assert module.__all__ == sorted(module.__all__)
     for name in module.__all__:
         assert hasattr(module, name)
+
+
+def test_galleries_through_the_client(client: Client, digits: np.ndarray, tmp_path: Path) -> None:
+    told: list[float] = []
+    ids = [f"c/{at}" for at in range(30)]
+    answer = client.upsert(
+        "from-client",
+        ids=ids,
+        vectors=digits[:30],
+        subjects=[f"s{at % 3}" if at % 3 else None for at in range(30)],
+        model="digits",
+        progress=lambda fraction, _: told.append(fraction),
+    )
+    assert answer == {"upserted": 30, "errors": [], "n_errors": 0}
+    assert told == [1.0]
+    more = [
+        {"id": "extra", "vector": digits[40], "metadata": {"site": "n"}},
+        {"id": "short", "vector": [1.0]},
+    ]
+    answer = client.upsert("from-client", more)
+    assert (answer["upserted"], answer["n_errors"], answer["errors"][0]["row"]) == (1, 1, 1)
+    scores = client.similarity(digits[50], digits[:30], model="digits")
+    found = client.search("from-client", digits[50], k=31)["results"][0]
+    by_id = {hit["id"]: np.float32(hit["score"]) for hit in found}
+    assert len(found) == 31
+    assert [by_id[name] for name in ids] == scores.tolist()
+    assert [
+        hit["id"] for hit in client.search("from-client", digits[50], filter={"site": "n"})["results"][0]
+    ] == ["extra"]
+    assert client.item("from-client", "c/3")["subject"] is None
+    assert [item["id"] for item in client.items("from-client", subject="s1")] == sorted(ids[1::3])
+    told_of = client.verify("from-client", "s1", digits[1], fpr=0.2)
+    assert told_of["items"] == 10
+    assert client.erase("from-client", id="c/3")["items"] == 1
+    assert client.erase("from-client", subject="s1")["items"] == 10
+    assert client.gallery("from-client")["items"] == 20
+    np.savez(tmp_path / "more.npz", ids=np.array(["n1", "n2"]), vectors=digits[:2])
+    assert client.upsert_file("from-client", tmp_path / "more.npz")["upserted"] == 2
+    assert "from-client" in {entry["name"] for entry in client.galleries()}
+    client.delete_gallery("from-client")
+    with pytest.raises(NotFound):
+        client.gallery("from-client")

@@ -1,0 +1,223 @@
+"""Commands for galleries: enrol, search, erase, calibrate, evaluate."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli import output
+from service.cli.catalogue import Yes, _confirm
+from service.cli.connect import UrlOption, connected
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+galleries = typer.Typer(help="Galleries: enrolled vectors, searched exactly.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="Name of the gallery.", metavar="GALLERY")]
+Dataset = Annotated[
+    str, typer.Argument(help="Probes: a dataset whose labels are subjects.", metavar="DATASET")
+]
+COLUMNS = ("name", "model", "items", "dimension", "updated_at")
+
+
+@galleries.command("create")
+def create(
+    name: Name,
+    model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Make a gallery for a model, or move it to another version (it is indexed anew in the background)."""
+    with connected(url) as client:
+        found = client.put_gallery(name, model)
+    output.show(found, output.facts(_flat(found)))
+
+
+@galleries.command("list")
+def list_galleries(
+    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1, show_default=False)] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Galleries by name."""
+    with connected(url) as client:
+        found = client.galleries(limit=limit)
+    rows = [[_flat(entry).get(column) for column in COLUMNS] for entry in found]
+    empty = "No galleries yet: pairmark galleries create NAME --model M"
+    output.show({"items": found}, output.table(COLUMNS, rows, empty=empty))
+
+
+@galleries.command("show")
+def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> None:
+    """A gallery: its version, items and metadata fields."""
+    with connected(url) as client:
+        found = client.gallery(name)
+    output.show(found, output.facts(_flat(found)))
+
+
+@galleries.command("add")
+def add(
+    name: Name,
+    file: Annotated[Path, typer.Argument(help="CSV, Parquet or npz file.", exists=True, dir_okay=False)],
+    id: Annotated[
+        str | None, typer.Option("--id", help="Column of ids; default: id.", show_default=False)
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(help="Column of subjects; default: subject, if there is one.", show_default=False),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="Column to keep as metadata (repeatable).")
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Enrol the rows of a file, or replace items of the same ids."""
+    with connected(url) as client, output.progress_bar(f"enrolling {file.name}") as progress:
+        told = client.upsert_file(
+            name,
+            file,
+            id=id,
+            subject=subject,
+            metadata=",".join(metadata) if metadata else None,
+            progress=progress,
+        )
+
+    def human(to: Console) -> None:
+        to.print(f"enrolled {told['upserted']} items", markup=False)
+        for error in told["errors"][:20]:
+            to.print(f"row {error['row']}: {error['detail']}", style="yellow", markup=False)
+        if told["n_errors"] > 20:
+            to.print(f"and {told['n_errors'] - 20} more rows were refused", style="yellow", markup=False)
+
+    output.show(told, human)
+
+
+@galleries.command("search")
+def search(
+    name: Name,
+    query: Annotated[
+        str, typer.Argument(help="Numbers with commas, or @FILE with a JSON vector or list of them.")
+    ],
+    k: Annotated[int, typer.Option("-k", help="At most so many items.", min=1)] = 10,
+    where: Annotated[str | None, typer.Option("--filter", help="JSON filter.", show_default=False)] = None,
+    by_subject: Annotated[bool, typer.Option("--by-subject", help="The best item of each subject.")] = False,
+    fpir: Annotated[
+        float | None, typer.Option(help="Only matches, at this rate of the search.", show_default=False)
+    ] = None,
+    fpr: Annotated[
+        float | None, typer.Option(help="Only matches, at this rate of a comparison.", show_default=False)
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """The most similar items, exactly; with a rate, only matches."""
+    options: dict[str, Any] = {
+        "fpir": fpir,
+        "fpr": fpr,
+        "filter": _json(where, "--filter") if where else None,
+    }
+    with connected(url) as client:
+        found = client.search(name, _query(query), k=k, group_by="subject" if by_subject else None, **options)
+    rows = [
+        (number, hit["id"], hit["subject"], hit["score"])
+        for number, hits in enumerate(found["results"])
+        for hit in hits
+    ]
+
+    def human(to: Console) -> None:
+        output.table(("query", "id", "subject", "score"), rows, empty="unknown: nothing matches")(to)
+        if found.get("warning"):
+            to.print(f"warning: {found['warning']}", style="yellow", markup=False)
+
+    output.show(found, human)
+
+
+@galleries.command("erase")
+def erase(
+    name: Name,
+    id: Annotated[str | None, typer.Option("--id", help="One item.", show_default=False)] = None,
+    subject: Annotated[str | None, typer.Option(help="Everything of a subject.", show_default=False)] = None,
+    yes: Yes = False,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Erase an item or a subject from rows, index and files, and print the receipt."""
+    if (id is None) == (subject is None):
+        raise typer.BadParameter("expected either --id or --subject")
+    _confirm(f"Erase {id or subject} from {name}?", yes)
+    with connected(url) as client:
+        receipt = client.erase(name, id=id, subject=subject)
+    output.show(receipt, output.facts(receipt))
+
+
+@galleries.command("calibrate")
+def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.JsonOption = False) -> None:
+    """Learn from people who are not enrolled what strangers score, so that searches take --fpir."""
+    with connected(url) as client:
+        found = client.calibrate_gallery(name, dataset)
+    output.show(found, output.facts(_flat(found)))
+
+
+@galleries.command("evaluate")
+def evaluate(
+    name: Name,
+    dataset: Dataset,
+    max_rank: Annotated[int, typer.Option(help="Ranks of the CMC.", min=1, max=100)] = 20,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Also search enrolled subjects among the others.")
+    ] = False,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Measure who is found: rank-1, CMC, and FNIR at each FPIR."""
+    with connected(url) as client:
+        found = client.evaluate_gallery(name, dataset, max_rank=max_rank, leave_one_out=leave_one_out)
+
+    def human(to: Console) -> None:
+        shown = ("id", "gallery_size", "n_mated", "n_strangers", "rank_1")
+        output.facts({key: found[key] for key in shown})(to)
+        columns = ("fpir", "threshold", "fnir", "refused")
+        rows = [[point.get(column) for column in columns] for point in found["identification"]]
+        output.table(columns, rows, empty="")(to)
+        for warning in found["warnings"]:
+            to.print(f"warning: {warning}", style="yellow", markup=False)
+
+    output.show(found, human)
+
+
+@galleries.command("delete")
+def delete(name: Name, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False) -> None:
+    """Delete a gallery with everything in it."""
+    _confirm(f"Delete gallery {name} with all its items?", yes)
+    with connected(url) as client:
+        client.delete_gallery(name)
+    output.show({"deleted": name}, lambda to: to.print(f"deleted {name}", markup=False))
+
+
+def _flat(found: dict[str, Any]) -> dict[str, Any]:
+    """With models as people write them, and without what is empty."""
+    shown = {key: value for key, value in found.items() if value not in (None, [])}
+    for key in ("model", "moving_to"):
+        if isinstance(shown.get(key), dict):
+            shown[key] = f"{shown[key]['name']}:{shown[key]['version']}"
+    return shown
+
+
+def _query(text: str) -> Any:
+    if text.startswith("@"):
+        return _json(Path(text[1:]).read_text(), text)
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text[:50]!r}: expected numbers with commas, or @FILE") from error
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json_module.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{what}: expected JSON: {error}") from error
