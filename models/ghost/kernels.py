@@ -169,6 +169,27 @@ def distance_grid(code, p, A, B, out):
 
 
 @kernel
+def _add_four(target, a, b, c, d, weights, own):
+    """Four features at once: the sums stay in registers, and loops from 0 over equal lengths vectorise."""
+    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
+    x0, x1, x2, x3 = own[0], own[1], own[2], own[3]
+    for q in range(target.shape[0]):
+        target[q] += (w0 * abs(a[q] - x0) + w1 * abs(b[q] - x1)) + (w2 * abs(c[q] - x2) + w3 * abs(d[q] - x3))
+
+
+@kernel
+def _add_one(target, column, weight, own):
+    for q in range(target.shape[0]):
+        target[q] += weight * abs(column[q] - own)
+
+
+@kernel
+def _add_scaled(target, source, weight):
+    for q in range(target.shape[0]):
+        target[q] += weight * source[q]
+
+
+@kernel
 def learning_costs(columns, weights, matrices, matrix_weights, out):
     """d[p, q] of all pairs of one training set, float32.
 
@@ -176,25 +197,36 @@ def learning_costs(columns, weights, matrices, matrix_weights, out):
     vectorises; ``matrices`` is (K2, n, n).
     """
     n = out.shape[0]
+    used = np.flatnonzero(weights > 0.0)
+    four, own = np.empty(4, dtype=np.float32), np.empty(4, dtype=np.float32)
     for p in range(n):
-        row = out[p]
-        row[p:] = 0.0
-        for i in range(columns.shape[0]):
-            weight = weights[i]
-            if weight > 0.0:
-                own = columns[i, p]
-                column = columns[i]
-                for q in range(p, n):
-                    row[q] += weight * abs(column[q] - own)
+        row = out[p, p:]
+        row[:] = 0.0
+        at = 0
+        while at + 4 <= used.shape[0]:
+            for k in range(4):
+                four[k] = weights[used[at + k]]
+                own[k] = columns[used[at + k], p]
+            _add_four(
+                row,
+                columns[used[at], p:],
+                columns[used[at + 1], p:],
+                columns[used[at + 2], p:],
+                columns[used[at + 3], p:],
+                four,
+                own,
+            )
+            at += 4
+        while at < used.shape[0]:
+            _add_one(row, columns[used[at], p:], weights[used[at]], columns[used[at], p])
+            at += 1
     for p in range(n):
         for q in range(p):
             out[p, q] = out[q, p]
     for j in range(matrices.shape[0]):
-        weight = matrix_weights[j]
-        if weight > 0.0:
+        if matrix_weights[j] > 0.0:
             for p in range(n):
-                for q in range(n):
-                    out[p, q] += weight * matrices[j, p, q]
+                _add_scaled(out[p], matrices[j, p], matrix_weights[j])
 
 
 @kernel
