@@ -66,6 +66,23 @@ def test_compares_decides_and_labels(house: RunningServer, model: str) -> None:
     assert total == pytest.approx(explained["score"], rel=1e-4)
 
 
+@pytest.mark.parametrize("model", ["ghost", "ghost-graph"])
+def test_galleries_are_searched_exactly(house: RunningServer, model: str) -> None:
+    http, name = house.http, f"of-{model}"
+    assert http.put(f"/galleries/{name}", json={"model": f"{model}:1"}).status_code in (200, 201)
+    items = [{"id": f"row-{at}", "subject": str(y[at]), "vector": X[at].tolist()} for at in range(0, 150, 3)]
+    put = http.put(f"/galleries/{name}/items", json={"items": items})
+    assert put.json()["upserted"] == 50, put.text
+    probes = X[1::30].tolist()
+    found = http.post(f"/galleries/{name}/search", json={"queries": probes, "k": 7}).json()["results"]
+    for probe, hits in zip(probes, found, strict=True):
+        pairs = {"model": f"{model}:1", "left": probe, "right": [item["vector"] for item in items]}
+        scores = np.array(http.post("/similarity", json=pairs).json()["scores"], dtype=np.float32)
+        best = sorted(range(50), key=lambda at, scores=scores: (-scores[at], items[at]["id"]))[:7]
+        assert [hit["id"] for hit in hits] == [items[at]["id"] for at in best]
+        assert [np.float32(hit["score"]) for hit in hits] == scores[best].tolist()
+
+
 def test_coordinates_where_there_are_any(house: RunningServer) -> None:
     http = house.http
     points = X[:4].tolist()
