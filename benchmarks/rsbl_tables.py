@@ -157,7 +157,9 @@ def _measured(data: ClassSet, repeats: int) -> tuple[dict[str, np.ndarray], dict
     RSBL(depth=1, k_max=1, nominal=data.nominal).fit(data.X, data.y)
     for name, (call, *options) in tasks.items():
         started = time.perf_counter()
-        done = Parallel(n_jobs=2)(delayed(call)(data, train, test, *options) for _, train, test in parts)
+        done = Parallel(n_jobs=2)(
+            delayed(_timed)(call, data, train, test, *options) for _, train, test in parts
+        )
         seconds[name] = round(time.perf_counter() - started, 1)
         found[name] = np.array([accuracies for accuracies, _ in done])
         cpu[name] = round(sum(taken for _, taken in done), 1)

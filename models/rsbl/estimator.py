@@ -21,6 +21,7 @@ from models.base import (
     checked_identities,
     checked_matrix,
 )
+from models.progress import report
 from models.rsbl import kernels
 from models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
 from models.rsbl.growth import Distances, Growth, Indices, Layer, typical, walked
@@ -202,7 +203,10 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         among = Distances("euclidean", some.shape[0], some.shape[0])
         among.extend(some, np.ascontiguousarray(some.T), np.ones(some.shape[1]))
         self._gamma = 1.0 / typical(among.squared())
-        self._set_classifier(growth.blocks, codes, n_classes)
+        blocks = growth.blocks
+        # Its distances take as much memory as the features.
+        del growth
+        self._set_classifier(blocks, codes, rng)
         return self
 
     def _searched(
@@ -340,8 +344,9 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         ]
         self._refs = [np.ascontiguousarray(block[rows].T) for block in growth.blocks[: len(growth.layers)]]
 
-    def _set_classifier(self, blocks: list[Float32], codes: Indices, n_classes: int) -> None:
-        n, width = blocks[0].shape[0], self.n_components_
+    def _set_classifier(self, blocks: list[Float32], codes: Indices, rng: np.random.Generator) -> None:
+        """Train what classifies; ``blocks`` is emptied."""
+        n, width, n_classes = blocks[0].shape[0], self.n_components_, self.classes_.size
         self._coef = self._intercept = self._final_rows = self._final_codes = None
         if self.final == "1nn":
             if 4 * n * width > MAX_FINAL_BYTES:
@@ -352,13 +357,26 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             self._final_rows = [np.ascontiguousarray(block.T) for block in blocks]
             self._final_codes = codes
             return
-        rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+        rows = np.concatenate(blocks, axis=1)
+        blocks.clear()
         if n <= EXACT_ROWS and n_classes <= MAX_EXACT_CLASSES:
             wide = rows.astype(np.float64)
             weights, self._intercept = exact_dual(wide @ wide.T, codes, n_classes, float(self.C))
             self._coef = weights @ wide
-        else:
-            self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C))
+            return
+        start = None
+        if n > SELECTION_ROWS:
+            # What a sample's machine says is less sharp than this one: some rows wait while it is trained, tell how
+            # sharp it is, and then have their say in it.
+            report(0.85, "training the final machine")
+            held = stratified(codes, min(n // 10, SELECTION_ROWS), rng)
+            used = np.ones(n, dtype=np.bool_)
+            used[held] = False
+            start = iterative_primal(rows, codes, n_classes, float(self.C), used=used)
+            decisions = by_class(rows[held].astype(np.float64) @ start[0].T + start[1], n_classes)
+            self._sharpness = fitted_sharpness(decisions, codes[held])
+            report(0.95, "training the final machine")
+        self._coef, self._intercept = iterative_primal(rows, codes, n_classes, float(self.C), start=start)
 
     # ------------------------------------------------------------ using
 

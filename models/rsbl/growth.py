@@ -158,7 +158,8 @@ class Growth:
         self._duplicates, self._include_self = duplicates, include_self
         self._jobs = n_jobs
         self._distances = Distances(metric, rows.shape[0], references.size, n_jobs=n_jobs)
-        self._extend(rows, np.ones(rows.shape[1]))
+        # The last layer's features are asked for no distances, which would cost as much as all others together.
+        self._pending: list[tuple[Float32, Float64]] = [(rows, np.ones(rows.shape[1]))]
         self._looked: tuple[Float32, Indices, float] | None = None
 
     @property
@@ -169,13 +170,16 @@ class Growth:
     @property
     def distances(self) -> Distances:
         """Of all rows to the references, in the space so far."""
+        for rows, counts in self._pending:
+            self._distances.extend(rows, np.ascontiguousarray(rows[self.references].T), counts)
+        self._pending.clear()
         return self._distances
 
     def look(self) -> tuple[Float32, Indices, float]:
         """Squared distances (n, u), the neighbours of the training rows (n_train, k_max), and the width."""
         if self._looked is None:
-            squared = self._distances.squared()
-            near = squared[self.train]
+            squared = self.distances.squared()
+            near = squared if self.train.size == squared.shape[0] else squared[self.train]
             own = np.full(self.train.size, -1, dtype=np.int64)
             if not self._include_self:
                 where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
@@ -218,10 +222,7 @@ class Growth:
         made = self.features(columns, layer.scale)
         self.layers.append(layer)
         self.blocks.append(made)
-        self._extend(made, layer.counts)
-
-    def _extend(self, rows: Float32, counts: Float64) -> None:
-        self._distances.extend(rows, np.ascontiguousarray(rows[self.references].T), counts)
+        self._pending.append((made, layer.counts))
         self._looked = None
 
     def _width(self, near: Float32) -> float:

@@ -16,6 +16,7 @@ MAX_VALUES = 1_000
 """Distinct values of a nominal column; more are no names but numbers."""
 MAX_WHITENED = 4_096
 _LARGEST = 1e30
+_ROWS = 4_096
 
 
 class Inputs:
@@ -77,7 +78,9 @@ class Inputs:
 
     def transform(self, X: Float32) -> Float32:
         """Rows in the space of depth 0, (n, d0) float32; a row's point does not depend on the rows beside it."""
-        scaled = self._scaled(self._widened(X))
+        scaled = np.empty((X.shape[0], self.mean.size), dtype=np.float32)
+        for at in range(0, X.shape[0], _ROWS):
+            scaled[at : at + _ROWS] = self._scaled(self._widened(X[at : at + _ROWS]))
         if self.whitening is None:
             return scaled
         out = np.empty_like(scaled)

@@ -52,12 +52,22 @@ def exact_dual(gram: Float64, codes: Indices, n_classes: int, C: float) -> tuple
 
 
 def iterative_primal(
-    rows: Float32, codes: Indices, n_classes: int, C: float, *, max_iter: int = 300, tol: float = 1e-6
+    rows: Float32,
+    codes: Indices,
+    n_classes: int,
+    C: float,
+    *,
+    used: NDArray[np.bool_] | None = None,
+    start: tuple[Float64, Float64] | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-6,
 ) -> tuple[Float64, Float64]:
     """Machines of one class against the rest, squared hinge loss, all at once (L-BFGS): for many rows or classes.
 
     Parameters
     ----------
+    used : (n,) rows that count; all when None.
+    start : coefficients and intercepts to begin with.
     tol : share of the loss; a step that gains less ends the search.
 
     Returns
@@ -80,6 +90,8 @@ def iterative_primal(
         coef = steps[:, :p] * scale
         decisions = rows @ coef.T.astype(np.float32) + (steps[:, p] - coef @ mean).astype(np.float32)
         short = np.maximum(np.float32(1.0) - signs * decisions, np.float32(0.0))
+        if used is not None:
+            short *= used[:, None]
         loss = C * float(np.sum(short.astype(np.float64) ** 2)) + 0.5 * float((coef * coef).sum())
         pull = -2.0 * C * (signs * short)
         total = pull.sum(axis=0, dtype=np.float64)
@@ -88,9 +100,13 @@ def iterative_primal(
         slope[:, p] = total
         return loss, slope.ravel()
 
+    begin = np.zeros((m, p + 1))
+    if start is not None:
+        begin[:, :p] = start[0] / scale
+        begin[:, p] = start[1] + start[0] @ mean
     found = minimize(
         told,
-        np.zeros(m * (p + 1)),
+        begin.ravel(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": max_iter, "maxcor": 10, "ftol": tol, "gtol": 0.0},

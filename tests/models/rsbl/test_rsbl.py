@@ -249,6 +249,10 @@ def test_only_some_rows_are_references_of_large_data(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(module, name, 120)
     sampled = RSBL(depth=2, k_max=3, max_references=50).fit(rows, labels)
     assert sampled.score(rows, labels) > 0.8
+    fresh, truth = hard(2_000, seed=77)
+    chances = sampled.predict_proba(fresh)
+    sure = chances.max(axis=1).mean()
+    assert abs(sure - (sampled.predict(fresh) == truth).mean()) < 0.12
     assert (sampled.predict_proba(rows).argmax(axis=1) == sampled.predict(rows)).all()
     monkeypatch.setattr(module, "MAX_FINAL_BYTES", 10_000)
     with pytest.raises(ValueError, match="lower max_references or depth, or use final 'svm'"):
