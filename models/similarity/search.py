@@ -35,9 +35,9 @@ CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
 
 _EDGE_ROWS = 32_768
 _SAMPLED = 160
-_FIRST_STEPS = 12
+_FIRST_STEPS = 9
 """Nodes a tree that the first cut looks at, about."""
-_PRICES: Final = np.geomspace(3e-6, 0.1, 16)
+_PRICES: Final = np.geomspace(3e-6, 0.1, 31)
 _PROMISING = 96
 _STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.04e-9, 80e-9, 150e-9
 """Seconds that one step takes an item, one tree a walked item, one item to begin walking: measured once, roughly, for
@@ -207,10 +207,9 @@ class ForestSearch:
             finer, n_steps = self._finer(cut, left)
             if finer is None:
                 break
+            self._only(left)
             blocks = np.unique(left // kernels.BLOCK)
-            dropped = left
             cut = self._bound(finer, n_steps, blocks)
-            self._only(dropped)
             left = self._reaching(cut, blocks)
         assert left is not None
         self._walk(cut, self._reaching(cut, blocks))
@@ -261,19 +260,24 @@ class ForestSearch:
 
     def _bound(self, cut: _Cut, n_steps: int, blocks: NDArray[np.int64]) -> _Cut:
         """Bound every item of some blocks by a cut."""
+        steps, ends = self._program(cut, n_steps)
+        kernels.evaluate(steps, ends, self._codes, blocks, self._total)
+        self.steps.append((int(blocks.size) * kernels.BLOCK, steps.shape[0]))
+        return cut
+
+    def _program(self, cut: _Cut, n_steps: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+        """A cut as programs for this query; says in the cut what their bytes mean."""
         trees = self._trees
         cut.unit = self._unit(cut.expanded)
         base = np.empty(self._n_trees)
         steps = np.empty((n_steps, 9), dtype=np.int16)
         ends = np.empty(self._n_trees, dtype=np.int64)
         written = kernels.compile_cut(
-            *trees.walk, trees.starts, trees.width, trees.max_min, self._query, self._low, self._high, cut.expanded,
-            trees.greatest, cut.unit, base, steps, ends,
+            *trees.walk, trees.starts, trees.width, trees.max_min, self._query, self._low, self._high,
+            cut.expanded, trees.greatest, cut.unit, base, steps, ends,
         )  # fmt: skip
         cut.base = float(base.sum())
-        kernels.evaluate(steps[:written], ends, self._codes, blocks, self._total)
-        self.steps.append((int(blocks.size) * kernels.BLOCK, int(written)))
-        return cut
+        return steps[:written], ends
 
     def _unit(self, expanded: NDArray[np.uint8]) -> float:
         """What a byte's step is worth, so that every tree's bounds fit a byte and their sum 16 bits."""
@@ -343,7 +347,7 @@ class ForestSearch:
         if least_cost < _WORTHWHILE:
             return None, 0
         n_items = np.unique(left // kernels.BLOCK).size * kernels.BLOCK
-        for price in _PRICES[::-2]:
+        for price in _PRICES[::-3]:
             finer, n_steps = self._cut(price)
             bounding = n_items * n_steps * _STEP_TIME
             if bounding > least_cost:

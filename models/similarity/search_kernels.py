@@ -18,6 +18,7 @@ MAX_SLOTS = 192
 WALKED = 256
 """Items walked together: waits for memory overlap, and their features stay in the cache."""
 _TILE = 256
+_CHUNK = 64
 _CODES = 256
 _BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
 """Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
@@ -379,46 +380,71 @@ def compile_cut(
     return n
 
 
+# Slices of arrays would count references, which costs as much as a step: hence rows by number.
+
+
 @kernel
-def _step(column, low_first, low_more, high_first, high_more, low, high, out):
+def _step(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
     """Two branches that are arrays."""
     none = np.uint8(0)
     for i in range(BLOCK):
-        c = column[i]
-        a = low[i] if np.uint8(c - low_first) <= low_more else none
-        b = high[i] if np.uint8(c - high_first) <= high_more else none
-        out[i] = a if a > b else b
+        c = columns[f, i]
+        a = slots[low, i] if np.uint8(c - low_first) <= low_more else none
+        b = slots[high, i] if np.uint8(c - high_first) <= high_more else none
+        slots[to, i] = a if a > b else b
 
 
 @kernel
-def _step_half(column, low_first, low_more, high_first, high_more, low, high, out):
-    """The high branch is an array, the low one a constant."""
+def _step_half(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
+    """One branch is a constant."""
     none = np.uint8(0)
     for i in range(BLOCK):
-        c = column[i]
+        c = columns[f, i]
         a = low if np.uint8(c - low_first) <= low_more else none
-        b = high[i] if np.uint8(c - high_first) <= high_more else none
-        out[i] = a if a > b else b
+        b = slots[high, i] if np.uint8(c - high_first) <= high_more else none
+        slots[to, i] = a if a > b else b
 
 
 @kernel
-def _step_sure(column, first, more, inside, outside, out):
+def _step_sure(columns, f, first, more, slots, inside, outside, to):
     """Where a range of codes gives a constant that no other branch exceeds, one test is enough."""
     for i in range(BLOCK):
-        out[i] = inside if np.uint8(column[i] - first) <= more else outside[i]
+        slots[to, i] = inside if np.uint8(columns[f, i] - first) <= more else slots[outside, i]
 
 
 @kernel
-def _step_last(column, first, more, inside, outside, out):
+def _step_last(columns, f, first, more, slots, inside, outside, to):
     """As `_step_sure`, with a constant outside as well."""
     for i in range(BLOCK):
-        out[i] = inside if np.uint8(column[i] - first) <= more else outside
+        slots[to, i] = inside if np.uint8(columns[f, i] - first) <= more else outside
 
 
 @kernel
-def _add(values, total):
-    for i in range(BLOCK):
-        total[i] += np.uint16(values[i])
+def _evaluate_block(steps, ends, columns, slots, sums):
+    """`evaluate` for one block."""
+    sums[:] = 0
+    at = 0
+    for t in range(ends.shape[0]):
+        if ends[t] == at:
+            continue
+        to = np.uint64(0)
+        while at < ends[t]:
+            column, to = np.uint64(steps[at, 1]), np.uint64(steps[at, 8])
+            a, b = np.uint8(steps[at, 2]), np.uint8(steps[at, 3])
+            e, f = np.uint8(steps[at, 4]), np.uint8(steps[at, 5])
+            one, other = steps[at, 6], steps[at, 7]
+            kind = steps[at, 0]
+            if kind == _LAST:
+                _step_last(columns, column, a, b, slots, np.uint8(one), np.uint8(other), to)
+            elif kind == _SURE:
+                _step_sure(columns, column, a, b, slots, np.uint8(one), np.uint64(other), to)
+            elif kind == _HALF:
+                _step_half(columns, column, a, b, e, f, slots, np.uint8(one), np.uint64(other), to)
+            else:
+                _step(columns, column, a, b, e, f, slots, np.uint64(one), np.uint64(other), to)
+            at += 1
+        for i in range(BLOCK):
+            sums[i] += np.uint16(slots[to, i])
 
 
 @kernel
@@ -432,28 +458,8 @@ def evaluate(steps, ends, codes, blocks, total):
     skip = np.int64((64 - (memory.ctypes.data & 63)) & 63)
     slots = memory[skip : skip + n_slots * BLOCK].reshape((n_slots, BLOCK))
     for number in range(blocks.shape[0]):
-        columns = codes[blocks[number]]
-        sums = total[blocks[number] * BLOCK : (blocks[number] + 1) * BLOCK]
-        sums[:] = 0
-        at = 0
-        for t in range(ends.shape[0]):
-            if ends[t] == at:
-                continue
-            while at < ends[t]:
-                step = steps[at]
-                column, out = columns[step[1]], slots[step[8]]
-                a, b = np.uint8(step[2]), np.uint8(step[3])
-                e, f = np.uint8(step[4]), np.uint8(step[5])
-                if step[0] == _LAST:
-                    _step_last(column, a, b, np.uint8(step[6]), np.uint8(step[7]), out)
-                elif step[0] == _SURE:
-                    _step_sure(column, a, b, np.uint8(step[6]), slots[step[7]], out)
-                elif step[0] == _HALF:
-                    _step_half(column, a, b, e, f, np.uint8(step[6]), slots[step[7]], out)
-                else:
-                    _step(column, a, b, e, f, slots[step[6]], slots[step[7]], out)
-                at += 1
-            _add(slots[steps[at - 1, 8]], sums)
+        block = blocks[number]
+        _evaluate_block(steps, ends, codes[block], slots, total[block * BLOCK : (block + 1) * BLOCK])
 
 
 @kernel
@@ -469,16 +475,25 @@ def reaching(total, waiting, blocks, least):
     """The waiting items of some blocks with a sum of at least ``least``."""
     m = 0
     for number in range(blocks.shape[0]):
-        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
-            m += np.int64((total[i] >= least) & waiting[i])
+        first = blocks[number] * BLOCK
+        here = np.uint16(0)
+        for i in range(BLOCK):
+            here += np.uint16(total[first + i] >= least)
+        m += here
     found = np.empty(m, dtype=np.int64)
     m = 0
     for number in range(blocks.shape[0]):
-        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
-            if total[i] >= least and waiting[i]:
-                found[m] = i
-                m += 1
-    return found
+        for first in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK, _CHUNK):
+            here = np.uint16(0)
+            for i in range(_CHUNK):
+                here += np.uint16(total[first + i] >= least)
+            if here == 0:
+                continue
+            for i in range(first, first + _CHUNK):
+                if total[i] >= least and waiting[i]:
+                    found[m] = i
+                    m += 1
+    return found[:m]
 
 
 @kernel
