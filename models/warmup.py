@@ -6,7 +6,7 @@ import numpy as np
 
 from models.registry import LEARNERS
 
-_SMALL = {"n_estimators": 2, "n_pairs": 64, "random_state": 0}
+_SMALL = {"n_estimators": 2, "depth": 1, "k_max": 2, "n_pairs": 64, "random_state": 0}
 
 _TIMES = 400
 

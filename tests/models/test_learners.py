@@ -26,6 +26,8 @@ SMALL: dict[str, Any] = {
     "max_depth": 5,
     "random_state": 3,
     "n_folds": 2,
+    "depth": 2,
+    "k_max": 5,
     "candidates": ["neighbours", "extra-trees"],
 }
 HUGE = float(np.float32(1e18))
