@@ -9,6 +9,7 @@ from service.api import metrics
 from service.api.house import House
 from service.datasets.schemas import DatasetOut
 from service.errors import InsufficientCalibration, PairmarkError
+from service.galleries.schemas import GalleryOut
 from service.store.schemas import ModelOut, VersionOut, VersionSummary
 from service.training.schemas import JobOut
 
@@ -49,7 +50,7 @@ class JobLine:
 
 async def overview(house: House) -> dict[str, Any]:
     """Everything on the first page."""
-    models, datasets, jobs = await house.runtime.in_thread(lambda: _read(house))
+    models, datasets, jobs, galleries = await house.runtime.in_thread(lambda: _read(house))
     metrics.publish_live(house.runtime.live.watches())
     cards = []
     for model, version, serves in models:
@@ -59,10 +60,12 @@ async def overview(house: House) -> dict[str, Any]:
         cards.append(
             ModelCard(model=model, version=version, serves=serves, promise=promise, live=live, others=others)
         )
-    return {"cards": cards, "datasets": datasets, "jobs": jobs, "shown": SHOWN}
+    return {"cards": cards, "datasets": datasets, "jobs": jobs, "galleries": galleries, "shown": SHOWN}
 
 
-def _read(house: House) -> tuple[list[tuple[ModelOut, VersionOut, bool]], list[DatasetOut], list[JobLine]]:
+def _read(
+    house: House,
+) -> tuple[list[tuple[ModelOut, VersionOut, bool]], list[DatasetOut], list[JobLine], list[GalleryOut]]:
     models = []
     for model in house.store.page(limit=SHOWN).items:
         production = next((alias.version for alias in model.aliases if alias.alias == "production"), None)
@@ -75,7 +78,7 @@ def _read(house: House) -> tuple[list[tuple[ModelOut, VersionOut, bool]], list[D
         JobLine(job=job, live=job.state in ("queued", "running"))
         for job in house.queue.page(limit=SHOWN).items
     ]
-    return models, house.datasets.page(limit=SHOWN).items, jobs
+    return models, house.datasets.page(limit=SHOWN).items, jobs, house.galleries.page(SHOWN, None).items
 
 
 async def _promise(house: House, version: VersionOut) -> Promise | None:

@@ -83,7 +83,13 @@ def test_nothing_made_from_the_document_breaks_the_service(
         "alias": "production",
         "job_id": digits_house.facts["job"]["id"],
         "slug": "invalid-input",
+        "gallery": "fuzzed",
+        "id": "a",
+        "subject": "s",
     }
+    assert digits_house.http.put("/galleries/fuzzed", json={"model": "digits"}).status_code in (200, 201)
+    item = {"id": "a", "subject": "s", "vector": digits_house.facts["X"][0].tolist()}
+    assert digits_house.http.put("/galleries/fuzzed/items", json={"items": [item]}).json()["upserted"] == 1
     seen: dict[str, set[int]] = {}
 
     for result in schema.get_all_operations():
