@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from service.api.house import Cursor, House, InHouse, Limit
 from service.api.problems import UnsupportedMediaType, responses
-from service.errors import InvalidInput, TooLarge
+from service.errors import InvalidInput
 from service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
 from service.galleries.pictures import MEDIA_TYPES, cmc_picture
 from service.galleries.repository import State
@@ -169,26 +169,22 @@ async def upsert_items(
     state = await house.runtime.in_thread(lambda: house.galleries.state(gallery))
     served = await version_of(house, state)
     errors = RowErrors()
-    async with house.galleries.place() as place:
-        if kind == "json":
-            body = await request.body()
-            if len(body) > house.settings.max_body_bytes:
-                limit = house.settings.max_body_bytes
-                raise TooLarge(
-                    f"the body has {len(body)} bytes; at most {limit} are taken as JSON", limit=limit
-                )
+    if kind == "json":
+        body = await request.body()
+        async with house.galleries.write_place() as place:
             return await place.run(
                 lambda: house.galleries.write(
                     gallery, json_batches(body, state.dimension, errors), errors, served
                 )
             )
-        options = ImportOptions(
-            prefix=prefix,
-            first=first,
-            id=id,
-            subject=subject,
-            metadata=tuple(name for name in (metadata or "").split(",") if name),
-        )
+    options = ImportOptions(
+        prefix=prefix,
+        first=first,
+        id=id,
+        subject=subject,
+        metadata=tuple(name for name in (metadata or "").split(",") if name),
+    )
+    async with house.galleries.import_place() as place:
         with house.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
             scratch.mkdir()

@@ -15,7 +15,7 @@ from service.galleries.galleries import Galleries
 from service.galleries.repository import State
 from service.galleries.searching import Searches, parse_probe, parse_search
 from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
-from service.runtime.scoring import Served
+from service.runtime.scoring import Decision, Served
 from service.settings import Settings
 
 SEARCH: Final = "/galleries/{gallery}/search"
@@ -43,6 +43,7 @@ class SearchRoutes:
         self._galleries = galleries
         self._searches = Searches(galleries, settings)
         self._settings = settings
+        self._known: dict[str, str] = {}
         self._found = {route: SEARCHED.labels(route) for route in ("search", "verify")}
 
     async def search(self, scope: Scope, receive: Receive) -> Answer:
@@ -54,17 +55,40 @@ class SearchRoutes:
         body = await read_body(scope, receive, self._settings.max_body_bytes)
         request = parse_search(body, self._settings)
         async with self._galleries.place() as place:
+            served = await self._expected(name)
             while True:
-                state = await place.run(lambda: self._galleries.state(name))
-                served = await self._served(state)
-                if served is not None:
+                decision = None
+                if served is not None and request.fpr is not None:
+                    decision = await self._runtime.decide(
+                        served, request.fpr, request.confidence, "auto", None
+                    )
+
+                def work(
+                    served: Served | None = served, decision: Decision | None = decision
+                ) -> State | tuple[bytes, int]:
+                    # Read and searched in one go: a turn of the event loop between them would cost as much as both.
+                    state = self._galleries.state(name)
+                    if served is None or not _serves(served, state):
+                        return state
+                    return self._searches.search(state, served, request, decision)
+
+                found = await place.run(work)
+                if isinstance(found, tuple):
                     break
-            decision = None
-            if request.fpr is not None:
-                decision = await self._runtime.decide(served, request.fpr, request.confidence, "auto", None)
-            answer, n = await place.run(lambda: self._searches.search(state, served, request, decision))
+                served = await self._served(found)
+        answer, n = found
         self._found["search"].inc(n)
         return answer, JSON, ()
+
+    async def _expected(self, name: str) -> Served | None:
+        """The version that served the gallery last time, if it is still there."""
+        reference = self._known.get(name)
+        if reference is None:
+            return None
+        try:
+            return await self._runtime.version_for(reference, CAPABILITY)
+        except UnknownModel:
+            return None
 
     async def verify(self, scope: Scope, receive: Receive) -> Answer:
         """POST /galleries/{gallery}/subjects/{subject}/verify."""
@@ -87,13 +111,22 @@ class SearchRoutes:
 
     async def _served(self, state: State) -> Served | None:
         """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
+        reference = f"{state.model}:{state.version}"
         try:
-            return await self._runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
+            served = await self._runtime.version_for(reference, CAPABILITY)
+            if len(self._known) >= 4096:
+                self._known.clear()
+            self._known[state.name] = reference
+            return served
         except UnknownModel:
             now = await self._runtime.in_thread(lambda: self._galleries.state(state.name))
             if (now.model_id, now.version) == (state.model_id, state.version):
                 raise
             return None
+
+
+def _serves(served: Served, state: State) -> bool:
+    return (served.entry.model_id, served.entry.version) == (state.model_id, state.version)
 
 
 def _only_json(scope: Scope) -> None:

@@ -67,6 +67,12 @@ class Galleries:
         # Unlike a batch, one search is short: many may wait for the cores.
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="gallery")
         self._places = threading.Semaphore(settings.max_waiting_searches)
+        # Writers wait for the disk, and searches must not wait for them.
+        self._writers = ThreadPoolExecutor(4, thread_name_prefix="gallery-write")
+        self._importers = ThreadPoolExecutor(
+            settings.max_concurrent_uploads, thread_name_prefix="gallery-import"
+        )
+        self._imports = threading.Semaphore(settings.max_concurrent_uploads)
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
         self.on_move: Callable[[], None] = lambda: None
@@ -85,7 +91,7 @@ class Galleries:
         )
 
     def place(self) -> BatchPlace:
-        """A place for a search or an import: ``async with galleries.place() as place: await place.run(work)``.
+        """A place for a search: ``async with galleries.place() as place: await place.run(work)``.
 
         Raises
         ------
@@ -94,10 +100,18 @@ class Galleries:
         """
         return BatchPlace(self._threads, self._places, self._settings.max_waiting_searches)
 
+    def write_place(self) -> BatchPlace:
+        """As `place`, for writing a few items."""
+        return BatchPlace(self._writers, self._places, self._settings.max_waiting_searches)
+
+    def import_place(self) -> BatchPlace:
+        """As `place`, for one of the few bulk imports at a time."""
+        return BatchPlace(self._importers, self._imports, self._settings.max_concurrent_uploads)
+
     def close(self) -> None:
         """Let threads end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._upkeep.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._writers, self._importers, self._upkeep):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     # ------------------------------------------------------------ galleries
 
