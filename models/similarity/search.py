@@ -34,7 +34,8 @@ SMALLEST = 8_192
 CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
 
 _EDGE_ROWS = 32_768
-_SAMPLED = 160
+_LEAST_SAMPLED, _SAMPLED = 48, 160
+"""Items whose walks say which nodes to look at: fewer where the gallery is small, and time short."""
 _FIRST_STEPS = 9
 """Nodes a tree that the first cut looks at, about."""
 _PRICES: Final = np.geomspace(3e-6, 0.1, 31)
@@ -44,6 +45,8 @@ _STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.04e-9, 80e-9, 150e-9
 they only decide which of several exact ways is taken."""
 _WORTHWHILE = 2e-3
 """Seconds of walking below which no finer cut is looked for."""
+_MUCH = 50e-3
+"""Seconds of walking from which on it is worth to sample many."""
 _CHUNK = 512
 
 
@@ -182,6 +185,7 @@ class ForestSearch:
         self._waiting[: self._n] = True if allowed is None else allowed
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
+        self._n_sampled = int(np.clip(self._n // 2_000, _LEAST_SAMPLED, _SAMPLED))
         self.best = Best(k, above)
         self.steps: list[tuple[int, int]] = []
         self.n_walked = 0
@@ -194,10 +198,10 @@ class ForestSearch:
             occupied = np.logical_or.reduceat(self._allowed, blocks * kernels.BLOCK)
             blocks = blocks[occupied]
             rows = rows[self._allowed[rows]]
-            if rows.size < _SAMPLED // 4:
+            if rows.size < _LEAST_SAMPLED:
                 rows = np.flatnonzero(self._allowed)
-                rows = rows[:: max(1, rows.size // _SAMPLED)]
-        self._sample(rows[:_SAMPLED])
+                rows = rows[:: max(1, rows.size // self._n_sampled)]
+        self._sample(rows[: self._n_sampled])
         cut, n_steps = self._first_cut()
         cut = self._bound(cut, n_steps, blocks)
         left = None
@@ -215,28 +219,33 @@ class ForestSearch:
         self._walk(cut, self._reaching(cut, blocks))
         return self.best
 
-    def _sample(self, rows: NDArray[np.intp]) -> None:
-        """Walk some rows down the trees."""
+    def _sample(self, rows: NDArray[np.intp], *, judged: bool = False) -> None:
+        """Walk some rows down the trees. ``judged``: half of them choose cuts, the other half says how good they are.
+
+        Without that, what a fine cut promises is what it has seen of the very rows that it was made for.
+        """
+        parts = (rows[::2], rows[1::2]) if judged and rows.size > 1 else (rows, rows)
+        visits = self._visits_of(parts[0])
+        if judged:
+            self._visits_of(parts[1])
         trees = self._trees
-        self._rows = np.ascontiguousarray(self._vectors[rows])
-        self._values = np.empty((rows.size, self._n_trees))
-        visits = np.zeros((trees.nodes.shape[0], 2), dtype=np.int32)
-        kernels.visit(
-            *trees.walk,
-            trees.width,
-            trees.max_min,
-            self._query,
-            self._rows,
-            self._values,
-            trees.leaf_values,
-            visits,
-        )
         # A node that a single sampled item passes says next to nothing.
         self._graph = kernels.often_visited(trees.nodes, visits, 2, trees.greatest)
         highs = trees.greatest[trees.roots]
         self._spread = max(float((highs - self._values).mean()) if rows.size else 0.0, 1e-9) * max(
             rows.size, 1
         )
+
+    def _visits_of(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        trees = self._trees
+        self._rows = np.ascontiguousarray(self._vectors[rows])
+        self._values = np.empty((rows.size, self._n_trees))
+        visits = np.zeros((trees.nodes.shape[0], 2), dtype=np.int32)
+        kernels.visit(
+            *trees.walk, trees.width, trees.max_min, self._query, self._rows, self._values, trees.leaf_values,
+            visits,
+        )  # fmt: skip
+        return visits
 
     def _cut(self, price: float) -> tuple[_Cut, int]:
         """The best cut at a price a node, as a share of what there is to gain; and its number of nodes."""
@@ -339,15 +348,17 @@ class ForestSearch:
 
     def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int]:
         """A finer cut, if bounding by it is worth more than it costs; and how to walk."""
-        if left.size * (_ITEM_TIME + self._n_trees * _WALK_TIME) < _WORTHWHILE:
+        at_stake = left.size * (_ITEM_TIME + self._n_trees * _WALK_TIME)
+        if at_stake < _WORTHWHILE:
             return None, 0
-        self._sample(left[:: max(1, left.size // _SAMPLED)][:_SAMPLED])
+        n = min(2 * self._n_sampled if at_stake < _MUCH else 4 * _SAMPLED, left.size)
+        self._sample(left[np.linspace(0, left.size - 1, n).astype(np.intp)], judged=True)
         walking, cut.order = self._walking(cut)
         least_cost, best, steps = walking * left.size, None, 0
         if least_cost < _WORTHWHILE:
             return None, 0
         n_items = np.unique(left // kernels.BLOCK).size * kernels.BLOCK
-        for price in _PRICES[::-3]:
+        for price in _PRICES[::-2]:
             finer, n_steps = self._cut(price)
             bounding = n_items * n_steps * _STEP_TIME
             if bounding > least_cost:
