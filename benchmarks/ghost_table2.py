@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks._ghost_synthetic import PAPERS, PROTOCOLS, SPLITS, collected, judged, world
-from benchmarks.common import Claim, Preset, Result
+from benchmarks.common import RESULTS, Claim, Preset, Result
 
 PAIRS = (["features", "path"], ["path"])
 SETS = ["eccentricity", "hub", "cliques", "resilience"]
@@ -62,6 +62,7 @@ def run(preset: Preset) -> Result:
                 rows.append(row)
                 if paper[0] is not None and rewiring <= 0.3:
                     gaps += [row[split] - row[f"paper {split}"] for split in SPLITS]
+    _draw(rows)
     claims = [
         Claim(
             what="least of (ours - the paper's) balanced accuracy, paper's protocol, p <= 0.3, all splits and variants",
@@ -71,3 +72,34 @@ def run(preset: Preset) -> Result:
         )
     ]
     return Result(rows=rows, claims=claims, facts={"seeds": len(seeds), "compared": len(gaps)})
+
+
+def _draw(rows: list[dict[str, Any]]) -> None:
+    """Balanced accuracy on the test set against rewiring, as ``benchmarks/results/ghost_table2.svg``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    colours = dict(zip(VARIANTS, ("0.6", "C0", "C1", "C2", "C3", "C4"), strict=True))
+    for axis, protocol in zip(axes, (PAPERS, "leak-free, hard"), strict=True):
+        for variant, colour in colours.items():
+            points = [row for row in rows if row["protocol"] == protocol and row["meta-features"] == variant]
+            if points[0]["p"] is None:
+                axis.axhline(points[0]["test"], color=colour, linestyle=":", label=variant)
+                continue
+            x = [row["p"] for row in points]
+            axis.errorbar(
+                x, [row["test"] for row in points], [row["test sd"] for row in points],
+                color=colour, label=variant, capsize=2, linewidth=1.2,
+            )  # fmt: skip
+            if protocol == PAPERS and variant in PAPER:
+                axis.plot(
+                    x, [line[2] for line in PAPER[variant]], color=colour, linestyle="--", linewidth=0.8
+                )
+        axis.set_title(f"{protocol}" + (", dashed: as printed" if protocol == PAPERS else ""), fontsize=10)
+        axis.set_xlabel("rewiring p")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("balanced accuracy, test set")
+    axes[1].legend(fontsize=7, loc="upper right")
+    RESULTS.mkdir(exist_ok=True)
+    figure.savefig(RESULTS / "ghost_table2.svg", metadata={"Date": None})

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ghost.space import Companions, Points, Space
+from models.ghost.space import Companions, Points, Space, by_class
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -132,18 +132,13 @@ def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: 
 
 
 def _reduced(table: Float64, own: NDArray[np.bool_], codes: Ints, n_classes: int, how: str) -> Float64:
-    out = np.empty((table.shape[0], n_classes))
-    for c in range(n_classes):
-        there = codes == c
-        some, hidden = table[:, there], own[:, there]
-        if how == "average":
-            out[:, c] = np.where(hidden, 0.0, some).sum(axis=1) / np.maximum((~hidden).sum(axis=1), 1)
-        elif how == "minimum":
-            least = np.where(hidden, np.inf, some).min(axis=1)
-            out[:, c] = np.where(np.isfinite(least), least, 0.0)
-        else:
-            out[:, c] = np.where(hidden, 0.0, some).max(axis=1)
-    return out
+    if how == "average":
+        sums = by_class(np.add, np.where(own, 0.0, table), codes, n_classes)
+        return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
+    if how == "maximum":
+        return by_class(np.maximum, np.where(own, 0.0, table), codes, n_classes)
+    least = by_class(np.minimum, np.where(own, np.inf, table), codes, n_classes)
+    return np.where(np.isfinite(least), least, 0.0)
 
 
 def _votes(table: Float64, codes: Ints, n_classes: int, k: int) -> Float64:
@@ -153,9 +148,7 @@ def _votes(table: Float64, codes: Ints, n_classes: int, k: int) -> Float64:
     lacking = np.full((table.shape[0], n_classes), float(k))
     rows = np.repeat(np.arange(table.shape[0]), k)
     np.add.at(lacking, (rows, codes[near].ravel()), -1.0)
-    nearest = np.full(lacking.shape, np.inf)
-    for c in range(n_classes):
-        nearest[:, c] = table[:, codes == c].min(axis=1, initial=np.inf)
+    nearest = by_class(np.minimum, table, codes, n_classes)
     typical = np.maximum(np.take_along_axis(table, near, axis=1)[:, -1:], 1e-300)
     typical = np.where(np.isfinite(typical), typical, 1.0)
     nearest = np.where(np.isfinite(nearest), nearest, 1e300)

@@ -157,6 +157,13 @@ class Companions:
     first: Ints
 
 
+def by_class(how: np.ufunc, table: Float64, codes: Ints, n_classes: int) -> Float64:
+    """Sums, least or greatest of the columns of each class, (n, n_classes); every class has a column."""
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(n_classes))
+    return np.asarray(how.reduceat(table[:, order], starts, axis=1), dtype=np.float64)
+
+
 def draw_companions(
     codes: Ints, n_classes: int, size: int, most: int, rng: np.random.Generator
 ) -> Companions:
@@ -390,16 +397,10 @@ class Space:
         else:
             assert members.trained is not None
             values = P.paths[:, members.trained].astype(np.float64)
-        out = np.zeros((len(P), n_classes))
-        for c in range(n_classes):
-            there = codes == c
-            table, hidden = values[:, there], own[:, there]
-            if name == "cluster-eccentricity":
-                out[:, c] = np.where(hidden, 0.0, table).max(axis=1, initial=0.0)
-            else:
-                count = (~hidden).sum(axis=1)
-                out[:, c] = np.where(hidden, 0.0, table).sum(axis=1) / np.maximum(count, 1)
-        return out
+        if name == "cluster-eccentricity":
+            return by_class(np.maximum, np.where(own, 0.0, values), codes, n_classes)
+        sums = by_class(np.add, np.where(own, 0.0, values), codes, n_classes)
+        return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
 
     def _spread(
         self, P: Points, members: Points, codes: Ints, n_classes: int, own: NDArray[np.bool_]
