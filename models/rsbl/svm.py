@@ -14,7 +14,8 @@ Indices = NDArray[np.int64]
 
 MAX_EXACT_CLASSES = 20
 """One exact machine a class; with more classes all are solved together, iteratively."""
-_MAX_STEPS = 5_000_000
+_MAX_STEPS = 200_000
+"""What no plane separates can take libsvm many millions; the machine that it has by then serves."""
 _CACHE_MB = 200
 
 

@@ -144,3 +144,43 @@ def test_client_and_command_line_classify(house: RunningServer, tmp_path) -> Non
     assert json.loads(done.stdout)["labels"] == told["labels"]
     one = house.cli("classify", "5.1,3.5,1.4,0.2", "--model", "irises:1", "--url", house.url)
     assert one.stdout.startswith("setosa "), one.stdout + one.stderr
+
+
+def test_a_classifier_moves_house_with_the_names_of_its_classes(house: RunningServer) -> None:
+    http = house.http
+    exported = http.get("/models/irises/versions/1/export").content
+    answer = http.post("/models", files={"file": ("irises.zip", exported)}, data={"name": "moved-irises"})
+    assert answer.status_code == 201, answer.text
+    asked = {"features": X[::30].tolist()}
+    here = http.post("/classify", json={"model": "irises:1", **asked}).json()
+    there = http.post("/classify", json={"model": "moved-irises:1", **asked}).json()
+    assert (there["labels"], there["probabilities"]) == (here["labels"], here["probabilities"])
+
+
+def test_classes_of_listed_pairs_have_no_names_to_answer_with(house: RunningServer) -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.integers(0, len(X), (2, 600))
+    points, listed = io.BytesIO(), io.StringIO("left,right,same\n")
+    np.savez(points, X=X)
+    points.seek(0)
+    listed.seek(0, io.SEEK_END)
+    for i, j in zip(left.tolist(), right.tolist(), strict=True):
+        if i != j:
+            listed.write(f"{i},{j},{int(y[i] == y[j])}\n")
+    files = {"file": ("points.npz", points), "pairs": ("pairs.csv", listed.getvalue().encode())}
+    answer = house.http.post("/datasets", data={"name": "iris-pairs"}, files=files)
+    assert answer.status_code == 201, answer.text
+    job = house.train(
+        learner="rsbl",
+        dataset="iris-pairs",
+        model="iris-pairs",
+        params={"depth": 1, "k_max": 2},
+        evaluation={"protocol": "closed-set"},
+        promote="shadow",
+    )
+    assert job["state"] == "succeeded", job
+    version = house.http.get("/models/iris-pairs/versions/1").json()
+    assert version["capabilities"] == ["embed", "match", "search", "similarity"]
+    refused = house.http.post("/classify", json={"model": "iris-pairs:1", "features": X[0].tolist()})
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "/problems/model-not-capable"
