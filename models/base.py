@@ -247,6 +247,7 @@ class PairScorerMixin:
             digest = None
         else:
             facts = {
+                "index": search.INDEX_VERSION,
                 "learner": type(self).__name__,
                 "params": params,
                 "meta": meta,

@@ -179,13 +179,24 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery whitened and scaled, once."""
+        if self._compares_as_given(vectors):
+            return {LENGTHS: lengths(vectors)} if self._code == kernels.DOT else {}
         prepared = self._prepared(vectors)
         if _is_csr(prepared) or self._code != kernels.DOT:
             return {"prepared": prepared}
         return {"prepared": prepared, LENGTHS: lengths(prepared)}
 
+    def _compares_as_given(self, vectors: Matrix) -> bool:
+        """Whether rows are prepared already: then an index need not hold them twice."""
+        return (
+            not self.whiten
+            and not _is_csr(vectors)
+            and self.metric not in ("cosine", "correlation")
+            and self.n_features_in_ % kernels.LANES == 0
+        )
+
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
-        gallery, prepared = index.arrays["prepared"], self._prepared(queries)
+        gallery, prepared = index.arrays.get("prepared", index.vectors), self._prepared(queries)
         if self._code not in _FORMS or _is_csr(gallery) or _is_csr(prepared):
             return None
         measure, least = _FORMS[self._code]
@@ -210,7 +221,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        gallery, prepared = index.arrays["prepared"][rows], self._prepared(queries)
+        gallery, prepared = index.arrays.get("prepared", index.vectors)[rows], self._prepared(queries)
         scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
         if _is_csr(prepared) or _is_csr(gallery):
             self._score_sparse(prepared, gallery, scores, grid=True)

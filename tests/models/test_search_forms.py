@@ -84,6 +84,19 @@ def test_an_opened_index_searches_as_the_one_in_memory(tmp_path: Path) -> None:
         assert mine.tobytes() == opened.tobytes()
 
 
+@pytest.mark.parametrize("metric", ["dot", "euclidean", "manhattan", "canberra", "cosine"])
+def test_rows_that_need_no_preparing_are_kept_once(metric: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(6).standard_normal((90, 16)).astype(np.float32)
+    model = MetricSimilarity(metric=metric).fit(rows, np.arange(90) // 3)  # type: ignore[arg-type]
+    index = model.index(rows)
+    assert (index.nbytes < 1.1 * rows.nbytes) == (metric != "cosine")
+    index.save(tmp_path / "index")
+    opened = model.open_index(tmp_path / "index")
+    grid = np.stack([model.pair_score(query[None], rows) for query in rows[:5]])
+    assert model.score_against(rows[:5], opened).tobytes() == grid.tobytes()
+    assert model.top_k(rows[:5], opened, 1)[1].tolist() == grid.max(axis=1, keepdims=True).tolist()
+
+
 def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
     """exp(-d^2 / 50) is 0 for all that is far: rows that score alike are told apart by their number alone."""
 
