@@ -503,19 +503,23 @@ class Galleries:
 
     def sweep(self) -> None:
         """Remove what deleted galleries, earlier versions and killed imports left behind (blocking)."""
+        # Before the rows: a gallery has a row before it has a folder, so a folder without a row is nobody's.
+        folders = list(self._home.iterdir()) if self._home.exists() else []
         with self._db.read() as session:
             gone = repository.orphans(session)
             states = {state.key: state for state in self._all_states(session)}
         for number in gone:
             self._remove_rows(number)
-        if not self._home.exists():
-            return
-        for folder in self._home.iterdir():
+        if gone:
+            self._db.truncate_log()
+        for folder in folders:
             if folder.name.startswith("import-"):
                 if not _alive(folder.name.split("-")[1]):
                     shutil.rmtree(folder, ignore_errors=True)
             elif folder.name in states:
                 GalleryDisk(folder).keep_only(versions_of(states[folder.name]))
+            else:
+                GalleryDisk(folder).drop()
 
     def _all_states(self, session: Any) -> Iterator[State]:
         after = None

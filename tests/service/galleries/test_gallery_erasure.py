@@ -131,6 +131,9 @@ def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
     galleries.put("g", served(estimator))
     items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(10)}
     galleries.write("g", [rows(items)], RowErrors(), None)
+    state = galleries.state("g")
+    LiveGallery(galleries.database, galleries.disk(state), state, estimator).view(state.seq)
+    assert holds(settings.home, b"n003")
     with galleries.database.write() as session:
         session.execute(text("DELETE FROM galleries"))
     dead = settings.home / "galleries" / "import-999999999-ab"
@@ -140,6 +143,7 @@ def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
     galleries.sweep()
     assert not dead.exists()
     assert mine.exists()
+    assert not holds(settings.home, b"n003")
     with galleries.database.read() as session:
         assert session.scalar(text("SELECT count(*) FROM gallery_items")) == 0
     # The number is not used again, and a gallery of that name starts empty.
