@@ -174,8 +174,8 @@ class FeatureMap:
         starts, columns, values = parts(rows)
         n = starts.size - 1
         done, pieces = 0, []
-        # Room for what most rows need; a block that fills up is continued in a new one.
-        capacity = max(self.width, 1) * min(n, 64) + int(columns.size) * 2
+        # Room for what most rows need, and one row more; a block that fills up is continued in a larger one.
+        capacity = self.width + 64 * n
         while True:
             out_starts = np.zeros(n - done + 1, dtype=np.int64)
             out_at, out_value = np.empty(capacity, np.int64), np.empty(capacity)
@@ -189,7 +189,7 @@ class FeatureMap:
             done += more
             if done == n:
                 break
-            capacity = max(2 * capacity, self.width)
+            capacity *= 2
         counts = np.concatenate([piece[0] for piece in pieces])
         made_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         made_values = np.concatenate([piece[2] for piece in pieces])

@@ -236,3 +236,14 @@ def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: P
     for name in ("decision_function", "transform", "svm_score", "predict"):
         assert np.asarray(getattr(loaded, name)(X)).tobytes() == np.asarray(getattr(model, name)(X)).tobytes()
     assert loaded.score(X, y) == model.score(X, y)
+
+
+def test_rows_that_fill_the_room_made_for_them_are_mapped_alike() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 30)).astype(np.float32)
+    model = RankBoostKernel(n_estimators=300, random_state=0).fit(rows, rows[:, :9].sum(axis=1) > 0)
+    # On average more than 64 rankers fire on a row, which is what a first block has room for.
+    phi = model.map_rows(rows)
+    assert phi.nnz > 64 * 400
+    for at in (0, 250, 399):
+        assert (phi[[at]] != model.map_rows(rows[at : at + 1])).nnz == 0
