@@ -36,7 +36,6 @@ def test_fifty_kills_lose_nothing_that_was_acknowledged(
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout)
     assert told["acknowledged"] >= ROUNDS[kind]
-    assert told["erased"] > 0
     assert (told["missing"], told["risen"], told["half"]) == ([], [], [])
     assert told["counted"] == told["found"] == told["viewed"]
     assert told["same"]
