@@ -477,6 +477,7 @@ class Galleries:
                 **{name: getattr(state, name) for name in State.__slots__},
                 "model_id": state.next_model_id,
                 "version": state.next_version,
+                "kind": state.next_kind,
             }
         )
         live = self.live(aimed, served.estimator)
@@ -569,10 +570,10 @@ def gallery_out(state: State, subjects: int | None = None) -> GalleryOut:
     """A gallery as JSON shows it."""
     moving = None
     if state.next_version is not None and state.next_model is not None:
-        moving = ModelOfGallery(name=state.next_model, version=state.next_version)
+        moving = ModelOfGallery(name=state.next_model, version=state.next_version, kind=state.next_kind)
     return GalleryOut(
         name=state.name,
-        model=ModelOfGallery(name=state.model, version=state.version),
+        model=ModelOfGallery(name=state.model, version=state.version, kind=state.kind),
         moving_to=moving,
         dimension=state.dimension,
         items=state.items,

@@ -359,7 +359,11 @@ def calibration_out(state: State, row: GalleryCalibrationRow, seq: int) -> Galle
     return GalleryCalibrationOut(
         id=row.id,
         gallery=state.name,
-        model=ModelOfGallery(name=state.model if same else "(earlier)", version=row.version),
+        model=ModelOfGallery(
+            name=state.model if same else "(earlier)",
+            version=row.version,
+            kind=state.kind if same else None,
+        ),
         n_probes=int(row.summary["n_probes"]),
         n_mated=int(row.summary["n_mated"]),
         gallery_size=size,

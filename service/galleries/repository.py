@@ -23,6 +23,7 @@ from service.tables import (
     GalleryRemoval,
     GalleryRow,
     Model,
+    ModelVersion,
 )
 
 READ_ROWS = 16_384
@@ -31,6 +32,7 @@ KEPT_REMOVALS = 1_000_000
 """Removals that a worker may be behind; one that is further behind reads the gallery anew."""
 
 _NEXT = aliased(Model)
+_NEXT_VERSION = aliased(ModelVersion)
 _STATE = (
     select(
         GalleryRow.id,
@@ -39,9 +41,11 @@ _STATE = (
         GalleryRow.model_id,
         Model.name.label("model"),
         GalleryRow.version,
+        ModelVersion.kind,
         GalleryRow.next_model_id,
         _NEXT.name.label("next_model"),
         GalleryRow.next_version,
+        _NEXT_VERSION.kind.label("next_kind"),
         GalleryRow.dimension,
         GalleryRow.items,
         GalleryRow.seq,
@@ -51,7 +55,18 @@ _STATE = (
         GalleryRow.updated_at,
     )
     .join(Model, Model.id == GalleryRow.model_id)
+    .join(
+        ModelVersion,
+        and_(ModelVersion.model_id == GalleryRow.model_id, ModelVersion.version == GalleryRow.version),
+    )
     .outerjoin(_NEXT, _NEXT.id == GalleryRow.next_model_id)
+    .outerjoin(
+        _NEXT_VERSION,
+        and_(
+            _NEXT_VERSION.model_id == GalleryRow.next_model_id,
+            _NEXT_VERSION.version == GalleryRow.next_version,
+        ),
+    )
 )
 
 
@@ -65,9 +80,11 @@ class State:
     model_id: str
     model: str
     version: int
+    kind: str
     next_model_id: str | None
     next_model: str | None
     next_version: int | None
+    next_kind: str | None
     dimension: int
     items: int
     seq: int

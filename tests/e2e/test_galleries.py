@@ -307,10 +307,14 @@ def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServe
     X = np.concatenate([samples(range(200, 260)) for _ in range(4)])
     house.upload("strangers-train", X, np.tile(np.arange(60), 4))
     job = house.train(
-        learner="metric", dataset="strangers-train", model="near", params={"metric": "euclidean"}
+        learner="metric",
+        dataset="strangers-train",
+        model="near",
+        params={"metric": "euclidean"},
+        promote="shadow",
     )
     assert job["state"] == "succeeded", job
-    http = make(house, "people", "near")
+    http = make(house, "people", "near@shadow")
     body = {
         "items": [
             {"id": f"p{at}", "subject": f"p{at}", "vector": row.tolist()}
@@ -375,10 +379,14 @@ def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
     answer = http.put("/galleries/moved", json={"model": "digits:1"})
     assert answer.json()["moving_to"] is None
     job = digits_house.train(
-        learner="similarity-tree", dataset="digits", model="moving", params={"n_pairs": 2_000, "max_depth": 3}
+        learner="similarity-tree",
+        dataset="digits",
+        model="moving",
+        params={"n_pairs": 2_000, "max_depth": 3},
+        promote="shadow",
     )
     assert job["state"] == "succeeded", job
-    assert http.put("/galleries/moved", json={"model": "moving"}).status_code == 200
+    assert http.put("/galleries/moved", json={"model": "moving@shadow"}).status_code == 200
     deadline = time.monotonic() + 60
     while http.get("/galleries/moved").json()["model"]["name"] != "moving":
         assert (
@@ -391,8 +399,9 @@ def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
         )
         assert time.monotonic() < deadline
     told = http.post("/galleries/moved/search", json={"queries": rows[0].tolist(), "k": 40}).json()
-    assert told["model"]["name"] == "moving"
+    assert told["model"] == {"name": "moving", "version": 1, "kind": "similarity-tree"}
+    assert http.get("/galleries/moved").json()["model"] == told["model"]
     scores = http.post(
-        "/similarity", json={"left": rows[0].tolist(), "right": rows[:40].tolist(), "model": "moving"}
+        "/similarity", json={"left": rows[0].tolist(), "right": rows[:40].tolist(), "model": "moving@shadow"}
     ).json()["scores"]
     assert [hit["score"] for hit in told["results"][0]] == sorted(scores, reverse=True)
