@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeRegressor
 
-from models import LabelRankingForest, LabelRankingTree, kendall_tau, load, save
+from models import LabelRankingForest, LabelRankingTree, PairwiseLabelRanker, kendall_tau, load, save
 from models.rankings import mid_positions, positions_of
 
 
@@ -232,3 +232,30 @@ def test_twins_are_told_apart_by_nothing_but_their_order(tmp_path: object) -> No
     save(model, f"{tmp_path}/twins")
     assert (load(f"{tmp_path}/twins").predict(X) == model.predict(X)).all()
     assert kendall_tau(model.predict(X)[:, :3], Y).mean() > 0.5
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    kind=st.sampled_from(["tree", "level", "forest", "pairwise"]),
+    spoiled=st.sampled_from(["complete", "incomplete", "tied"]),
+)
+def test_the_order_of_the_labels_changes_no_rank(seed: int, kind: str, spoiled: str) -> None:
+    rng = np.random.default_rng(seed)
+    X, Y = some_rankings(40, 3, 5, seed)
+    if spoiled == "incomplete":
+        Y = np.where(rng.random(Y.shape) < 0.3, np.nan, Y)
+        Y[:5] = np.argsort(np.argsort(rng.normal(size=(5, 5)), axis=1), axis=1)
+    elif spoiled == "tied":
+        Y = np.minimum(Y, 2.0)
+    made = {
+        "tree": lambda: LabelRankingTree(random_state=0),
+        "level": lambda: LabelRankingTree(split="level", max_depth=3, random_state=0),
+        "forest": lambda: LabelRankingForest(n_estimators=5, random_state=0),
+        "pairwise": lambda: PairwiseLabelRanker(random_state=0),
+    }[kind]
+    order = rng.permutation(5)
+    plain, moved = made().fit(X, Y), made().fit(X, Y[:, order])
+    asked = rng.integers(0, 1_000, (30, 3)).astype(np.float32)
+    assert (plain.predict(asked)[:, order] == moved.predict(asked)).all()
+    assert plain.predict_scores(asked)[:, order].tobytes() == moved.predict_scores(asked).tobytes()
