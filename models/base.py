@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import os
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -349,6 +349,33 @@ def checked_same(same: ArrayLike, n_pairs: int) -> NDArray[np.bool_]:
     if values.dtype != np.bool_ and not np.isin(values, (0, 1)).all():
         raise ValueError("same holds values other than 0 and 1")
     return values.astype(np.bool_, copy=False)
+
+
+def checked_weight(
+    sample_weight: ArrayLike | None, n: int, each: Literal["pair", "row"] = "pair"
+) -> NDArray[np.float64]:
+    """(n,) float64 weights, finite, none negative and some positive; ones where none are given."""
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {each}")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight
+
+
+def checked_pairs(
+    n_left: int, n_right: int, same: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """What explicit pairs are, (n,) bool, and their weights: one row of each side a pair, both kinds of weight."""
+    if n_left != n_right:
+        raise ValueError(f"left has {n_left} rows and right {n_right}: expected one of each a pair")
+    flags, weight = checked_same(same, n_left), checked_weight(sample_weight, n_left)
+    for kind, there in (("same", flags), ("different", ~flags)):
+        if not (weight[there] > 0).any():
+            raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+    return flags, weight
 
 
 def _repeat_row(row: Any, n: int) -> Any:

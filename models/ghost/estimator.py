@@ -18,7 +18,7 @@ from models.base import (
     PairScorerMixin,
     checked_identities,
     checked_matrix,
-    checked_same,
+    checked_pairs,
 )
 from models.ghost import explain
 from models.ghost.classify import (
@@ -206,14 +206,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         check_params(self, GhostParams)
         a = checked_matrix(self, left, "left", reset=True)
         b = checked_matrix(self, right, "right")
-        if a.shape[0] != b.shape[0]:
-            raise ValueError(
-                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
-            )
-        flags, weight = checked_same(same, a.shape[0]), _checked_weight(sample_weight, a.shape[0])
-        for kind, there in (("same", flags), ("different", ~flags)):
-            if not (weight[there] > 0).any():
-                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
         seed = self._seed()
         kept = np.flatnonzero(weight > 0)
         if kept.size > MAX_PAIRS:
@@ -605,14 +598,3 @@ def _one_of_equals(rows: Any) -> Any:
     if rows.shape[0] > 1 and rows.strides[0] == 0:
         return rows[:1]
     return rows
-
-
-def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.array(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
-    return weight

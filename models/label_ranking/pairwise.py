@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from models.base import Float32
+from models.base import Float32, checked_weight
 from models.label_ranking.base import RankerBase, aggregated, spread_seeds
 from models.label_ranking.calibration import PairCalibration
 from models.label_ranking.pair_models import PairModels, PairProblem, fit_pair_models
@@ -104,7 +104,7 @@ class PairwiseLabelRanker(RankerBase):
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
         n, k = rankings.positions.shape
-        weight = _checked_weight(self._weight, n)
+        weight = checked_weight(self._weight, n, "row")
         weighted = self._weight is not None
         if (
             weighted
@@ -203,17 +203,6 @@ def _square(
     before[:, i, j] = flat
     before[:, j, i] = 1.0 - flat
     return before
-
-
-def _checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a row")
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
-    return weight
 
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:

@@ -19,7 +19,7 @@ from models.base import (
     PairScorerMixin,
     checked_identities,
     checked_matrix,
-    checked_same,
+    checked_pairs,
 )
 from models.metric import explain, kernels
 from models.metric.params import Metric, MetricParams
@@ -126,13 +126,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._check_params()
         a = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
         b = checked_matrix(self, right, "right", accept_sparse=True)
-        n = a.shape[0]
-        if n != b.shape[0]:
-            raise ValueError(f"left has {n} rows and right {b.shape[0]}: expected one of each a pair")
-        flags, weight = checked_same(same, n), _checked_weight(sample_weight, n)
-        for kind, there in (("same", flags), ("different", ~flags)):
-            if not (weight[there] > 0).any():
-                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
         if self.whiten:
             a, b = self._dense_for_whitening(a), self._dense_for_whitening(b)
             share = weight / weight.sum()
@@ -290,17 +284,6 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
 
 def _is_csr(rows: Any) -> bool:
     return bool(issparse(rows))
-
-
-def _checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
-    return weight
 
 
 def _one_of_equals(rows: Any) -> Any:

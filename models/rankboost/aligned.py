@@ -20,13 +20,13 @@ from models.base import (
     PairScorerMixin,
     checked_identities,
     checked_matrix,
-    checked_same,
+    checked_pairs,
 )
 from models.rankboost import aligned_kernels as kernels
 from models.rankboost import embedding, network
 from models.rankboost.binning import parts, sparse_rows
 from models.rankboost.params import AlignedKernelParams, Loss
-from models.rankboost.sparse_input import KnownColumns, checked_weight
+from models.rankboost.sparse_input import KnownColumns
 from models.search import Rows, numbered
 from models.search_forms import LENGTHS, SearchForm, lengths
 from models.spec import check_params
@@ -156,12 +156,7 @@ class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator)
         a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
         b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
         n = a.shape[0]
-        if n != b.shape[0]:
-            raise ValueError(f"left has {n} rows and right {b.shape[0]}: expected one of each a pair")
-        flags, weight = checked_same(same, n), checked_weight(sample_weight, n)
-        for kind, there in (("same", flags), ("different", ~flags)):
-            if not (weight[there] > 0).any():
-                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        flags, weight = checked_pairs(n, b.shape[0], same, sample_weight)
         points = csr_array(vstack([a, b], format="csr"))
         pool = self._pool(unlabelled, points)
         scaled = self._scaled(points)

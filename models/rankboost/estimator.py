@@ -20,7 +20,7 @@ from models.base import (
     PairScorerMixin,
     checked_identities,
     checked_matrix,
-    checked_same,
+    checked_pairs,
 )
 from models.rankboost import embedding, scoring_kernels
 from models.rankboost.binning import binned, sparse_rows
@@ -38,7 +38,7 @@ from models.rankboost.params import (
     Coordinates as CoordinatesName,
 )
 from models.rankboost.rules import Coordinates, FeatureMap, Rules
-from models.rankboost.sparse_input import KnownColumns, checked_weight
+from models.rankboost.sparse_input import KnownColumns
 from models.rankboost.svm import LinearRule, linear_svm
 from models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 from models.search import Rows, numbered
@@ -193,12 +193,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
         a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
         b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
         n = a.shape[0]
-        if n != b.shape[0]:
-            raise ValueError(f"left has {n} rows and right {b.shape[0]}: expected one of each a pair")
-        flags, weight = checked_same(same, n), checked_weight(sample_weight, n)
-        for kind, there in (("same", flags), ("different", ~flags)):
-            if not (weight[there] > 0).any():
-                raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+        flags, weight = checked_pairs(n, b.shape[0], same, sample_weight)
         from scipy.sparse import vstack
 
         points = csr_array(vstack([a, b], format="csr"))

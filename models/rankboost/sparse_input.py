@@ -6,7 +6,6 @@ import warnings
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 from models.base import Matrix, checked_matrix
@@ -39,15 +38,3 @@ class KnownColumns:
                     stacklevel=3,
                 )
         return checked_matrix(self, X, name, accept_sparse=True)
-
-
-def checked_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64]:
-    """(n,) weights of pairs, or `ValueError`."""
-    if sample_weight is None:
-        return np.ones(n)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
-    return weight

@@ -23,6 +23,7 @@ from models.base import (
     checked_identities,
     checked_matrix,
     checked_same,
+    checked_weight,
 )
 from models.checkpoints import Shelf, kept_seed, shelf
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation, PairSampling
@@ -668,11 +669,7 @@ def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int3
     """Weights as integers: themselves where they are small integers, else scaled so that they nearly use the range."""
     if sample_weight is None:
         return np.ones(n, dtype=np.int32)
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a pair")
-    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
-        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    weight = checked_weight(sample_weight, n)
     # Numbers of any size: their sum must not overflow.
     largest = float(weight.max())
     return integer_weights(weight if largest < WEIGHT_TOTAL else weight / largest)
