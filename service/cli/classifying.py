@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli import output
 from service.cli.connect import UrlOption, connected
+from service.cli.points import ROWS_A_REQUEST, ModelOption, PointsOption, either, numbers, read_points, spread
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from service.client import Client
 
-ROWS_A_REQUEST = 5_000
 SHOWN = 3
 """Labels that are told of a point, the most probable first."""
 
@@ -30,25 +26,18 @@ def classify(
             help="One point: 5.1,3.5,1.4,0.2 in the model's order.", metavar="[NUMBERS]", show_default=False
         ),
     ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            help="A CSV of points; its first line holds the features' names. '-': standard input.",
-            allow_dash=True,
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.", show_default=False)
-    ] = None,
+    file: PointsOption = None,
+    model: ModelOption = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Name the label of one point, or of each line of a file."""
-    if bool(features) == (file is not None):
-        raise typer.BadParameter("expected either the features of one point or --file")
-    names, points = ([], [_numbers(features, "features")]) if features else _points(file)
+    either(features, file)
+    names: list[str] = []
+    if file is not None:
+        names, points = read_points(file)
+    else:
+        points = [numbers(spread(features or ()), "features")]
     with connected(url) as client:
         answers = []
         for start in range(0, len(points), ROWS_A_REQUEST):
@@ -59,30 +48,6 @@ def classify(
     probabilities = [chances for answer in answers for chances in answer["probabilities"]]
     told = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
     output.show(told, lambda to: _show(to, probabilities))
-
-
-def _points(file: Path | None) -> tuple[list[str], list[list[float]]]:
-    assert file is not None
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
-    lines = [line for line in csv.reader(text.splitlines()) if line]
-    if len(lines) < 2:
-        raise typer.BadParameter(f"{file}: expected a line of names and a line for each point")
-    for number, line in enumerate(lines[1:], start=1):
-        if len(line) != len(lines[0]):
-            raise typer.BadParameter(f"{file}: row {number} has not as many fields as the first line")
-    return lines[0], [
-        _numbers(line, f"{file}: row {number}") for number, line in enumerate(lines[1:], start=1)
-    ]
-
-
-def _numbers(words: Sequence[str], where: str) -> list[float]:
-    numbers = []
-    for part in (part for word in words for part in word.split(",") if part):
-        try:
-            numbers.append(float(part))
-        except ValueError:
-            raise typer.BadParameter(f"{where}: {part!r} is not a number") from None
-    return numbers
 
 
 def _in_order(

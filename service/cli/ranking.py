@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from service.cli import output
 from service.cli.connect import UrlOption, connected
+from service.cli.points import ROWS_A_REQUEST, ModelOption, PointsOption, either, numbers, read_points, spread
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-ROWS_A_REQUEST = 5_000
 
 
 def rank_labels(
@@ -27,18 +23,8 @@ def rank_labels(
             show_default=False,
         ),
     ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            help="A CSV of points; its first line holds the features' names. '-': standard input.",
-            allow_dash=True,
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.", show_default=False)
-    ] = None,
+    file: PointsOption = None,
+    model: ModelOption = None,
     top: Annotated[
         int | None, typer.Option(help="Only the first so many labels.", min=1, show_default=False)
     ] = None,
@@ -56,9 +42,13 @@ def rank_labels(
     json: output.JsonOption = False,
 ) -> None:
     """Rank labels for one point, or for each line of a file."""
-    if bool(features) == (file is not None):
-        raise typer.BadParameter("expected either the features of one point or --file")
-    points: list[Any] = [_point(features)] if features else _points(file)
+    either(features, file)
+    points: list[Any]
+    if file is not None:
+        names, rows = read_points(file)
+        points = [dict(zip(names, row, strict=True)) for row in rows]
+    else:
+        points = [_point(features or [])]
     with connected(url) as client:
         answers = [
             client.rank_labels(
@@ -72,36 +62,14 @@ def rank_labels(
 
 def _point(words: list[str]) -> list[float] | dict[str, float]:
     if not any("=" in word for word in words):
-        return [_number(part) for word in words for part in word.split(",") if part]
+        return numbers(spread(words), "features")
     point: dict[str, float] = {}
     for word in words:
         name, equals, value = word.rpartition("=")
         if not equals or not name or name in point:
             raise typer.BadParameter(f"{word!r}: expected NAME=VALUE, each name once")
-        point[name] = _number(value)
+        [point[name]] = numbers([value], name)
     return point
-
-
-def _points(file: Path | None) -> list[dict[str, float]]:
-    assert file is not None
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
-    points: list[dict[str, float]] = []
-    for line in csv.DictReader(text.splitlines()):
-        if None in line or None in line.values():
-            raise typer.BadParameter(
-                f"{file}: row {len(points) + 1} has not as many fields as the first line"
-            )
-        points.append({name: _number(value) for name, value in line.items()})
-    if not points:
-        raise typer.BadParameter(f"{file}: expected a line of names and a line for each point")
-    return points
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
 def _show(to: Console, rankings: list[dict[str, Any]]) -> None:

@@ -104,12 +104,15 @@ class Evaluations:
             try:
                 point = calibration.operating_point(fpr)
             except InsufficientCalibrationData as refusal:
-                seen.append(SeenOperatingPoint(fpr=fpr, refused=str(refusal)))
+                seen.append(
+                    SeenOperatingPoint(fpr=fpr, calibration_id=row.calibration_id, refused=str(refusal))
+                )
                 continue
             matched = scores > np.float32(point.threshold)
             seen.append(
                 SeenOperatingPoint(
                     fpr=fpr,
+                    calibration_id=row.calibration_id,
                     threshold=point.threshold,
                     method=point.method,
                     confidence=point.confidence,

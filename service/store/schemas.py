@@ -156,6 +156,7 @@ class SeenOperatingPoint(BaseModel):
     """One of a version's operating points, and the rates its threshold gave on other data."""
 
     fpr: float = Field(description="the rate that was asked for")
+    calibration_id: str = Field(description="the calibration that gives, or refuses, the threshold")
     threshold: float | None = None
     method: str | None = None
     confidence: float | None = None

@@ -289,6 +289,7 @@ def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(house):
     assert (report.overlap.rows, report.overlap.identities, report.warnings) == (0, 0, [])
     ten_percent = report.operating_points[0]
     assert ten_percent.fpr == 0.1
+    assert ten_percent.calibration_id == house.store.version("faces", 1).calibration_id
     assert ten_percent.refused or ten_percent.seen_fpr < 0.2
     again = house.store.evaluate("faces", 1, "people", n_pairs=3_000)
     assert again.overlap.rows == house.store.version("faces", 1).facts["parts"]["train_rows"]

@@ -1,0 +1,84 @@
+"""Points as commands take them: on the command line, or a CSV whose first line names the features."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ROWS_A_REQUEST = 5_000
+
+PointsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="A CSV of points; its first line holds the features' names. '-': standard input.",
+        allow_dash=True,
+        exists=True,
+        dir_okay=False,
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.", show_default=False)
+]
+
+
+def either(features: list[str] | None, file: Path | None) -> None:
+    """See to it that a point is given or a file, and not both.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    if bool(features) == (file is not None):
+        raise typer.BadParameter("expected either the features of one point or --file")
+
+
+def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
+    """The names of the features, and the points in the file's order.
+
+    Raises
+    ------
+    typer.BadParameter
+        Names the row that has too few or too many fields, or one that is no number.
+    """
+    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
+    lines = [line for line in csv.reader(text.splitlines()) if line]
+    if len(lines) < 2:
+        raise typer.BadParameter(f"{file}: expected a line of names and a line for each point")
+    names = lines[0]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise typer.BadParameter(
+            f"{file}: the first line has {', '.join(map(repr, twice[:5]))} more than once"
+        )
+    points = []
+    for number, line in enumerate(lines[1:], start=1):
+        if len(line) != len(names):
+            raise typer.BadParameter(f"{file}: row {number} has not as many fields as the first line")
+        points.append(numbers(line, f"{file}: row {number}"))
+    return names, points
+
+
+def numbers(words: Iterable[str], where: str) -> list[float]:
+    """Each of ``words`` as a number.
+
+    Raises
+    ------
+    typer.BadParameter
+    """
+    read = []
+    for word in words:
+        try:
+            read.append(float(word))
+        except ValueError:
+            raise typer.BadParameter(f"{where}: {word!r} is not a number") from None
+    return read
+
+
+def spread(words: Iterable[str]) -> list[str]:
+    """``["1,2", "3"]`` as ``["1", "2", "3"]``."""
+    return [part for word in words for part in word.split(",") if part]

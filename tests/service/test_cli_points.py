@@ -1,0 +1,43 @@
+"""What a file of points must look like, whichever command reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from service.cli.points import either, numbers, read_points, spread
+
+
+def test_a_file_gives_names_and_points_whatever_wrote_it(tmp_path: Path) -> None:
+    file = tmp_path / "points.csv"
+    file.write_bytes(b'\xef\xbb\xbf"width, cm",length\r\n1,2.5\r\n\r\n-3e2,4\r\n')
+    assert read_points(file) == (["width, cm", "length"], [[1.0, 2.5], [-300.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a line of names and a line for each point"),
+        ("a,b\n", "a line of names and a line for each point"),
+        ("a,b\n1,2\n3\n", "row 2 has not as many fields"),
+        ("a,b\n1,2,3\n", "row 1 has not as many fields"),
+        ("a,b\n1,many\n", "row 1: 'many' is not a number"),
+        ("a,b,a\n1,2,3\n", "'a' more than once"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "points.csv"
+    file.write_text(text)
+    with pytest.raises(typer.BadParameter, match=said):
+        read_points(file)
+
+
+def test_a_point_or_a_file_is_given_and_not_both(tmp_path: Path) -> None:
+    either(["1,2"], None)
+    either(None, tmp_path)
+    for features, file in ((None, None), ([], None), (["1"], tmp_path)):
+        with pytest.raises(typer.BadParameter, match="either"):
+            either(features, file)
+    assert numbers(spread(["1,2", "3"]), "features") == [1.0, 2.0, 3.0]
