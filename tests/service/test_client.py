@@ -26,6 +26,8 @@ from service.client import (
     NotFound,
     Problem,
     Unreachable,
+    transport,
+    wire,
 )
 
 
@@ -45,7 +47,7 @@ def test_scores_are_equal_however_they_travel(client: Client, digits: np.ndarray
     raw = client.similarity(left, right, model="digits")
     assert raw.dtype == np.float32
     assert raw.shape == (40,)
-    assert left.size + right.size >= module.RAW_FROM
+    assert left.size + right.size >= wire.RAW_FROM
     as_json = client.similarity(left.tolist(), right.tolist(), model="digits")
     as_sparse = client.similarity(csr_array(left), csr_array(right), model="digits")
     np.testing.assert_array_equal(raw, as_json)
@@ -229,7 +231,7 @@ def test_busy_is_tried_again_a_bounded_number_of_times(grumpy) -> None:
 
 @pytest.mark.parametrize(("asked", "seconds"), [("7", 7.0), ("86400", 30.0), ("soon", 0.5), ("-1", 0.0)])
 def test_waits_are_as_asked_but_bounded(asked: str, seconds: float) -> None:
-    assert module._retry_wait(httpx.Response(429, headers={"Retry-After": asked}), 0) == seconds
+    assert transport.retry_wait(httpx.Response(429, headers={"Retry-After": asked}), 0) == seconds
 
 
 def test_what_cannot_be_sent_is_named() -> None:

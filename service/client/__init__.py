@@ -1,0 +1,56 @@
+"""The Python client: the service's endpoints as calls, NumPy arrays in and out.
+
+>>> from service.client import Client
+>>> client = Client("http://127.0.0.1:8000", api_key="pm_...")
+>>> client.similarity(left, right, model="faces")        # (n,) float32
+>>> client.match(left, right, fpr=0.001).matches         # (n,) bool
+
+Errors are one tree::
+
+    ClientError
+    ├── Unreachable            nobody answers at that address
+    ├── JobFailed              a job that was waited for failed or was cancelled (.job)
+    └── Problem                the service refused (.status, .slug, .title, .detail, .facts)
+        ├── InvalidInput       400, 415, 422
+        │   └── InsufficientCalibration   (.facts: smallest_fpr, required_units)
+        ├── Denied             401, 403
+        ├── NotFound           404
+        ├── Conflict           409, 412
+        ├── TooLarge           413
+        ├── Busy               429, 503: still so after the retries
+        └── ServerFailed       other 5xx
+"""
+
+from service.client.client import Client
+from service.client.errors import (
+    Busy,
+    ClientError,
+    Conflict,
+    Denied,
+    InsufficientCalibration,
+    InvalidInput,
+    JobFailed,
+    NotFound,
+    Problem,
+    ServerFailed,
+    TooLarge,
+    Unreachable,
+)
+from service.client.scoring import MatchResult
+
+__all__ = [
+    "Busy",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Denied",
+    "InsufficientCalibration",
+    "InvalidInput",
+    "JobFailed",
+    "MatchResult",
+    "NotFound",
+    "Problem",
+    "ServerFailed",
+    "TooLarge",
+    "Unreachable",
+]

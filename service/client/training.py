@@ -1,0 +1,190 @@
+"""Datasets and jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import numpy as np
+
+from service.client.errors import Busy, JobFailed, Unreachable, problem_of
+from service.client.transport import Transport
+from service.client.wire import Progress, Told, as_dict, path_part, server_sent, without_none
+
+
+class Training(Transport):
+    """Uploads, and the jobs that learn from them."""
+
+    def add_dataset(
+        self,
+        name: str,
+        file: str | os.PathLike[str] | IO[bytes] | None = None,
+        *,
+        X: Any = None,
+        y: Any = None,
+        label: str | None = None,
+        ranking: str | Sequence[str] | None = None,
+        group: str | None = None,
+        id: str | None = None,
+        exclude: Sequence[str] = (),
+        header: bool = True,
+        format: str | None = None,
+        pairs: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
+
+        Parameters
+        ----------
+        label : the identity (or class) column.
+        ranking : the ranking column, or the position columns.
+        group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
+        exclude : columns to leave out.
+        header : whether a CSV's first line holds column names.
+        format : csv, parquet, npz or svmlight; default by the file's extension.
+        pairs : a file of explicit pairs with columns left, right, same and perhaps weight.
+        progress : called with (fraction sent, "uploading").
+        """
+        if (file is None) == (X is None):
+            raise ValueError("expected either a file or the arrays X (and y)")
+        fields: dict[str, Any] = without_none(
+            {
+                "name": name,
+                "label": label,
+                "group": group,
+                "id": id,
+                "format": format,
+                "header": str(header).lower(),
+            }
+        )
+        if ranking is not None:
+            fields["ranking"] = ranking if isinstance(ranking, str) else ",".join(ranking)
+        if exclude:
+            fields["exclude"] = ",".join(exclude)
+        with contextlib.ExitStack() as stack:
+            if file is None:
+                stream: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+                np.savez(
+                    stream, **without_none({"X": np.asarray(X), "y": None if y is None else np.asarray(y)})
+                )
+                stream.seek(0)
+                fields.setdefault("format", "npz")
+                filename = f"{name}.npz"
+            elif isinstance(file, (str, os.PathLike)):
+                stream = stack.enter_context(Path(file).open("rb"))
+                filename = Path(file).name
+            else:
+                stream, filename = file, Path(str(getattr(file, "name", name))).name
+            files = {"file": (filename, Told(stream, progress) if progress else stream)}
+            if pairs is not None:
+                files["pairs"] = (Path(pairs).name, stack.enter_context(Path(pairs).open("rb")))
+            return as_dict(self.request("POST", "/datasets", data=fields, files=files).json())
+
+    def datasets(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+        """Datasets, newest first."""
+        return list(self.pages("/datasets", limit=limit))
+
+    def dataset(self, ref: str) -> dict[str, Any]:
+        """One dataset: ``name`` or ``name:version``."""
+        return as_dict(self.get(f"/datasets/{path_part(ref)}"))
+
+    def delete_dataset(self, ref: str) -> None:
+        """Delete a dataset that no waiting or running job uses."""
+        self.request("DELETE", f"/datasets/{path_part(ref)}")
+
+    def train(
+        self,
+        learner: str,
+        dataset: str,
+        model: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        unlabelled: str | None = None,
+        promote: bool | str | None = None,
+        wait: bool = True,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
+    ) -> dict[str, Any]:
+        """Submit a training job and, unless told otherwise, wait for it.
+
+        Returns
+        -------
+        The job: succeeded when waited for, as submitted otherwise.
+
+        Raises
+        ------
+        JobFailed
+            When the job that was waited for failed or was cancelled.
+        """
+        body = without_none(
+            {
+                "learner": learner,
+                "dataset": dataset,
+                "model": model,
+                "params": params,
+                "evaluation": evaluation,
+                "unlabelled": unlabelled,
+                "promote": promote,
+            }
+        )
+        # With a key, an answer that was lost on the way can be asked for again without training twice.
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        job = as_dict(self.post("/jobs", body, headers=headers))
+        return self.wait(job["id"], progress=progress) if wait else job
+
+    def wait(self, job_id: str, *, progress: Progress | None = None) -> dict[str, Any]:
+        """Follow a job to its end; raises `JobFailed` unless it succeeded."""
+        for event, data in self.events(job_id):
+            if event == "progress" and progress is not None:
+                progress(float(data.get("progress", 0.0)), str(data.get("stage", "")))
+        job = self.job(job_id)
+        if job["state"] != "succeeded":
+            raise JobFailed(job)
+        if progress is not None:
+            progress(1.0, "done")
+        return job
+
+    def events(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """A job's events until it is done: (``progress`` | ``log`` | ``done``, data). A cut stream is resumed."""
+        last, failures = None, 0
+        while True:
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
+            try:
+                with self._http.stream(
+                    "GET", f"/jobs/{path_part(job_id)}/events", headers=headers
+                ) as response:
+                    if response.status_code >= 300:
+                        response.read()
+                        raise problem_of(response)
+                    for event_id, event, data in server_sent(response.iter_lines()):
+                        last, failures = event_id or last, 0
+                        yield event, data
+                        if event == "done":
+                            return
+            except (httpx.TransportError, Busy) as error:
+                failures += 1
+                if failures > max(self.retries, 1) * 5:
+                    raise Unreachable(f"{self.url} stopped answering about job {job_id}") from error
+            if self.job(job_id)["state"] in ("succeeded", "failed", "cancelled") and failures == 0:
+                return
+            time.sleep(min(0.2 * 2**failures, 5.0))
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """One job."""
+        return as_dict(self.get(f"/jobs/{path_part(job_id)}"))
+
+    def jobs(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+        """Jobs, newest first."""
+        return list(self.pages("/jobs", limit=limit))
+
+    def cancel(self, job_id: str) -> dict[str, Any]:
+        """Cancel a job."""
+        return as_dict(self.request("POST", f"/jobs/{path_part(job_id)}/cancel").json())
