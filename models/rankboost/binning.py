@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from models.rankboost import kernels
+from models.rankboost import binning_kernels, kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +18,12 @@ class Binned:
 
     Attributes
     ----------
-    names : (d,) int64, which column each feature was: features are numbered with the most frequent first.
+    names : (d,) int64, which column each feature was: the columns that hold anything, the most frequent first.
     support : (d,) int64, rows that hold each feature.
-    starts, codes : of the rows, (n + 1,) int64 and (nnz,) int32: the bin of each value, ascending.
+    starts, codes : of the rows, (n + 1,) int64 and (nnz,) int32: the bin of each value, features ascending. A feature
+        whose values all share one bin has no bins: its code is -1 - feature.
     column_starts, column_rows, column_codes : the same by feature.
-    offsets : (d + 1,) int64, where each feature's bins begin.
+    offsets : (d + 1,) int64, where each feature's bins begin. owners : (bins,) int32, the feature of each.
     edges : (bins,) float32, upper edges: bin b of a feature holds values v with edges[b - 1] < v <= edges[b], without
         bound at either end of the feature.
     """
@@ -35,6 +36,7 @@ class Binned:
     column_rows: NDArray[np.int32]
     column_codes: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    owners: NDArray[np.int32]
     edges: NDArray[np.float32]
 
     @property
@@ -42,14 +44,23 @@ class Binned:
         """Rows."""
         return int(self.starts.size - 1)
 
+    def all_of(self, feature: int) -> tuple[int, int]:
+        """A feature's first and last code."""
+        begin, end = int(self.offsets[feature]), int(self.offsets[feature + 1])
+        return (begin, end - 1) if begin < end else (-1 - feature, -1 - feature)
+
     def bounds(self, feature: int, low: int, high: int) -> tuple[float, float]:
-        """The values v, below < v <= upto, that a feature's bins ``low`` to ``high`` stand for."""
+        """The values v, below < v <= upto, that a feature's codes ``low`` to ``high`` stand for."""
+        if high < 0:
+            return -np.inf, np.inf
         below = -np.inf if low == self.offsets[feature] else float(self.edges[low - 1])
         return below, float(self.edges[high])
 
     def rows_within(self, feature: int, low: int, high: int) -> NDArray[np.int32]:
-        """Rows whose value of a feature is in its bins ``low`` to ``high``, ascending."""
+        """Rows whose value of a feature has a code from ``low`` to ``high``, ascending."""
         part = slice(int(self.column_starts[feature]), int(self.column_starts[feature + 1]))
+        if high < 0:
+            return self.column_rows[part]
         out = np.empty(part.stop - part.start, dtype=np.int32)
         n = kernels.rows_within(self.column_rows[part], self.column_codes[part], low, high, out)
         return out[:n]
@@ -71,29 +82,37 @@ def binned(rows: csr_array, max_bins: int) -> Binned:
 
     Features with more get as many bins of about equally many rows.
     """
-    counts = np.bincount(rows.indices, minlength=rows.shape[1])
-    names = np.argsort(-counts, kind="stable")
-    numbers = np.empty(names.size, dtype=rows.indices.dtype)
-    numbers[names] = np.arange(names.size, dtype=rows.indices.dtype)
-    columns = csr_array((rows.data, numbers[rows.indices], rows.indptr), shape=rows.shape).tocsc()
-    starts = columns.indptr.astype(np.int64)
-    codes = np.empty(columns.nnz, dtype=np.int32)
-    edges = np.empty(columns.nnz, dtype=np.float32)
-    offsets = np.empty(starts.size, dtype=np.int64)
-    n_bins = kernels.bin_columns(
-        starts, np.ascontiguousarray(columns.data, dtype=np.float32), max_bins, codes, edges, offsets
+    starts, indices, data = parts(rows)
+    counts = np.zeros(rows.shape[1], dtype=np.int64)
+    binning_kernels.count_columns(indices, counts)
+    names = np.flatnonzero(counts)
+    names = names[np.argsort(-counts[names], kind="stable")]
+    support = counts[names]
+    numbers = np.zeros(counts.size, dtype=np.int32)
+    numbers[names] = np.arange(names.size, dtype=np.int32)
+    column_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(support)])
+    column_rows, values = np.empty(data.size, np.int32), np.empty(data.size, np.float32)
+    binning_kernels.turn(starts, indices, data, numbers, column_starts[:-1].copy(), column_rows, values)
+    column_codes = np.empty(data.size, dtype=np.int32)
+    # No column has more bins than values, nor more than there may be.
+    most = int(np.minimum(support, max_bins).sum())
+    edges, owners = np.empty(most, np.float32), np.empty(most, np.int32)
+    offsets = np.empty(column_starts.size, dtype=np.int64)
+    n_bins = binning_kernels.bin_columns(
+        column_starts, values, max_bins, column_codes, edges, owners, offsets
     )
-    indices = columns.indices.astype(np.int32, copy=False)
-    by_row = type(columns)((codes, indices, columns.indptr), shape=columns.shape).tocsr()
+    codes = np.empty_like(column_codes)
+    binning_kernels.turn_back(column_rows, column_codes, starts[:-1].copy(), codes)
     return Binned(
         names=names,
-        support=counts[names],
-        starts=by_row.indptr.astype(np.int64),
-        codes=by_row.data,
-        column_starts=starts,
-        column_rows=indices,
-        column_codes=codes,
+        support=support,
+        starts=starts,
+        codes=codes,
+        column_starts=column_starts,
+        column_rows=column_rows,
+        column_codes=column_codes,
         offsets=offsets,
+        owners=owners[:n_bins].copy(),
         edges=edges[:n_bins].copy(),
     )
 

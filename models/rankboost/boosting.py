@@ -17,8 +17,9 @@ from models.rankboost.rules import Rules, fires
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_REFRESH = 64
-"""Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up."""
+_REFRESH, _LOWER = 1024, 64
+"""Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up; and after which
+the heaviest row is looked for anew."""
 _SHRUNK = 1e-5
 _NOTHING = 1e-12
 _FREQUENT = {"r": 500, "z": 1 << 40}
@@ -80,7 +81,8 @@ class _Weights:
         self.scores = np.zeros(data.n_rows)
         # Sums are kept for frequent features only, until others could matter.
         self.active = int(np.count_nonzero(data.support * frequent >= data.n_rows))
-        self.mass = np.empty((0, slots))
+        self.mass = np.empty((slots, 0))
+        self._everything = np.arange(data.n_rows, dtype=np.int32)
         self.refresh()
 
     def refresh(self) -> None:
@@ -90,25 +92,39 @@ class _Weights:
         self.u, self.w = np.zeros_like(scores), np.zeros_like(scores)
         self.u[lesser] = weight[lesser] * np.exp(scores[lesser] - scores[lesser].max(initial=-np.inf))
         self.w[greater] = weight[greater] * np.exp(scores[greater].min(initial=np.inf) - scores[greater])
-        self.totals, self.tops = np.zeros(self.cross.shape[0]), np.zeros(self.cross.shape[0])
-        np.maximum.at(self.tops, self.slot_u[lesser], self.u[lesser])
-        np.maximum.at(self.tops, self.slot_w[greater], self.w[greater])
-        kernels.fired_sums(np.arange(scores.size), self.u, self.w, self.slot_u, self.slot_w, self.totals)
+        self.totals = np.zeros(self.cross.shape[0])
+        kernels.fired_sums(self._everything, self.u, self.w, self.slot_u, self.slot_w, self.totals)
+        self.lower_tops()
         self._fresh = self.totals.copy()
         self._fill()
 
+    def lower_tops(self) -> None:
+        """The largest weight of each slot: updates only raise what is known of it."""
+        self.tops = np.zeros(self.cross.shape[0])
+        lesser, greater = self.slot_u >= 0, self.slot_w >= 0
+        np.maximum.at(self.tops, self.slot_u[lesser], self.u[lesser])
+        np.maximum.at(self.tops, self.slot_w[greater], self.w[greater])
+
     def _fill(self) -> None:
-        data = self._data
-        self.limit = int(data.offsets[self.active])
-        if self.mass.shape[0] < self.limit:
-            self.mass = np.empty((self.limit, self.cross.shape[0]))
-        # Nothing is known of blocks of features: weights may have a new scale.
-        self.blocks = np.full((-(-data.support.size // kernels.BLOCK), 4), np.inf)
-        self.blocks[:, 2:] = 0.0
-        self.growth = np.zeros(2)
-        kernels.fill_mass(
-            data.starts, data.codes, self.limit, self.u, self.w, self.slot_u, self.slot_w, self.mass
-        )
+        self.mass, self.sums = self.of_rows(self._everything, self.mass)
+        # Nothing is known of features any more: weights may have a new scale.
+        self.moved = np.zeros_like(self.sums)
+        self.known = np.zeros((self.active, kernels.N_KNOWN))
+        self.known[:, (kernels.LOW, kernels.HIGH)] = np.inf
+        self.known[:, (kernels.LOW_SCALE, kernels.HIGH_SCALE)] = 1.0
+
+    def of_rows(self, rows: NDArray[np.int32], mass: Float64) -> tuple[Float64, Float64]:
+        """Sums over some rows by bin, written to ``mass`` where that is large enough, and by feature."""
+        data, slots = self._data, self.cross.shape[0]
+        limit = int(data.offsets[self.active])
+        if mass.shape[0] != slots or mass.shape[1] < limit:
+            mass = np.empty((slots, limit))
+        sums = np.empty((slots, self.active))
+        kernels.mass_of_rows(
+            rows, data.starts, data.codes, data.owners, self.active, limit, self.u, self.w, self.slot_u, self.slot_w,
+            mass, sums,
+        )  # fmt: skip
+        return mass, sums
 
     def look_further(self) -> None:
         """Keep sums for twice as many features."""
@@ -125,11 +141,9 @@ class _Weights:
     def add(self, rows: NDArray[np.int32], alpha: float) -> None:
         """Let the scores of some rows grow by alpha."""
         data = self._data
-        # Rounding errors of the sums are allowed for as well.
-        self.growth += max(alpha, 0.0) + 1e-9, max(-alpha, 0.0) + 1e-9
         kernels.reweigh(
-            rows, alpha, data.starts, data.codes, self.limit, self.scores, self.u, self.w, self.slot_u,
-            self.slot_w, self.mass, self.totals, self.tops,
+            rows, alpha, data.starts, data.codes, data.owners, self.active, self.scores, self.u, self.w, self.slot_u,
+            self.slot_w, self.mass, self.sums, self.moved, self.totals, self.tops,
         )  # fmt: skip
 
     def worn(self) -> bool:
@@ -172,6 +186,8 @@ def boost(
     for number in range(settings.n_estimators):
         if number and (number % _REFRESH == 0 or weights.worn()):
             weights.refresh()
+        elif number and number % _LOWER == 0:
+            weights.lower_tops()
         favour = -1.0 if settings.alternate and number % 2 else 1.0
         found = search.best(weights, favour)
         if found is None:
@@ -210,7 +226,7 @@ class _Search:
     def __init__(self, data: Binned, settings: Settings) -> None:
         self._data, self._settings = data, settings
         self._stamps, self._stamp = np.zeros(data.n_rows, np.int64), 0
-        self._within = np.empty((0, 2))
+        self._within = np.empty((0, 0))
 
     def best(self, weights: _Weights, favour: float) -> _Found | None:
         """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
@@ -239,11 +255,14 @@ class _Search:
         gains = np.empty(min(places, data.support.size))
         features, ats, sides = (np.zeros(gains.size, np.int64) for _ in range(3))
         criterion = kernels.BY_R if settings.criterion == "r" else kernels.BY_Z
-        while True:
-            mass = weights.mass if rows is None else self._mass_of(weights, rows)
+        while gains.size:
+            mass, sums = weights.mass, weights.sums
+            if rows is not None:
+                mass, sums = weights.of_rows(rows, self._within)
+                self._within = mass
             short = kernels.scan(
-                criterion, mass, data.offsets, data.support, weights.active, weights.blocks, weights.growth,
-                rows is None, *factors, weights.tops, favour, settings.upper_only, gains, features, ats, sides,
+                criterion, mass, sums, weights.moved, weights.known, rows is None, data.offsets, data.support,
+                weights.active, *factors, weights.tops, favour, settings.upper_only, gains, features, ats, sides,
             )  # fmt: skip
             if not short:
                 break
@@ -251,20 +270,11 @@ class _Search:
         found = []
         for gain, feature, at, side in zip(gains, features, ats, sides, strict=True):
             if gain > _NOTHING:
-                begin, end = int(data.offsets[feature]), int(data.offsets[feature + 1])
-                ends = (int(at), end - 1) if side == 0 else (begin, int(at) - 1)
-                found.append((float(gain), (int(feature), *ends)))
+                first, last = data.all_of(int(feature))
+                if first >= 0:
+                    first, last = (int(at), last) if side == 0 else (first, int(at) - 1)
+                found.append((float(gain), (int(feature), first, last)))
         return found
-
-    def _mass_of(self, weights: _Weights, rows: NDArray[np.int32]) -> Float64:
-        if self._within.shape[0] < weights.limit:
-            self._within = np.empty((weights.limit, weights.cross.shape[0]))
-        data = self._data
-        kernels.mass_of_rows(
-            rows, data.starts, data.codes, weights.limit, weights.u, weights.w, weights.slot_u, weights.slot_w,
-            self._within,
-        )  # fmt: skip
-        return self._within
 
     def _both(self, rows: NDArray[np.int32], condition: tuple[int, int, int]) -> NDArray[np.int32]:
         self._stamp += 1

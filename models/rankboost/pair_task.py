@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from models.rankboost import kernels
+from models.rankboost import binning_kernels
 from models.rankboost.binning import binned, parts
 from models.rankboost.boosting import Settings, Task, boost
 from models.rankboost.rules import Rules
@@ -35,9 +35,9 @@ def pair_task(
     sides = np.arange(n), n + np.arange(n)
     made_starts = np.zeros(n + 1, dtype=np.int64)
     nothing = np.empty(0, np.int64), np.empty(0, np.float32)
-    size = kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *nothing)
+    size = binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *nothing)
     made = np.empty(size, np.int64), np.empty(size, np.float32)
-    kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *made)
+    binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *made)
     pairs = csr_array((made[1], made[0], made_starts), shape=(n, 2 * width))
     task = Task(levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight)
     rules = boost(binned(pairs, max_bins), task, replace(settings, upper_only=True), told=told)

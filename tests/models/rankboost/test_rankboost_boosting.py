@@ -97,13 +97,38 @@ def test_factorised_weights_equal_the_matrix_of_pairs() -> None:
         product = preference[y[:, None], y[None, :]] * np.outer(weights.u, weights.w)
         np.testing.assert_allclose(product / product.sum(), pair_matrix(y, H, preference), atol=1e-12)
         # The sums that were mended round by round are those made anew.
-        mended = weights.mass[: weights.limit].copy()
-        scale = weights.totals.copy()
+        mended = np.hstack([weights.mass, weights.sums])
+        scale = weights.totals[:, None].copy()
         if number % 7 == 0:
             weights.refresh()
             np.testing.assert_allclose(
-                mended / scale, weights.mass[: weights.limit] / weights.totals, atol=1e-12
+                mended / scale, np.hstack([weights.mass, weights.sums]) / weights.totals[:, None], atol=1e-12
             )
+
+
+@pytest.mark.parametrize("criterion", ["r", "z"])
+@pytest.mark.parametrize("upper_only", [False, True])
+def test_features_passed_over_hold_no_better_stump(criterion: str, upper_only: bool) -> None:
+    rng = np.random.default_rng(0)
+    there = rng.random((500, 60)) < rng.uniform(0.02, 0.9, 60)
+    X = (there * np.where(np.arange(60) < 30, 1.0, rng.lognormal(size=(500, 60)))).astype(np.float32)
+    y = (X[:, :6].sum(axis=1) + X[:, 30:40].sum(axis=1) + 3 * rng.normal(size=500) > 9).astype(np.int64)
+    data = binned(sparse_rows(X), 256)
+    task = Task(levels=y, preference=preference_of(2), weight=np.ones(500))
+    how = Settings(n_estimators=1, weak="stump", criterion=criterion, n_beams=1, upper_only=upper_only)
+    weights, search = _Weights(data, task, frequent=1 << 40), _Search(data, how)
+    for number in range(150):
+        anew = _Weights(data, task, frequent=1 << 40)
+        anew.scores[:] = weights.scores
+        anew.refresh()
+        expected = _Search(data, how).best(anew, 1.0)
+        found = search.best(weights, 1.0)
+        assert (found is None) == (expected is None)
+        if found is None or expected is None:
+            break
+        assert found.gain == pytest.approx(expected.gain, rel=1e-6), number
+        # Small steps keep what was found before worth something; large ones change it.
+        weights.add(found.rows, float(rng.choice([0.02, 0.3, -0.6])))
 
 
 @pytest.mark.parametrize("criterion", ["r", "z"])
