@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-PairMap = Literal["diff-sum", "max-min"]
+PairMap = Literal["diff-sum", "max-min", "products"]
 PairScheme = Literal["balanced", "proportional"]
 PairSampling = Literal["without-replacement", "with-replacement", "identities"]
 
@@ -228,13 +228,18 @@ def pair_features(
 
     ``diff-sum`` is the map of Clemencon & Vogel (Lemma 1), ``f(x, x') = (|x - x'|, x + x') / sqrt(2)``, without the
     constant factor, which no split depends on; so thresholds read in the data's own units. A similarity is symmetric
-    if and only if it is a function of f. ``max-min`` is ``(max(x, x'), min(x, x'))`` (their section 6.3).
+    if and only if it is a function of f. ``max-min`` is ``(max(x, x'), min(x, x'))`` (their section 6.3);
+    ``products`` is ``(x x', x + x')``, from which the two values of a feature follow too, up to their order: it suits
+    data whose inner product says how alike points are, such as embeddings. Products beyond float32 are infinite.
     """
     if pair_map == "diff-sum":
         return np.hstack([np.abs(left - right), left + right])
     if pair_map == "max-min":
         return np.hstack([np.maximum(left, right), np.minimum(left, right)])
-    raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum' or 'max-min'")
+    if pair_map == "products":
+        with np.errstate(over="ignore"):
+            return np.hstack([left * right, left + right])
+    raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum', 'max-min' or 'products'")
 
 
 def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> NDArray[np.int64]:

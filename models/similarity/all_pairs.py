@@ -43,7 +43,7 @@ class RootSplit(NamedTuple):
 def pair_counts(
     codes: NDArray[np.uint8], classes: NDArray[np.int64], pair_map: PairMap = "diff-sum"
 ) -> NDArray[np.int64]:
-    """How many pairs fall in each bin of each pair feature.
+    """How many pairs fall in each bin of each pair feature, of differences and sums or of maximum and minimum.
 
     Parameters
     ----------
@@ -54,6 +54,10 @@ def pair_counts(
     (2, 2, u, bins) int64: same or different, half of the pair map, feature, bin; bins are codes' |difference| and sum
     (511 bins), or their maximum and minimum (256).
     """
+    if pair_map == "products":
+        raise ValueError(
+            "pair_map is 'products', whose counts follow from no sum over codes; expected 'diff-sum' or 'max-min'"
+        )
     u = codes.shape[1]
     places = np.arange(u) * N_CODES
     whole = np.zeros((1, u, N_CODES), dtype=np.int64)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 N_CODES = 256
+PRODUCT_BINS = 512
 _EXACT_TOLERANCE = 1e-6
 _TAIL = 0.005
 _REACH = 8.0
@@ -84,6 +85,27 @@ def quantise(X: NDArray[np.float32]) -> Grid:
         step=step,
         exact=exact,
     )
+
+
+def product_bins(grid: Grid) -> NDArray[np.float64]:
+    """Bins of the products of two values of each feature, (4, u): the least product, a bin's width, how many bins there
+    are, and how far around a border between bins the best one is looked for (0 where each product has its bin).
+    """
+    bins = np.ones((4, grid.used.size))
+    for k in range(grid.used.size):
+        ends = grid.low[k], grid.low[k] + grid.step[k] * (grid.n_codes[k] - 1)
+        products = (ends[0] * ends[0], ends[0] * ends[1], ends[1] * ends[1])
+        least, most = min(products), max(products)
+        # Products of whole multiples of the step are whole multiples of its square.
+        whole = ends[0] / grid.step[k]
+        n = (most - least) / grid.step[k] ** 2 + 1.0
+        if grid.exact[k] and n <= PRODUCT_BINS and abs(whole - round(whole)) <= _EXACT_TOLERANCE:
+            bins[:, k] = least, grid.step[k] ** 2, round(n), 0.0
+            continue
+        width = (most - least) / (PRODUCT_BINS - 1)
+        blurred = 0.0 if grid.exact[k] else grid.step[k] * max(abs(ends[0]), abs(ends[1]))
+        bins[:, k] = least, width, PRODUCT_BINS, 2.0 * (width + blurred)
+    return bins
 
 
 def _exact_grid(sample: NDArray[np.float64]) -> tuple[float, float, int] | None:

@@ -66,6 +66,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
 
     max_depth: int
     leaf_depth: int
+    leaf_rounds: int
     pair_map: PairMap
     pair_features: PairFeatures | Literal["auto"]
     pair_features_: PairFeatures
@@ -218,6 +219,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
             pair_map=self.pair_map,
             max_depth=self.max_depth,
             leaf_depth=self.leaf_depth,
+            leaf_rounds=self.leaf_rounds,
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
             prune=self._prune,
         )
@@ -338,8 +340,10 @@ class SimilarityTree(_SimilarityBase):
     max_depth : depth J of the tree.
     leaf_depth : depth of the tree that splits each cell.
     leaf_rank : how cells are split: ``cart``, a greedy tree; ``linear``, a plane in the space of f by cost-sensitive
-        logistic regression; or a scikit-learn classifier taking ``sample_weight``, a clone of which learns in each
-        cell (such a model cannot be saved: that would take code).
+        logistic regression; ``boosting``, a sum of stumps on f by gentle AdaBoost; or a scikit-learn classifier
+        taking ``sample_weight``, a clone of which learns in each cell (such a model cannot be saved: that would take
+        code).
+    leaf_rounds : most stumps of a cell, for ``boosting``.
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
         ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant`` or ``whitened``
@@ -369,6 +373,7 @@ class SimilarityTree(_SimilarityBase):
         max_depth: int = 8,
         leaf_depth: int = 3,
         leaf_rank: Any = "cart",
+        leaf_rounds: int = 50,
         pair_map: PairMap = "diff-sum",
         pair_features: PairFeatures | Literal["auto"] = "raw",
         n_pairs: int | None = 100_000,
@@ -382,6 +387,7 @@ class SimilarityTree(_SimilarityBase):
         self.max_depth = max_depth
         self.leaf_depth = leaf_depth
         self.leaf_rank = leaf_rank
+        self.leaf_rounds = leaf_rounds
         self.pair_map = pair_map
         self.pair_features = pair_features
         self.n_pairs = n_pairs
@@ -430,8 +436,8 @@ class SimilarityForest(_SimilarityBase):
     Parameters
     ----------
     n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, pair_map, pair_features, n_pairs, pair_sampling, max_features, random_state,
-    verbose : as in `SimilarityTree`; ``n_pairs`` is for each tree.
+    max_depth, leaf_depth, leaf_rank, leaf_rounds, pair_map, pair_features, n_pairs, pair_sampling, max_features,
+    random_state, verbose : as in `SimilarityTree`; ``n_pairs`` is for each tree.
     aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
         minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``auto``: whichever has the
         better AUC on out-of-bag pairs, ``log-odds`` where there are none.
@@ -461,6 +467,7 @@ class SimilarityForest(_SimilarityBase):
         max_depth: int = 12,
         leaf_depth: int = 4,
         leaf_rank: Any = "cart",
+        leaf_rounds: int = 50,
         pair_map: PairMap = "diff-sum",
         pair_features: PairFeatures | Literal["auto"] = "raw",
         aggregation: Aggregation | Literal["auto"] = "log-odds",
@@ -478,6 +485,7 @@ class SimilarityForest(_SimilarityBase):
         self.max_depth = max_depth
         self.leaf_depth = leaf_depth
         self.leaf_rank = leaf_rank
+        self.leaf_rounds = leaf_rounds
         self.pair_map = pair_map
         self.pair_features = pair_features
         self.aggregation = aggregation
@@ -638,12 +646,9 @@ def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
                 feature = int(tree.node_feature[node])
                 if feature >= 0:
                     total[feature] += share
-                elif tree.planes.shape[0]:
-                    weight = np.abs(tree.planes[node].astype(np.float64))
-                    total += share * weight / max(float(weight.sum()), 1e-300)
                 else:
-                    columns = tree.rules[node][0]
-                    total[columns] += share / len(columns)
+                    for one, part in explain.weigh(tree, node, feature):
+                        total[one] += share * part
     return np.asarray(total / total.sum()) if total.sum() > 0 else total
 
 

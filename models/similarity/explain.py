@@ -10,8 +10,8 @@ import numpy as np
 
 from models.base import Float32
 from models.pairs import PairMap, pair_features
-from models.similarity import kernels, scoring_kernels
-from models.similarity.leaf_rank import decide
+from models.similarity import kernels
+from models.similarity.leaf_rank import Plane, Rule, Stumps, splitter
 from models.similarity.learned import LearnedFeatures
 from models.similarity.trees import HALF_NAMES, Tree
 
@@ -60,24 +60,28 @@ class PairWords:
 
 def tested(tree: Tree, at: int, features: Float32) -> tuple[float, bool]:
     """The value that node ``at`` tests, and whether it is above the threshold."""
-    if tree.rules:
-        above = bool(decide(features[None, :], *tree.rules[at])[0])
-        return float(above), above
-    if tree.planes.shape[0]:
-        value = np.empty(1, dtype=np.float32)
-        scoring_kernels.plane_values(features[None, :], np.array(tree.planes[at]), value)
-    else:
-        value = features[tree.node_feature[at]][None]
-    return float(value[0]), bool(value[0] > tree.node_threshold[at])
+    split = splitter(tree, at)
+    if split is None:
+        value = float(features[tree.node_feature[at]])
+        return value, bool(features[tree.node_feature[at]] > tree.node_threshold[at])
+    above = bool(split.left(features[None, :])[0])
+    if isinstance(split, Plane | Stumps):
+        return float(split.value(features[None, :])[0]), above
+    return float(above), above
 
 
 def weigh(tree: Tree, at: int, feature: int) -> list[tuple[int, float]]:
     """The pair features that node ``at`` rests on, with their shares."""
     if feature >= 0:
         return [(feature, 1.0)]
-    if tree.rules:
-        return [(int(column), 1.0 / len(tree.rules[at][0])) for column in tree.rules[at][0]]
-    weight = np.abs(tree.planes[at].astype(np.float64))
+    split = splitter(tree, at)
+    if isinstance(split, Rule):
+        return [(int(column), 1.0 / len(split.columns)) for column in split.columns]
+    if isinstance(split, Plane):
+        weight = np.abs(split.weights.astype(np.float64))
+    else:
+        assert isinstance(split, Stumps)
+        weight = np.bincount(split.features, weights=np.abs(split.steps.astype(np.float64)))
     return [(int(i), float(weight[i] / weight.sum())) for i in np.flatnonzero(weight)]
 
 

@@ -42,6 +42,7 @@ class Grower:
     pair_map: PairMap
     max_depth: int
     leaf_depth: int
+    leaf_rounds: int
     n_tried: int
     prune: bool
 
@@ -74,6 +75,7 @@ class Grower:
                 self.X,
                 pairs,
                 self.leaf_rank,
+                leaf_rounds=self.leaf_rounds,
                 pair_map=self.pair_map,
                 max_depth=self.max_depth,
                 n_tried=self.n_tried,

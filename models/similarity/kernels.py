@@ -17,7 +17,7 @@ import numpy as np
 from models.compiled import kernel
 
 CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
-DIFF_SUM, MAX_MIN = 0, 1
+DIFF_SUM, MAX_MIN, PRODUCTS = 0, 1, 2
 LEARNED = 2
 """Third kind of pair feature, after the two halves of the pair map."""
 EXACT_PAIRS = 48
@@ -94,6 +94,39 @@ def _count(
 
 
 @kernel
+def _count_products(
+    histogram,
+    codes,
+    pairs,
+    segment,
+    tried,
+    n_tried,
+    bases,
+    shift,
+    low,
+    step,
+    product_bins,
+    own_codes,
+    own_bases,
+):
+    """`_count` for products and sums: products of the values that codes stand for, in even bins of their own."""
+    for kind in range(2):
+        counts = histogram[kind]
+        for p in range(segment[2 * kind], segment[2 * kind + 1]):
+            row, other, w = codes[pairs[0, p]], codes[pairs[1, p]], pairs[2, p]
+            for k in range(n_tried):
+                f = tried[k]
+                a, b = np.int64(row[f]), np.int64(other[f])
+                product = (low[f] + step[f] * a) * (low[f] + step[f] * b)
+                place = np.int64((product - product_bins[0, f]) / product_bins[1, f] + 0.5)
+                place = min(max(place, 0), np.int64(product_bins[2, f]) - 1)
+                counts[np.int64(bases[0, k]) + (place >> np.int64(shift[k]))] += w
+                counts[np.int64(bases[1, k]) + ((a + b) >> np.int64(shift[k]))] += w
+            for k in range(own_codes.shape[1]):
+                counts[own_bases[k] + np.int64(own_codes[pairs[3, p], k])] += w
+
+
+@kernel
 def _best_split(
     histogram, n_tried, bases, n_bins, own_bases, own_bins, n_same, n_different, same_cost, different_cost
 ):
@@ -142,6 +175,8 @@ def _value(a, b, half, pair_map):
     """A pair feature: the float32 value that training and scoring both decide on."""
     if pair_map == DIFF_SUM:
         return abs(a - b) if half == 0 else a + b
+    if pair_map == PRODUCTS:
+        return a * b if half == 0 else a + b
     return max(a, b) if half == 0 else min(a, b)
 
 
@@ -264,8 +299,12 @@ def _total(pairs, start, stop):
 
 
 @kernel
-def _threshold(half, bin_, halvings, pair_map, low, step):
+def _threshold(half, bin_, halvings, pair_map, low, step, product_bins):
     """The border between a bin of ``2^halvings`` codes and the next, in the feature's units."""
+    if pair_map == PRODUCTS and half == 0:
+        return np.float32(product_bins[0] + (((bin_ + 1) << halvings) - 0.5) * product_bins[1]) + np.float32(
+            0.0
+        )
     base = low if pair_map == MAX_MIN else (2.0 * low if half == 1 else 0.0)
     return np.float32(base + (((bin_ + 1) << halvings) - 0.5) * step) + np.float32(0.0)
 
@@ -279,7 +318,7 @@ def _coarseness(n_pairs):
 
 
 @kernel
-def _lay_out(n_codes, coarser, pair_map, tried, n_tried, shift, n_bins, bases):
+def _lay_out(n_codes, coarser, pair_map, product_bins, tried, n_tried, shift, n_bins, bases):
     """Place the bins of the features tried one after the other; returns how many there are."""
     size = 0
     for k in range(n_tried):
@@ -287,7 +326,9 @@ def _lay_out(n_codes, coarser, pair_map, tried, n_tried, shift, n_bins, bases):
         halvings = 0 if last < 64 else coarser
         shift[k] = halvings
         n_bins[0, k] = (last >> halvings) + 1
-        n_bins[1, k] = ((2 * last if pair_map == DIFF_SUM else last) >> halvings) + 1
+        n_bins[1, k] = ((last if pair_map == MAX_MIN else 2 * last) >> halvings) + 1
+        if pair_map == PRODUCTS:
+            n_bins[0, k] = ((np.int64(product_bins[2, tried[k]]) - 1) >> halvings) + 1
         for half in range(2):
             bases[half, k] = size
             size += n_bins[half, k]
@@ -320,7 +361,7 @@ def _longer(table):
 
 @kernel
 def _grow_leaf_rank(
-    codes, columns, low, step, exact_grid, n_codes, pair_map, pairs, n_same, leaf_depth, tried, n_tried,
+    codes, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried, n_tried,
     side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins, places,
     own_codes, own_values, own_edges, own_bins, own_bases,
 ):  # fmt: skip
@@ -340,7 +381,9 @@ def _grow_leaf_rank(
     sort = n_pairs <= EXACT_PAIRS
     n_free, n_bins_all = leaf_depth, 0
     if not sort:
-        n_bins_all = _lay_out(n_codes, _coarseness(n_pairs), pair_map, tried, n_tried, shift, n_bins, bases)
+        n_bins_all = _lay_out(
+            n_codes, _coarseness(n_pairs), pair_map, product_bins, tried, n_tried, shift, n_bins, bases
+        )
         for k in range(own_bins.shape[0]):
             own_bases[k] = n_bins_all
             n_bins_all += own_bins[k]
@@ -354,10 +397,16 @@ def _grow_leaf_rank(
             buffer = -2 - buffer
             histogram = histograms[buffer, :, :n_bins_all]
             _clear(histogram)
-            _count(
-                histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, pair_map, places,
-                own_codes, own_bases,
-            )  # fmt: skip
+            if pair_map == PRODUCTS:
+                _count_products(
+                    histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, low, step, product_bins,
+                    own_codes, own_bases,
+                )  # fmt: skip
+            else:
+                _count(
+                    histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, pair_map, places,
+                    own_codes, own_bases,
+                )  # fmt: skip
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
                 _subtract(histograms[stack[top - 1, 1], :, :n_bins_all], histogram)
@@ -398,11 +447,14 @@ def _grow_leaf_rank(
                         threshold = border
                 elif half >= 0:
                     f, halvings = np.int64(tried[place]), np.int64(shift[place])
-                    threshold = _threshold(half, b, halvings, pair_map, low[f], step[f])
-                    if halvings > 0 or not exact_grid[f]:
+                    threshold = _threshold(half, b, halvings, pair_map, low[f], step[f], product_bins[:, f])
+                    product = pair_map == PRODUCTS and half == 0
+                    if halvings > 0 or (product_bins[3, f] > 0.0 if product else not exact_grid[f]):
                         # Each code is off by up to half a step, which blurs bins: the best border between the values
                         # themselves is close to the bins' best, but not the same.
                         reach = 2.0 * step[f] * (1 << halvings)
+                        if product:
+                            reach = max(product_bins[3, f], 2.0 * product_bins[1, f]) * (1 << halvings)
                         least, border, found = _best_border(
                             columns[f], half, pair_map, pairs, n_same, segments[h], threshold - reach,
                             threshold + reach, totals, costs, np.inf, values, owners,
@@ -460,7 +512,7 @@ def _grow_leaf_rank(
 
 @kernel
 def grow(
-    codes, columns, low, step, n_codes, exact_grid, used, d, pair_map, pairs, n_same,
+    codes, columns, low, step, n_codes, exact_grid, used, d, pair_map, product_bins, pairs, n_same,
     own_codes, own_values, own_edges, own_bins,
     max_depth, leaf_depth, n_tried, seed,
 ):  # fmt: skip
@@ -471,6 +523,7 @@ def grow(
     codes : (n, u) uint8 and ``columns`` : (u, n) float32, the same rows coded and as they are.
     low, step, n_codes, exact_grid : the grid, (u,) each.
     used : (u,) numbers of those features among all ``d``.
+    product_bins : (4, u), see `binning.product_bins`; of use for products only.
     pairs : (3 or 4, n_pairs) int32, ``n_same`` pairs of one identity first; reordered in place.
     own_codes, own_values : (n, m) uint16 and (m, n) float32, learned features of pairs, coded and as they are.
     own_edges, own_bins : (m, most bins) float32 and (m,): the largest value of each bin, and how many bins there are.
@@ -503,6 +556,8 @@ def grow(
     borders = np.empty(2, dtype=np.int64)
     # Wide enough for any draw of features.
     widest = 3 * n_codes.max() if n_used > 0 else 0
+    if pair_map == PRODUCTS and n_used > 0:
+        widest = 2 * n_codes.max() + np.int64(product_bins[2].max())
     n_own_bins = own_bins.sum()
     own_bases = np.zeros(own_bins.shape[0], dtype=np.int64)
     histograms = np.empty((leaf_depth + 1, 2, n_tried * widest + n_own_bins), dtype=np.int32)
@@ -530,8 +585,8 @@ def grow(
         if n_tried < n_used:
             _draw_first(tried, n_tried, state)
         _grow_leaf_rank(
-            codes, columns, low, step, exact_grid, n_codes, pair_map, pairs, n_same, leaf_depth, tried, n_tried,
-            side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
+            codes, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried,
+            n_tried, side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
             bases, shift, n_bins, places, own_codes, own_values, own_edges, own_bins, own_bases,
         )  # fmt: skip
         if side[1] != _INNER:

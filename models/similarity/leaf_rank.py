@@ -1,14 +1,16 @@
-"""LeafRank by any weighted classifier: each cell of a tree is split by what the classifier says of f.
+"""LeafRank by classifiers: each cell of a tree is split by what a classifier says of f.
 
-The classifier meets the pairs of one cell only, under weights that balance both kinds within the cell (Clemencon &
-Vogel, "Symmetric LeafRank"). Where a cell's features would take more than `FIT_VALUES` numbers, it learns from as many
-of its pairs as fit, drawn evenly from both kinds; all of them are then parted, in blocks.
+The classifier is a plane (``linear``), a sum of stumps (``boosting``) or any of a user's own. It meets the pairs of one
+cell only, under weights that balance both kinds within the cell (Clemencon & Vogel, "Symmetric LeafRank"). Where a
+cell's features would take more than `FIT_VALUES` numbers, it learns from as many of its pairs as fit, drawn evenly from
+both kinds; all of them are then parted, in blocks.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +19,90 @@ from sklearn.utils.validation import has_fit_parameter
 
 from models.base import Float32
 from models.pairs import PairMap, pair_features
-from models.similarity import kernels, scoring_kernels
+from models.similarity import boosting_kernels, kernels, scoring_kernels
 from models.similarity.trees import Tree, WeightedPairs
 
 FIT_VALUES = 2**24
 """Most numbers of f that are written out at a time: 64 MiB."""
+NAMED = ("cart", "linear", "boosting")
+_RATE = 0.5
+"""What part of each stump counts: smaller steps, several of which share a feature, hold better on other pairs."""
+
+
+class Splitter(Protocol):
+    """What a cell is split by."""
+
+    def left(self, f: Float32) -> NDArray[np.bool_]:
+        """Whether pairs of features f, (n, width), go left: to the more similar side."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Left above a weighted sum: ``weights`` (width,)."""
+
+    weights: Float32
+    threshold: np.float32
+
+    def value(self, f: Float32) -> Float32:
+        """The weighted sums."""
+        values = np.empty(f.shape[0], dtype=np.float32)
+        scoring_kernels.plane_values(f, self.weights, values)
+        return values
+
+    def left(self, f: Float32) -> NDArray[np.bool_]:
+        """Above the threshold."""
+        return np.asarray(self.value(f) > self.threshold, dtype=np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class Stumps:
+    """Left above a sum of the steps of those features that are above their thresholds, each (n_stumps,)."""
+
+    features: NDArray[np.int32]
+    thresholds: Float32
+    steps: Float32
+    threshold: np.float32
+
+    def value(self, f: Float32) -> NDArray[np.float64]:
+        """The sums."""
+        values = np.empty(f.shape[0], dtype=np.float64)
+        boosting_kernels.sums_of_stumps(f, self.features, self.thresholds, self.steps, values)
+        return values
+
+    def left(self, f: Float32) -> NDArray[np.bool_]:
+        """Above the threshold."""
+        return np.asarray(self.value(f) > np.float64(self.threshold), dtype=np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Left where a classifier of a user's own says so, of some columns of f."""
+
+    columns: NDArray[np.int64]
+    classifier: Any
+
+    def left(self, f: Float32) -> NDArray[np.bool_]:
+        """What it predicts."""
+        return np.asarray(self.classifier.predict(f[:, self.columns]), dtype=np.bool_)
+
+
+def splitter(tree: Tree, at: int) -> Splitter | None:
+    """What node ``at`` splits its cell by, where that is more than one feature."""
+    if tree.rules:
+        return tree.rules[at]  # type: ignore[no-any-return]
+    if tree.planes.shape[0]:
+        return Plane(np.array(tree.planes[at]), np.float32(tree.node_threshold[at]))
+    if tree.stump_counts.size:
+        stop = int(tree.stump_counts[: at + 1].sum())
+        own = slice(stop - int(tree.stump_counts[at]), stop)
+        return Stumps(
+            np.array(tree.stump_features[own]),
+            np.array(tree.stump_thresholds[own]),
+            np.array(tree.stump_steps[own]),
+            np.float32(tree.node_threshold[at]),
+        )
+    return None
 
 
 def checked_leaf_rank(leaf_rank: Any) -> None:
@@ -30,13 +111,14 @@ def checked_leaf_rank(leaf_rank: Any) -> None:
     Raises
     ------
     ValueError
-        When it is neither ``cart`` nor ``linear`` nor a classifier whose ``fit`` takes ``sample_weight``.
+        When it is none of `NAMED`, nor a classifier whose ``fit`` takes ``sample_weight``.
     """
-    if leaf_rank in ("cart", "linear"):
+    if isinstance(leaf_rank, str) and leaf_rank in NAMED:
         return
     if not (hasattr(leaf_rank, "fit") and hasattr(leaf_rank, "predict") and hasattr(leaf_rank, "get_params")):
         raise ValueError(
-            f"leaf_rank is {leaf_rank!r}; expected 'cart', 'linear' or a scikit-learn classifier that is not fitted"
+            f"leaf_rank is {leaf_rank!r}; expected 'cart', 'linear', 'boosting' or a scikit-learn classifier that is "
+            "not fitted"
         )
     if not has_fit_parameter(leaf_rank, "sample_weight"):
         raise ValueError(
@@ -50,14 +132,16 @@ def grow_by_classifier(
     pairs: WeightedPairs,
     leaf_rank: Any,
     *,
+    leaf_rounds: int,
     pair_map: PairMap,
     max_depth: int,
     n_tried: int,
     seed: int,
 ) -> Tree:
-    """Grow a tree whose cells are split by ``linear`` or by clones of a classifier.
+    """Grow a tree whose cells are split by ``linear``, by ``boosting`` or by clones of a classifier.
 
     ``n_tried`` : features drawn for each cell; each brings its two pair features. Learned ones always enter.
+    ``leaf_rounds`` : most stumps of a cell, for ``boosting``.
     """
     rng = np.random.default_rng(seed)
     d = X.shape[1]
@@ -67,26 +151,23 @@ def grow_by_classifier(
     cells: list[list[int]] = [
         [0, 0, -1, int(weight[: pairs.n_same].sum()), int(weight[pairs.n_same :].sum()), -1, -1]
     ]
-    planes: list[Float32] = []
-    offsets: list[float] = []
-    rules: list[tuple[NDArray[np.int64], Any]] = []
-    nodes: list[tuple[int, float, int, int]] = []
+    splits: list[Splitter] = []
+    nodes: list[tuple[int, int]] = []
     todo = [(0, np.arange(n))]
     while todo:
         cell, members = todo.pop()
         depth, position, _, n_same, n_different = cells[cell][:5]
         if depth >= max_depth or not n_same or not n_different:
             continue
-        columns = np.sort(rng.choice(d, n_tried, replace=False)) if n_tried < d else np.arange(d)
-        columns = np.concatenate([columns, d + columns, 2 * d + np.arange(features.n_learned)])
-        fitted = _fitted(leaf_rank, features, members, columns, n_same, n_different, rng)
-        if fitted is None:
+        drawn = np.sort(rng.choice(d, n_tried, replace=False)) if n_tried < d else np.arange(d)
+        split = _fitted(leaf_rank, leaf_rounds, features, members, drawn, rng)
+        if split is None:
             continue
         left = np.empty(members.size, dtype=np.bool_)
         block = max(1, FIT_VALUES // features.width)
         for start in range(0, members.size, block):
             f = features.of(members[start : start + block])
-            left[start : start + block] = decide(f, *fitted)
+            left[start : start + block] = split.left(f)
         same = members < pairs.n_same
         left_same, left_different = (
             int(weight[members[left & same]].sum()),
@@ -100,36 +181,36 @@ def grow_by_classifier(
         cells.append(
             [depth + 1, 2 * position + 1, -1, n_same - left_same, n_different - left_different, -1, -1]
         )
-        split = len(nodes)
-        if fitted[0].dtype == np.float32:
-            planes.append(fitted[0])
-            offsets.append(float(fitted[1]))
-            # Above the plane's threshold lies the left child: the more similar side.
-            nodes.append((-1 - split, offsets[-1], -1 - (number + 1), -1 - number))
-        else:
-            rules.append(fitted)
-            nodes.append((-1 - split, 0.5, -1 - (number + 1), -1 - number))
+        splits.append(split)
+        nodes.append((-1 - (number + 1), -1 - number))
         todo += [(number + 1, members[~left]), (number, members[left])]
-    table = np.array(nodes, dtype=np.float64).reshape(-1, 4)
+    table = np.array(nodes, dtype=np.int32).reshape(-1, 2)
     return Tree(
         cells=np.array(cells, dtype=np.int64),
-        node_feature=table[:, 0].astype(np.int32),
-        node_threshold=table[:, 1].astype(np.float32),
-        node_low=table[:, 2].astype(np.int32),
-        node_high=table[:, 3].astype(np.int32),
-        planes=np.array(planes, dtype=np.float32).reshape(-1, features.width),
-        rules=tuple(rules),
+        node_feature=(-1 - np.arange(len(splits))).astype(np.int32),
+        # What a rule says is 0 or 1.
+        node_threshold=np.array([getattr(split, "threshold", 0.5) for split in splits], dtype=np.float32),
+        node_low=np.ascontiguousarray(table[:, 0]),
+        node_high=np.ascontiguousarray(table[:, 1]),
+        **_parts(splits, features.width),
     )
 
 
-def decide(f: Float32, first: Any, second: Any) -> NDArray[np.bool_]:
-    """Whether pairs of features f go left: above a plane (weights, threshold), or by a classifier (columns, it)."""
-    if first.dtype == np.float32:
-        values = np.empty(f.shape[0], dtype=np.float32)
-        scoring_kernels.plane_values(f, first, values)
-        return np.asarray(values > np.float32(second), dtype=np.bool_)
-    columns, classifier = first, second
-    return np.asarray(classifier.predict(f[:, columns]), dtype=np.bool_)
+def _parts(splits: list[Splitter], width: int) -> dict[str, Any]:
+    """Splitters, which are all of a kind, as a tree holds them."""
+    if not splits:
+        return {}
+    if isinstance(splits[0], Plane):
+        return {"planes": np.stack([split.weights for split in splits if isinstance(split, Plane)])}
+    stumps = [split for split in splits if isinstance(split, Stumps)]
+    if not stumps:
+        return {"rules": tuple(splits)}
+    return {
+        "stump_counts": np.array([split.features.size for split in stumps], dtype=np.int64),
+        "stump_features": np.concatenate([split.features for split in stumps]),
+        "stump_thresholds": np.concatenate([split.thresholds for split in stumps]),
+        "stump_steps": np.concatenate([split.steps for split in stumps]),
+    }
 
 
 class _Features:
@@ -137,14 +218,18 @@ class _Features:
 
     def __init__(self, X: Float32, pairs: WeightedPairs, pair_map: PairMap) -> None:
         self._X, self._pairs, self._map = X, pairs, pair_map
-        self.n_same = pairs.n_same
+        self.n_same, self.n_raw = pairs.n_same, X.shape[1]
         self.n_learned = 0 if pairs.learned is None else pairs.learned.shape[1]
         self.width = 2 * X.shape[1] + self.n_learned
 
-    def of(self, members: NDArray[np.int64]) -> Float32:
-        """(n, width) float32."""
+    def of(self, members: NDArray[np.int64], drawn: NDArray[np.int64] | None = None) -> Float32:
+        """(n, width) float32; of some of the points' features only where they are ``drawn``, and all learned ones."""
         table = self._pairs.pairs
-        f = pair_features(self._X[table[0, members]], self._X[table[1, members]], self._map)
+        left, right = (
+            self._X[table[side, members]] if drawn is None else self._X[np.ix_(table[side, members], drawn)]
+            for side in (0, 1)
+        )
+        f = pair_features(left, right, self._map)
         if self._pairs.learned is None:
             return f
         return np.hstack([f, self._pairs.learned[table[3, members]]])
@@ -156,14 +241,13 @@ class _Features:
 
 def _fitted(
     leaf_rank: Any,
+    leaf_rounds: int,
     features: _Features,
     members: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    n_same: int,
-    n_different: int,
+    drawn: NDArray[np.int64],
     rng: np.random.Generator,
-) -> tuple[Any, Any] | None:
-    """A plane (weights over all of f, threshold) or (columns, classifier); None where there is nothing to learn."""
+) -> Splitter | None:
+    """What splits a cell, learned from the ``drawn`` features of points; None where there is nothing to learn."""
     most = max(16, FIT_VALUES // features.width)
     if members.size > most:
         kinds = members[members < features.n_same], members[members >= features.n_same]
@@ -173,33 +257,75 @@ def _fitted(
             [np.sort(rng.choice(kind, take, replace=False)) for kind, take in zip(kinds, takes, strict=True)]
         )
     same = members < features.n_same
-    f = features.of(members)[:, columns]
+    f = features.of(members, drawn)
+    columns = np.concatenate(
+        [drawn, features.n_raw + drawn, 2 * features.n_raw + np.arange(features.n_learned)]
+    )
     cost = features.weights(members)
     cost = np.where(same, cost / cost[same].sum(), cost / cost[~same].sum()) * members.size / 2
-    if leaf_rank != "linear":
-        classifier = clone(leaf_rank)
-        if "random_state" in classifier.get_params():
-            classifier.set_params(random_state=int(rng.integers(2**31)))
-        return columns, classifier.fit(f, same, sample_weight=cost)
+    if leaf_rank == "boosting":
+        return _stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds)
+    if leaf_rank == "linear":
+        return _plane(f, same, cost, columns, features.width)
+    classifier = clone(leaf_rank)
+    if "random_state" in classifier.get_params():
+        classifier.set_params(random_state=int(rng.integers(2**31)))
+    return Rule(columns, classifier.fit(f, same, sample_weight=cost))
+
+
+def _stumps(
+    f: Float32, cost: NDArray[np.float64], n_same: int, columns: NDArray[np.int64], n_rounds: int
+) -> Stumps | None:
+    """Gentle AdaBoost on some columns of f; see `boosting_kernels`."""
+    n, m = f.shape
+    f = np.ascontiguousarray(f)
+    borders = np.zeros((m, boosting_kernels.BINS), dtype=np.float32)
+    n_borders, codes = np.zeros(m, dtype=np.int64), np.empty((n, m), dtype=np.uint8)
+    boosting_kernels.code(f, n_same, borders, n_borders, codes)
+    chosen, numbers = np.zeros(n_rounds, dtype=np.int64), np.zeros(n_rounds, dtype=np.int64)
+    steps = np.zeros((n_rounds, 2))
+    done = boosting_kernels.boost(codes, n_same, n_borders, cost, n_rounds, _RATE, chosen, numbers, steps)
+    if not done:
+        return None
+    # Stumps of one border are one, and a stump adds its step above it to what it adds anyway.
+    place, which = np.unique(chosen[:done] * boosting_kernels.BINS + numbers[:done], return_inverse=True)
+    feature, number = np.divmod(place, boosting_kernels.BINS)
+    step = np.bincount(which, weights=steps[:done, 1] - steps[:done, 0], minlength=place.size)
+    return Stumps(
+        columns[feature].astype(np.int32),
+        borders[feature, number],
+        step.astype(np.float32),
+        np.float32(-steps[:done, 0].sum()),
+    )
+
+
+def _plane(
+    f: Float32,
+    same: NDArray[np.bool_],
+    cost: NDArray[np.float64],
+    columns: NDArray[np.int64],
+    width: int,
+) -> Plane | None:
+    """Logistic regression on some columns of f."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    f = f.astype(np.float64)
-    mean, deviation = f.mean(axis=0), f.std(axis=0)
+    wide = f.astype(np.float64)
+    mean, deviation = wide.mean(axis=0), wide.std(axis=0)
     moving = deviation > 1e-9 * (1.0 + np.abs(mean))
     if not moving.any():
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         plane = LogisticRegression(C=1.0, max_iter=100).fit(
-            (f[:, moving] - mean[moving]) / deviation[moving], same, sample_weight=cost
+            (wide[:, moving] - mean[moving]) / deviation[moving], same, sample_weight=cost
         )
-    weights = np.zeros(features.width)
+    weights = np.zeros(width)
     weights[columns[moving]] = plane.coef_[0] / deviation[moving]
     threshold = float((plane.coef_[0] * mean[moving] / deviation[moving]).sum() - plane.intercept_[0])
     # Comparisons are made in float32; a common factor keeps weights and sums well inside its range.
     factor = 1.0 / max(float(np.abs(weights).max()), 1e-300)
-    return (weights * factor).astype(np.float32), threshold * factor
+    return Plane((weights * factor).astype(np.float32), np.float32(threshold * factor))
 
 
 def sums_by_rule(
@@ -229,7 +355,7 @@ def sums_by_rule(
                 if node < 0 or not members.size:
                     total[start + members] += of_cell.get(cell, 0.0)
                     continue
-                goes = decide(f[members], *tree.rules[node])
+                goes = tree.rules[node].left(f[members])
                 todo.append((int(tree.cells[cell, kernels.CELL_LEFT]), members[goes]))
                 todo.append((int(tree.cells[cell, kernels.CELL_RIGHT]), members[~goes]))
     return total

@@ -21,12 +21,17 @@ class _SharedParams(Params):
 
     max_depth: int = Field(8, ge=1, le=24, description="depth of the similarity tree: at most 2^depth scores")
     leaf_depth: int = Field(3, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
-    leaf_rank: Literal["cart", "linear"] = Field(
+    leaf_rank: Literal["cart", "linear", "boosting"] = Field(
         "cart",
-        description="how a cell is split: by a small tree, or by a plane (cost-sensitive logistic regression)",
+        description="how a cell is split: by a small tree, by a plane (cost-sensitive logistic regression), or by "
+        "boosting (a sum of stumps, which weighs up many weak features at once)",
     )
-    pair_map: Literal["diff-sum", "max-min"] = Field(
-        "diff-sum", description="symmetric features of a pair: (|x-x'|, x+x') or (max, min)"
+    leaf_rounds: int = Field(
+        50, ge=1, le=1_000, description="most stumps of a cell, where boosting splits it"
+    )
+    pair_map: Literal["diff-sum", "max-min", "products"] = Field(
+        "diff-sum",
+        description="symmetric features of a pair: (|x-x'|, x+x'), (max, min), or products: (x x', x+x')",
     )
     pair_features: Literal["raw", "posteriors", "discriminant", "whitened", "auto"] = Field(
         "raw",

@@ -136,7 +136,10 @@ def pruned(tree: Tree, price: float) -> Tree:
         cells[inner, field] = number[cells[inner, field]]
     of_rules = np.flatnonzero(node_stays)
     feature = tree.node_feature[node_stays]
-    if tree.planes.shape[0] or tree.rules:
+    stump_stays = (
+        np.repeat(node_stays, tree.stump_counts) if tree.stump_counts.size else np.empty(0, np.bool_)
+    )
+    if tree.planes.shape[0] or tree.rules or tree.stump_counts.size:
         feature = (-1 - np.arange(feature.size)).astype(np.int32)
     return replace(
         tree,
@@ -145,6 +148,10 @@ def pruned(tree: Tree, price: float) -> Tree:
         node_threshold=tree.node_threshold[node_stays],
         node_low=renumbered(tree.node_low),
         node_high=renumbered(tree.node_high),
+        stump_counts=tree.stump_counts[of_rules] if tree.stump_counts.size else tree.stump_counts,
+        stump_features=tree.stump_features[stump_stays],
+        stump_thresholds=tree.stump_thresholds[stump_stays],
+        stump_steps=tree.stump_steps[stump_stays],
         planes=tree.planes[of_rules] if tree.planes.shape[0] else tree.planes,
         rules=tuple(tree.rules[at] for at in of_rules) if tree.rules else (),
     )

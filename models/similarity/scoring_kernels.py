@@ -19,6 +19,7 @@ FEW = 16
 """Fewer pairs than this are walked one at a time through all trees at once: waits for memory overlap either way."""
 
 _LOW_HALF = np.uint64(0xFFFFFFFF)
+_MAX_MIN, _PRODUCTS = 1, 2
 
 
 @kernel
@@ -53,18 +54,23 @@ def forms_of_pairs(left_rows, right_rows, left, right, forms, out):
 
 @kernel
 def _fill_features(
-    block, left, right, step_left, step_right, start, n, max_min, learned_left, learned_right, forms
+    block, left, right, step_left, step_right, start, n, pair_map, learned_left, learned_right, forms
 ):  # fmt: skip
     """All features of ``n`` pairs, from pair ``start`` on, as ordered integers."""
     d = left.shape[1]
     floats = block.view(np.float32)
     for p in range(n):
         a, b, row = left[(start + p) * step_left], right[(start + p) * step_right], floats[p]
-        if max_min:
+        if pair_map == _MAX_MIN:
             for f in range(d):
                 row[f] = max(a[f], b[f])
             for f in range(d):
                 row[d + f] = min(a[f], b[f])
+        elif pair_map == _PRODUCTS:
+            for f in range(d):
+                row[f] = a[f] * b[f]
+            for f in range(d):
+                row[d + f] = a[f] + b[f]
         else:
             for f in range(d):
                 row[f] = abs(a[f] - b[f])
@@ -147,7 +153,7 @@ def plane_values(f, weights, out):
 @kernel
 def score_by_planes(
     children, thresholds, planes, node_starts, values, value_starts, left, right, step_left, step_right,
-    start, stop, max_min, learned_left, learned_right, forms, out,
+    start, stop, pair_map, learned_left, learned_right, forms, out,
 ):  # fmt: skip
     """`score_pairs` for trees whose nodes test planes: ``children`` (n_nodes, 2), ``planes`` (n_nodes, features)."""
     block = np.empty((BLOCK, 2 * left.shape[1] + forms.shape[0]), dtype=np.int32)
@@ -155,7 +161,7 @@ def score_by_planes(
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
         _fill_features(
-            block, left, right, step_left, step_right, first, n, max_min, learned_left, learned_right, forms
+            block, left, right, step_left, step_right, first, n, pair_map, learned_left, learned_right, forms
         )
         ordered_bits(block.reshape(block.size))
         for p in range(n):
@@ -173,7 +179,7 @@ def score_by_planes(
 
 @kernel
 def score_pairs(
-    nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, max_min,
+    nodes, node_starts, values, value_starts, left, right, step_left, step_right, start, stop, pair_map,
     learned_left, learned_right, forms, out,
 ):  # fmt: skip
     """Sum of leaf values over trees for pairs ``start:stop``, tree by tree in order.
@@ -194,7 +200,7 @@ def score_pairs(
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
         _fill_features(
-            block, left, right, step_left, step_right, first, n, max_min, learned_left, learned_right, forms
+            block, left, right, step_left, step_right, first, n, pair_map, learned_left, learned_right, forms
         )
         out[first : first + n] = 0.0
         if few:

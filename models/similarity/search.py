@@ -1,7 +1,7 @@
 """Exact search of a gallery with a forest, without scoring most of it.
 
-For a fixed query every split ``|x - x'| <= t`` or ``x + x' <= t`` (and those of max and min) asks whether the item's
-own coordinate lies in a range. So a gallery is kept as columns of byte codes, 256 bins a feature, and:
+For a fixed query every split ``|x - x'| <= t``, ``x + x' <= t`` or ``x x' <= t`` (and those of max and min) asks
+whether the item's own coordinate lies in a range. So a gallery is kept as columns of byte codes, 256 bins a feature:
 
 1. *A cut of each tree* is chosen: the nodes that are looked at. Below a cut counts the greatest leaf that is there.
    Sampled items, walked down the trees with this very query, say how often each node is passed; weakest-link pruning
@@ -67,7 +67,7 @@ class SearchTrees:
     leaf_values: NDArray[np.float64] = field(repr=False)
     greatest: NDArray[np.float64] = field(repr=False)
     width: int
-    max_min: bool
+    pair_map: int
 
     @property
     def walk(self) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ def search_trees(
     values: list[NDArray[np.float64]],
     *,
     width: int,
-    max_min: bool,
+    pair_map: int,
 ) -> SearchTrees:
     """Lay trees out; children are nodes of the tree, or its node count + leaf."""
     n_nodes = [feature.size for feature in features]
@@ -111,7 +111,7 @@ def search_trees(
         leaf_values=leaf_values,
         greatest=greatest,
         width=width,
-        max_min=max_min,
+        pair_map=pair_map,
     )
 
 
@@ -242,7 +242,7 @@ class ForestSearch:
         self._values = np.empty((rows.size, self._n_trees))
         visits = np.zeros((trees.nodes.shape[0], 2), dtype=np.int32)
         kernels.visit(
-            *trees.walk, trees.width, trees.max_min, self._query, self._rows, self._values, trees.leaf_values,
+            *trees.walk, trees.width, trees.pair_map, self._query, self._rows, self._values, trees.leaf_values,
             visits,
         )  # fmt: skip
         return visits
@@ -282,7 +282,7 @@ class ForestSearch:
         steps = np.empty((n_steps, 9), dtype=np.int16)
         ends = np.empty(self._n_trees, dtype=np.int64)
         written = kernels.compile_cut(
-            *trees.walk, trees.starts, trees.width, trees.max_min, self._query, self._low, self._high,
+            *trees.walk, trees.starts, trees.width, trees.pair_map, self._query, self._low, self._high,
             cut.expanded, trees.greatest, cut.unit, base, steps, ends,
         )  # fmt: skip
         cut.base = float(base.sum())
@@ -375,7 +375,7 @@ class ForestSearch:
         kernels.bounds_of_rows(
             *trees.walk,
             trees.width,
-            trees.max_min,
+            trees.pair_map,
             self._query,
             self._rows,
             cut.expanded,
@@ -408,7 +408,7 @@ class ForestSearch:
             bounds = cut.base + cut.unit * self._total[items].astype(np.float64)
             to_beat = self._to_beat()
             kernels.walk_survivors(
-                *trees.walk, cut.order, trees.width, trees.max_min, self._query, self._vectors, items, bounds,
+                *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors, items, bounds,
                 to_beat, cut.expanded, trees.greatest, trees.leaf_values,
             )  # fmt: skip
             self.n_walked += items.size

@@ -20,6 +20,7 @@ WALKED = 256
 _TILE = 256
 _CHUNK = 64
 _CODES = 256
+_DIFF_SUM, _MAX_MIN, _PRODUCTS = range(3)
 _BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
 """Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
 
@@ -101,15 +102,17 @@ def greatest(low, high, values, out):
 
 
 @kernel
-def _pair_value(x, q, half, max_min):
+def _pair_value(x, q, half, pair_map):
     """One of a pair's two features of a column, as scoring computes it."""
-    if max_min:
+    if pair_map == _MAX_MIN:
         return max(q, x) if half == 0 else min(q, x)
+    if pair_map == _PRODUCTS and half == 0:
+        return q * x
     return abs(q - x) if half == 0 else q + x
 
 
 @kernel
-def visit(nodes, limits, roots, d, max_min, query, rows, values, leaf_values, visits):
+def visit(nodes, limits, roots, d, pair_map, query, rows, values, leaf_values, visits):
     """Walk sampled rows down every tree: count how often each node is passed, and left for its low branch.
 
     Parameters
@@ -135,7 +138,7 @@ def visit(nodes, limits, roots, d, max_min, query, rows, values, leaf_values, vi
                 f = np.int64(nodes[node, 0])
                 half = np.int64(f >= d)
                 f -= half * d
-                up = _pair_value(rows[i, f], query[f], half, max_min) > limits[node, 1]
+                up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[node, 1]
                 visits[node, 0] += 1
                 visits[node, 1] += 1 - np.int32(up)
                 at[i] = nodes[node, 2 + np.int64(up)]
@@ -216,7 +219,7 @@ def cut_of(chosen, children, kept, firsts, expanded):
 
 
 @kernel
-def bounds_of_rows(nodes, limits, roots, d, max_min, query, rows, expanded, greatest_below, out):
+def bounds_of_rows(nodes, limits, roots, d, pair_map, query, rows, expanded, greatest_below, out):
     """The bound that the cut gives each sampled row and tree; ``out`` (rows, trees)."""
     n_nodes = nodes.shape[0]
     for t in range(roots.shape[0]):
@@ -226,7 +229,7 @@ def bounds_of_rows(nodes, limits, roots, d, max_min, query, rows, expanded, grea
                 f = np.int64(nodes[at, 0])
                 half = np.int64(f >= d)
                 f -= half * d
-                up = _pair_value(rows[i, f], query[f], half, max_min) > limits[at, 1]
+                up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[at, 1]
                 at = np.int64(nodes[at, 2 + np.int64(up)])
             out[i, t] = greatest_below[at]
 
@@ -256,7 +259,7 @@ def _bytes_over(value, lowest, unit):
 
 @kernel
 def compile_cut(
-    nodes, limits, roots, starts, d, max_min, query, bin_low, bin_high, expanded, greatest_below,
+    nodes, limits, roots, starts, d, pair_map, query, bin_low, bin_high, expanded, greatest_below,
     unit, base, steps, ends,
 ):  # fmt: skip
     """Write the cut as programs for `evaluate`; returns how many steps.
@@ -297,8 +300,8 @@ def compile_cut(
                 ready[half, f] = 1
                 for c in range(_CODES):
                     a, b, q = bin_low[f, c], bin_high[f, c], query[f]
-                    one, other = _pair_value(a, q, half, max_min), _pair_value(b, q, half, max_min)
-                    inside = half == 0 and not max_min and a <= q and q <= b
+                    one, other = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
+                    inside = half == 0 and pair_map == _DIFF_SUM and a <= q and q <= b
                     least[half, f, c] = np.float32(0.0) if inside else min(one, other)
                     most[half, f, c] = max(one, other)
             _range_of(least[half, f], most[half, f], limits[node, 1], found)
@@ -498,7 +501,7 @@ def reaching(total, waiting, blocks, least):
 
 @kernel
 def walk_survivors(
-    nodes, limits, roots, order, d, max_min, query, vectors, items, bounds, least, expanded,
+    nodes, limits, roots, order, d, pair_map, query, vectors, items, bounds, least, expanded,
     greatest_below, leaf_values,
 ):  # fmt: skip
     """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
@@ -518,11 +521,16 @@ def walk_survivors(
             if bounds[first + p] < least:
                 continue
             x, row = vectors[items[first + p]], features[p]
-            if max_min:
+            if pair_map == _MAX_MIN:
                 for f in range(d):
                     row[f] = max(query[f], x[f])
                 for f in range(d):
                     row[d + f] = min(query[f], x[f])
+            elif pair_map == _PRODUCTS:
+                for f in range(d):
+                    row[f] = query[f] * x[f]
+                for f in range(d):
+                    row[d + f] = query[f] + x[f]
             else:
                 for f in range(d):
                     row[f] = abs(query[f] - x[f])

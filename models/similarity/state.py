@@ -9,7 +9,7 @@ import numpy as np
 
 from models.similarity.estimators import RocKnots, SimilarityForest, _SimilarityBase
 from models.similarity.learned import LearnedFeatures
-from models.similarity.trees import Tree
+from models.similarity.trees import STUMP_ARRAYS, Tree
 from models.spec import Arrays
 
 _NODE_ARRAYS = ("node_feature", "node_threshold", "node_low", "node_high")
@@ -22,11 +22,16 @@ def to_state(estimator: _SimilarityBase) -> tuple[Arrays, dict[str, Any]]:
     if any(tree.rules for tree in trees):
         raise ValueError(
             f"leaf_rank is a {type(estimator.leaf_rank).__name__}, whose fitted copies could only be saved as code; "
-            "models with leaf_rank 'cart' or 'linear' can be saved"
+            "models with leaf_rank 'cart', 'linear' or 'boosting' can be saved"
         )
     if any(tree.planes.shape[0] for tree in trees):
         width = max(tree.planes.shape[1] for tree in trees)
         arrays["planes"] = np.concatenate([tree.planes.reshape(-1, width) for tree in trees])
+    if any(tree.stump_counts.size for tree in trees):
+        arrays.update(
+            {name: np.concatenate([getattr(tree, name) for tree in trees]) for name in STUMP_ARRAYS}
+        )
+        arrays["stump_starts"] = np.cumsum([0, *(tree.stump_features.size for tree in trees)], dtype=np.int64)
     arrays["cells"] = np.concatenate([tree.cells for tree in trees])
     arrays["node_starts"] = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
     arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
@@ -46,12 +51,16 @@ def from_state(
 ) -> _SimilarityBase:
     """The estimator, fitted with what `to_state` gave."""
     nodes, cells = arrays["node_starts"].tolist(), arrays["cell_starts"].tolist()
+    stumps = arrays["stump_starts"].tolist() if "stump_starts" in arrays else []
     estimator.trees_ = [
         Tree(
             cells=arrays["cells"][cells[t] : cells[t + 1]],
             **{  # type: ignore[arg-type]
                 name: arrays[name][nodes[t] : nodes[t + 1]]
-                for name in (*_NODE_ARRAYS, *(("planes",) if "planes" in arrays else ()))
+                for name in (*_NODE_ARRAYS, *(name for name in ("planes", "stump_counts") if name in arrays))
+            },
+            **{  # type: ignore[arg-type]
+                name: arrays[name][stumps[t] : stumps[t + 1]] for name in STUMP_ARRAYS[1:] if stumps
             },
         )
         for t in range(len(nodes) - 1)

@@ -9,18 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.base import Float32
-from models.pairs import PairMap
-from models.similarity import kernels, scoring_kernels
-from models.similarity.binning import Grid
+from models.pairs import PairMap, pair_features
+from models.similarity import boosting_kernels, kernels, scoring_kernels
+from models.similarity.binning import Grid, product_bins
 from models.similarity.search import SearchTrees, search_trees
 
 Aggregation = Literal["rank", "log-odds"]
-PAIR_MAPS: dict[str, int] = {"diff-sum": kernels.DIFF_SUM, "max-min": kernels.MAX_MIN}
-HALF_NAMES = {"diff-sum": ("|x - x'|", "x + x'"), "max-min": ("max(x, x')", "min(x, x')")}
+PAIR_MAPS: dict[str, int] = {
+    "diff-sum": kernels.DIFF_SUM,
+    "max-min": kernels.MAX_MIN,
+    "products": kernels.PRODUCTS,
+}
+HALF_NAMES = {
+    "diff-sum": ("|x - x'|", "x + x'"),
+    "max-min": ("max(x, x')", "min(x, x')"),
+    "products": ("x x'", "x + x'"),
+}
 
-TREE_ARRAYS = ("cells", "node_feature", "node_threshold", "node_low", "node_high", "planes")
+STUMP_ARRAYS = ("stump_counts", "stump_features", "stump_thresholds", "stump_steps")
+TREE_ARRAYS = ("cells", "node_feature", "node_threshold", "node_low", "node_high", "planes", *STUMP_ARRAYS)
 LEARNED_BINS = 1_024
 """Bins of a learned feature: many, for low false positive rates lie in its last ones."""
+_STUMP_BLOCK = 2_048
+"""Pairs whose features are written out at a time for sums of stumps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +70,9 @@ class Tree:
         a node (>= 0) or ``-1 - cell``.
     planes : (n_nodes, all features) float32, where nodes test weighted sums instead; ``node_feature`` is then
         ``-1 - node``.
-    rules : (columns, classifier) of each node, where classifiers of a user's own decide.
+    stump_counts : (n_nodes,) int64, where nodes test sums of stumps instead; the stumps of all nodes, one after the
+        other, are ``stump_features`` int32, ``stump_thresholds`` and ``stump_steps`` float32.
+    rules : a `leaf_rank.Rule` a node, where classifiers of a user's own decide.
     """
 
     cells: NDArray[np.int64]
@@ -68,6 +81,10 @@ class Tree:
     node_low: NDArray[np.int32]
     node_high: NDArray[np.int32]
     planes: Float32 = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    stump_counts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    stump_features: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    stump_thresholds: Float32 = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    stump_steps: Float32 = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     rules: tuple[Any, ...] = ()
 
     @property
@@ -132,7 +149,7 @@ def grow_tree(
     learned = _learned_codes(pairs.learned)
     cells, nodes = kernels.grow(
         grid.codes, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
-        PAIR_MAPS[pair_map],
+        PAIR_MAPS[pair_map], product_bins(grid),
         np.ascontiguousarray(pairs.pairs), pairs.n_same, *learned,
         max_depth, leaf_depth, n_tried, np.uint64(seed),
     )  # fmt: skip
@@ -174,11 +191,12 @@ class PackedTrees:
     """
 
     def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
-        self._max_min = PAIR_MAPS[pair_map] == kernels.MAX_MIN
+        self._pair_map = PAIR_MAPS[pair_map]
         self._trees, self._leaf_values, self._map = trees, values, pair_map
         self._search: SearchTrees | None = None
         self._by_rule = any(tree.rules for tree in trees)
         self._by_plane = any(tree.planes.shape[0] for tree in trees)
+        self._by_stumps = any(tree.stump_counts.size for tree in trees)
         if self._by_plane:
             width = max(tree.planes.shape[1] for tree in trees)
             self._planes = np.concatenate(
@@ -187,9 +205,15 @@ class PackedTrees:
                     for tree in trees
                 ]
             )
+        if self._by_stumps:
+            counts, *self._stumps = (
+                np.concatenate([np.asarray(getattr(tree, name)) for tree in trees]) for name in STUMP_ARRAYS
+            )
+            self._stump_starts = np.cumsum([0, *counts.tolist()], dtype=np.int64)
+        if self._by_plane or self._by_stumps:
             self._children = np.concatenate([np.stack(_children(tree), axis=1) for tree in trees])
             self._thresholds = np.concatenate([np.asarray(tree.node_threshold) for tree in trees])
-        if not (self._by_rule or self._by_plane):
+        if not (self._by_rule or self._by_plane or self._by_stumps):
             self._nodes = np.concatenate([_packed(tree) for tree in trees])
         self._node_starts = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
         self._values = np.concatenate(values)
@@ -213,8 +237,11 @@ class PackedTrees:
         n = left.shape[0]
         total = np.empty(n, dtype=np.float64)
         n_trees = len(self._trees) if n_trees is None else n_trees
+        if self._by_stumps:
+            self._stump_sums(left, right, n_trees, n_threads, learned, forms, total)
+            return total
         if self._by_rule:
-            return self._rule_sums(left, right, n_trees, learned, forms)
+            return self._rule_sums(left, right, n_trees, _values(left, learned, forms))
         a, step_a = _rows(left)
         b, step_b = _rows(right)
         if learned is None or forms is None:
@@ -229,12 +256,12 @@ class PackedTrees:
             if self._by_plane:
                 scoring_kernels.score_by_planes(
                     self._children, self._thresholds, self._planes, starts, self._values, self._value_starts,
-                    a, b, step_a, step_b, start, stop, self._max_min, *columns, forms, total,
+                    a, b, step_a, step_b, start, stop, self._pair_map, *columns, forms, total,
                 )  # fmt: skip
                 return
             scoring_kernels.score_pairs(
                 self._nodes, starts, self._values, self._value_starts,
-                a, b, step_a, step_b, start, stop, self._max_min, *columns, forms, total,
+                a, b, step_a, step_b, start, stop, self._pair_map, *columns, forms, total,
             )  # fmt: skip
 
         _in_threads(score, n, n_threads)
@@ -245,7 +272,7 @@ class PackedTrees:
 
         None where nodes test more than one coordinate of an item.
         """
-        if self._search is None and not (self._by_rule or self._by_plane):
+        if self._search is None and not (self._by_rule or self._by_plane or self._by_stumps):
             if any((tree.node_feature >= 2 * width).any() for tree in self._trees):
                 return None
             self._search = search_trees(
@@ -254,28 +281,54 @@ class PackedTrees:
                 [_children(tree) for tree in self._trees],
                 self._leaf_values,
                 width=width,
-                max_min=self._max_min,
+                pair_map=self._pair_map,
             )
         return self._search
 
     def _rule_sums(
+        self, left: Float32, right: Float32, n_trees: int, values: Float32 | None
+    ) -> NDArray[np.float64]:
+        from models.similarity.leaf_rank import sums_by_rule
+
+        return sums_by_rule(
+            self._trees[:n_trees], self._leaf_values[:n_trees], left, right, self._map, values
+        )
+
+    def _stump_sums(
         self,
         left: Float32,
         right: Float32,
         n_trees: int,
+        n_threads: int,
         learned: tuple[Float32, Float32] | None,
         forms: Float32 | None,
-    ) -> NDArray[np.float64]:
-        from models.similarity.leaf_rank import sums_by_rule
+        total: NDArray[np.float64],
+    ) -> None:
+        def score(start: int, stop: int) -> None:
+            for first in range(start, stop, _STUMP_BLOCK):
+                last = min(first + _STUMP_BLOCK, stop)
+                a, b = left[first:last], right[first:last]
+                f = pair_features(a, b, self._map)
+                own = None if learned is None else (learned[0][first:last], learned[1][first:last])
+                values = _values(a, own, forms)
+                if values is not None:
+                    f = np.hstack([f, values])
+                boosting_kernels.score_by_stumps(
+                    f, self._children, self._thresholds, self._node_starts[: n_trees + 1], self._stump_starts,
+                    *self._stumps, self._values, self._value_starts, total[first:last],
+                )  # fmt: skip
 
-        values = None
-        if learned is not None and forms is not None:
-            values = np.empty((left.shape[0], forms.shape[0]), dtype=np.float32)
-            rows = np.arange(left.shape[0])
-            scoring_kernels.forms_of_pairs(*(_whole(side) for side in learned), rows, rows, forms, values)
-        return sums_by_rule(
-            self._trees[:n_trees], self._leaf_values[:n_trees], left, right, self._map, values
-        )
+        _in_threads(score, left.shape[0], n_threads)
+
+
+def _values(left: Float32, learned: tuple[Float32, Float32] | None, forms: Float32 | None) -> Float32 | None:
+    """Learned features of pairs, written out."""
+    if learned is None or forms is None:
+        return None
+    values = np.empty((left.shape[0], forms.shape[0]), dtype=np.float32)
+    rows = np.arange(left.shape[0])
+    scoring_kernels.forms_of_pairs(*(_whole(side) for side in learned), rows, rows, forms, values)
+    return values
 
 
 def _whole(rows: Float32) -> Float32:

@@ -34,8 +34,8 @@ def split_cells(tree: Tree) -> list[int]:
     return np.flatnonzero(tree.cells[:, kernels.CELL_NODE] >= 0).tolist()
 
 
-@pytest.mark.parametrize("leaf_rank", ["linear", DecisionTreeClassifier(max_depth=2)])
-@pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
+@pytest.mark.parametrize("leaf_rank", ["linear", "boosting", DecisionTreeClassifier(max_depth=2)])
+@pytest.mark.parametrize("pair_map", ["diff-sum", "max-min", "products"])
 def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map: Any) -> None:
     model = SimilarityTree(leaf_rank=leaf_rank, max_depth=3, pair_map=pair_map, random_state=0)
     model.fit_pairs(X[LEFT], X[RIGHT], SAME)
@@ -50,9 +50,14 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
                 f[inside].astype(np.float64) @ tree.planes[node].astype(np.float64)
                 > tree.node_threshold[node]
             )
+        elif leaf_rank == "boosting":
+            stop = tree.stump_counts[: node + 1].sum()
+            own = np.arange(stop - tree.stump_counts[node], stop)
+            above = f[inside][:, tree.stump_features[own]] > tree.stump_thresholds[own]
+            goes = above @ tree.stump_steps[own].astype(np.float64) > tree.node_threshold[node]
         else:
-            columns, classifier = tree.rules[node]
-            goes = classifier.predict(f[inside][:, columns])
+            rule = tree.rules[node]
+            goes = rule.classifier.predict(f[inside][:, rule.columns])
         reached[inside] = np.where(
             goes, tree.cells[cell, kernels.CELL_LEFT], tree.cells[cell, kernels.CELL_RIGHT]
         )
@@ -85,27 +90,36 @@ def test_planes_split_what_no_axis_does() -> None:
     assert planes.auc_ > SimilarityTree(leaf_depth=1, **params).fit(points, labels).auc_
 
 
-def test_forests_of_planes_are_saved_as_arrays_and_those_of_classifiers_refused(tmp_path: Path) -> None:
+def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifiers_refused(
+    tmp_path: Path,
+) -> None:
     params: dict[str, Any] = {"n_estimators": 3, "n_pairs": 800, "max_depth": 3, "random_state": 0}
-    planes = SimilarityForest(leaf_rank="linear", pair_features="discriminant", **params).fit(X, y)
-    models.save(planes, tmp_path / "planes")
-    loaded = models.load(tmp_path / "planes")
-    assert loaded.pair_score(X[LEFT], X[RIGHT]).tobytes() == planes.pair_score(X[LEFT], X[RIGHT]).tobytes()
-    assert planes.pair_feature_importances_.shape == (11,)
-    told = planes.explain(X[0], X[70])
-    assert json.loads(json.dumps(told)) == told
+    for leaf_rank in ("linear", "boosting"):
+        told_how: dict[str, Any] = {"leaf_rank": leaf_rank, "pair_features": "discriminant", **params}
+        forest = SimilarityForest(**told_how).fit(X, y)
+        models.save(forest, tmp_path / leaf_rank)
+        loaded = models.load(tmp_path / leaf_rank)
+        scores = forest.pair_score(X[LEFT], X[RIGHT])
+        assert loaded.pair_score(X[LEFT], X[RIGHT]).tobytes() == scores.tobytes()
+        assert forest.pair_score(X[RIGHT], X[LEFT]).tobytes() == scores.tobytes()
+        assert roc_auc_score(SAME, scores) > 0.9
+        assert forest.pair_feature_importances_.shape == (11,)
+        assert forest.pair_feature_importances_.sum() == pytest.approx(1.0)
+        told = forest.explain(X[0], X[70])
+        assert json.loads(json.dumps(told)) == told
+        for n_jobs in (1, 2):
+            again = SimilarityForest(n_jobs=n_jobs, **told_how).fit(X, y)
+            assert again.pair_score(X[LEFT], X[RIGHT]).tobytes() == scores.tobytes()
+        found = loaded.top_k(X[:3], X, 5)
+        grid = forest.score_against(X[:3], X)
+        assert (found[1] == np.sort(grid, axis=1)[:, ::-1][:, :5]).all()
     own = SimilarityForest(
         leaf_rank=DecisionTreeClassifier(max_depth=2), pair_features="discriminant", **params
     )
     own.fit(X, y)
     assert roc_auc_score(SAME, own.pair_score(X[LEFT], X[RIGHT])) > 0.9
-    with pytest.raises(ValueError, match=r"DecisionTreeClassifier.*'cart' or 'linear'"):
+    with pytest.raises(ValueError, match=r"DecisionTreeClassifier.*'cart', 'linear' or 'boosting'"):
         models.save(own, tmp_path / "own")
-    for n_jobs in (1, 2):
-        again = SimilarityForest(
-            leaf_rank="linear", pair_features="discriminant", n_jobs=n_jobs, **params
-        ).fit(X, y)
-        assert again.pair_score(X[LEFT], X[RIGHT]).tobytes() == planes.pair_score(X[LEFT], X[RIGHT]).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +133,80 @@ def test_forests_of_planes_are_saved_as_arrays_and_those_of_classifiers_refused(
 def test_classifiers_that_cannot_rank_are_named(leaf_rank: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SimilarityTree(leaf_rank=leaf_rank).fit(X, y)
+
+
+def gentle_stump(f: np.ndarray, same: np.ndarray, weight: np.ndarray) -> tuple[float, int, float]:
+    """Least weighted squared error of a stump fitted to +-1, its feature and the largest value on its low side."""
+    label = np.where(same, 1.0, -1.0)
+    best = (np.inf, -1, 0.0)
+    for k in range(f.shape[1]):
+        for value in np.unique(f[:, k])[:-1]:
+            low = f[:, k] <= value
+            error = 0.0
+            for side in (low, ~low):
+                mean = np.average(label[side], weights=weight[side])
+                error += (weight[side] * (label[side] - mean) ** 2).sum()
+            if error < best[0] - 1e-12:
+                best = (error, k, float(value))
+    return best
+
+
+def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
+    """Gentle AdaBoost by its definition, all borders tried, against the cell that was grown."""
+    rng = np.random.default_rng(0)
+    left, right = (rng.integers(0, 6, size=(300, 3)).astype(np.float32) for _ in range(2))
+    same = np.abs(left - right).sum(axis=1) + 2 * rng.standard_normal(300) < 5
+    given = rng.integers(1, 4, 300)
+    rounds = 6
+    tree = SimilarityTree(max_depth=1, leaf_rank="boosting", leaf_rounds=rounds, random_state=0)
+    grown = tree.fit_pairs(left, right, same, sample_weight=given).trees_[0]
+    f, label = pair_features(left, right), np.where(same, 1.0, -1.0)
+    weight = given / np.where(same, given[same].sum(), given[~same].sum())
+    total = np.zeros(300)
+    for _ in range(rounds):
+        _, k, value = gentle_stump(f, same, weight)
+        low = f[:, k] <= value
+        step = np.where(
+            low,
+            np.average(label[low], weights=weight[low]),
+            np.average(label[~low], weights=weight[~low]),
+        )
+        total += 0.5 * step
+        weight = weight * np.exp(-label * 0.5 * step)
+    sums = (f[:, grown.stump_features] > grown.stump_thresholds) @ grown.stump_steps.astype(np.float64)
+    assert np.allclose(sums - grown.node_threshold[0], total, atol=1e-5)
+    assert grown.cells[1, kernels.CELL_SAME] == given[same & (total > 0)].sum()
+
+
+def test_boosting_weighs_up_many_weak_features() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(60), 8)
+    points = rng.standard_normal((60, 20))[labels] + rng.standard_normal((480, 20))
+    train = labels < 40
+    pairs = sample_pairs(labels[~train], 5_000, random_state=0)
+    a, b = points[~train][pairs.left], points[~train][pairs.right]
+    params: dict[str, Any] = {"n_estimators": 5, "n_pairs": 4_000, "max_features": None, "random_state": 0}
+    auc = {
+        leaf_rank: roc_auc_score(
+            pairs.same,
+            SimilarityForest(leaf_rank=leaf_rank, max_depth=depth, **params)
+            .fit(points[train], labels[train])
+            .pair_score(a, b),
+        )
+        for leaf_rank, depth in (("cart", 8), ("boosting", 3))
+    }
+    assert auc["boosting"] > auc["cart"] + 0.02
+
+
+@pytest.mark.parametrize("leaf_rank", ["boosting", "linear"])
+def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
+    constant = np.full((20, 3), 2.0, dtype=np.float32)
+    tree = SimilarityTree(leaf_rank=leaf_rank, random_state=0).fit(constant, np.arange(20) // 5)
+    assert tree.auc_ == 0.5
+    assert tree.pair_score(constant[:3], constant[3:6]).tolist() == [256.0] * 3
+    forest = SimilarityForest(leaf_rank=leaf_rank, n_estimators=2, random_state=0)
+    forest.fit(constant, np.arange(20) // 5)
+    assert np.unique(forest.pair_score(constant, constant[::-1])).size == 1
 
 
 def subtrees(tree: Tree, cell: int = 0) -> list[frozenset[int]]:

@@ -53,7 +53,7 @@ def least_impurity(f: np.ndarray, same: np.ndarray, weight: np.ndarray) -> float
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
-    pair_map=st.sampled_from(["diff-sum", "max-min"]),
+    pair_map=st.sampled_from(["diff-sum", "max-min", "products"]),
     case=st.sampled_from([("whole", 30), ("real", 30), ("whole", 300), ("whole", 1000)]),
 )
 def test_a_split_equals_exhaustive_search(seed: int, pair_map: Any, case: tuple[str, int]) -> None:
@@ -100,6 +100,7 @@ CASES = [
     {"max_depth": 7, "leaf_depth": 1},
     {"max_depth": 3, "leaf_depth": 5, "max_features": 2},
     {"max_depth": 5, "leaf_depth": 3, "pair_map": "max-min"},
+    {"max_depth": 5, "leaf_depth": 3, "pair_map": "products"},
 ]
 
 
