@@ -318,13 +318,16 @@ def checked_matrix(
     return checked
 
 
-def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def checked_identities(
+    y: ArrayLike, n_rows: int, *, both_kinds: bool = True
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Distinct identities and each row's code into them.
 
     Raises
     ------
     ValueError
-        When lengths differ, or no two rows share an identity, or all do: then there is nothing to tell apart.
+        When lengths differ, or (``both_kinds``) no two rows share an identity, or all do: then there is nothing to
+        tell apart.
     """
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
@@ -332,9 +335,9 @@ def checked_identities(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], NDArray
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("y holds NaN or infinities; expected one identity a row")
     identities, codes = np.unique(labels, return_inverse=True)
-    if identities.size < 2:
+    if both_kinds and identities.size < 2:
         raise ValueError("y holds a single identity; expected at least two, to have pairs that differ")
-    if np.bincount(codes).max() < 2:
+    if both_kinds and np.bincount(codes).max() < 2:
         raise ValueError(
             "every identity has one row; expected at least one with two, to have pairs that are the same"
         )

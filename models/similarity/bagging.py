@@ -215,7 +215,7 @@ def _resampled(given: WeightedPairs, rng: np.random.Generator) -> tuple[Weighted
     """As many pairs of each kind drawn with replacement, written as how often each was drawn; and which were."""
     times = np.concatenate(
         [
-            np.bincount(rng.integers(0, size, size), minlength=size)
+            np.bincount(rng.integers(0, max(size, 1), size), minlength=size)
             for size in (given.n_same, given.pairs.shape[1] - given.n_same)
         ]
     )

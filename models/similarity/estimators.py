@@ -89,10 +89,12 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and identities, by pairs drawn from them.
 
+        Where no two points share an identity, or all do, there is nothing to learn and every pair scores alike.
+
         Parameters
         ----------
-        X : (n, d) finite numbers.
-        y : (n,) identities or classes; at least two, one of them with at least two rows.
+        X : (n, d) finite numbers, n >= 2.
+        y : (n,) identities or classes.
 
         Raises
         ------
@@ -101,7 +103,9 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         """
         random = self._begin()
         X = checked_matrix(self, X, "X", reset=True)
-        _, codes = checked_identities(y, X.shape[0])
+        _, codes = checked_identities(y, X.shape[0], both_kinds=False)
+        if X.shape[0] < 2:
+            raise ValueError("X has 1 row; expected at least two, which make a pair")
         source = PairSource(
             self.n_pairs, self._bootstrap, _seeds(random, 1)[0], self._bag, self.pair_sampling
         )
@@ -114,12 +118,13 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     ) -> Self:
         """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
 
+        Where all pairs of positive weight are of one kind there is nothing to learn, and every pair scores alike.
         Where ``pair_features`` are learned, points that same pairs join, at one or more removes, are one identity.
 
         Parameters
         ----------
         left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1; both must occur.
+        same : (n,) 0 or 1.
         sample_weight : (n,) numbers >= 0, used with a relative precision of one in 2^30 of their sum.
 
         Raises
@@ -140,12 +145,9 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
         used = np.flatnonzero(weight > 0).astype(np.int32)
         used = np.concatenate([used[flags[used]], used[~flags[used]]])
         n_same = int(np.count_nonzero(flags[used]))
-        if n_same in (0, used.size):
-            kind = "different" if n_same else "same"
-            raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
         source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
         points = np.concatenate([a, b])
-        if self.pair_features != "raw":
+        if self.pair_features != "raw" and 0 < n_same < used.size:
             self._learn(points, identities_of_pairs(points, n, flags), source, random)
         else:
             self.learned_, self.pair_features_ = None, "raw"
@@ -187,9 +189,12 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     def _learn(
         self, X: Float32, codes: NDArray[np.int64], source: PairSource, random: np.random.RandomState
     ) -> None:
-        """Learn pair features, where some are asked for."""
+        """Learn pair features, where some are asked for and there is something to learn from."""
         self.learned_ = None
-        if self.pair_features == "auto":
+        population = source.population
+        if population is not None and not (population.n_same and population.n_different):
+            self.pair_features_ = "raw"
+        elif self.pair_features == "auto":
             self.pair_features_ = choose(self, X, codes, _seeds(random, 1)[0] % 2**32)
         else:
             self.pair_features_ = self.pair_features
@@ -581,7 +586,8 @@ class SimilarityForest(_SimilarityBase):
         scored = unseen.any(axis=0)
         same = np.arange(scored.size) < pairs.drawn.n_same
         if not (scored & same).any() or not (scored & ~same).any():
-            if self.oob_score:
+            # With pairs of one kind only there is no ROC to measure.
+            if self.oob_score and same.any() and not same.all():
                 raise ValueError(
                     "oob_score: every tree drew every pair, so none is out of bag; expected fewer n_pairs, or "
                     "bag='identities'"

@@ -115,8 +115,13 @@ class Tree:
         return np.asarray(np.log(odds), dtype=np.float64)
 
     def roc(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Knots (alpha, beta) = cumulated (F-, F+) of the leaves from left to right, from (0, 0) to (1, 1)."""
+        """Knots (alpha, beta) = cumulated (F-, F+) of the leaves from left to right, from (0, 0) to (1, 1).
+
+        The chance line where the training pairs were of one kind.
+        """
         leaves, root = self.cells[self.leaves], self.cells[0]
+        if not root[kernels.CELL_SAME] or not root[kernels.CELL_DIFFERENT]:
+            return np.array([0.0, 1.0]), np.array([0.0, 1.0])
         below = np.cumsum(leaves[:, [kernels.CELL_DIFFERENT, kernels.CELL_SAME]], axis=0)
         totals = np.maximum(root[[kernels.CELL_DIFFERENT, kernels.CELL_SAME]], 1)
         knots = np.vstack([np.zeros((1, 2)), below / totals])

@@ -16,6 +16,7 @@ from joblib import parallel_config
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from models.base import checked_pairs
 from models.checkpoints import keeping
 from models.evaluation import EvaluationReport, pair_report
 from models.operating_points import Calibration
@@ -197,12 +198,15 @@ class Trainer:
                 estimator.fit(X[parts.rows], np.asarray(data.y)[parts.rows], **more)
             else:
                 assert data.pairs is not None
-                weight = data.pairs.weight
+                weight = None if data.pairs.weight is None else np.asarray(data.pairs.weight)[parts.pairs]
+                same = np.asarray(data.pairs.same)[parts.pairs]
+                # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
+                checked_pairs(same.size, same.size, same, weight)
                 estimator.fit_pairs(
                     X[np.asarray(data.pairs.left)[parts.pairs]],
                     X[np.asarray(data.pairs.right)[parts.pairs]],
-                    np.asarray(data.pairs.same)[parts.pairs],
-                    sample_weight=None if weight is None else np.asarray(weight)[parts.pairs],
+                    same,
+                    sample_weight=weight,
                     **more,
                 )
         return estimator

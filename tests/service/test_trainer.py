@@ -124,6 +124,22 @@ def test_explicit_pairs_train_without_identities(house):
     assert version.facts["parts"]["dropped_pairs"] > 0
 
 
+@pytest.mark.parametrize("learner", ["similarity-forest", "metric"])
+def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(house, learner):
+    X, _ = people(60, 4)
+    lines = ["left,right,same,weight"]
+    for person in range(60):
+        lines += [f"{4 * person + i},{4 * person + j},1,0" for i in range(4) for j in range(i)]
+        lines += [f"{4 * person + i},{(4 * person + 4 * far) % 240},0,1" for i in range(4) for far in (1, 5)]
+    house.upload("weightless", X, pairs="\n".join(lines) + "\n")
+    claim = claimed(house, learner=learner, params={}, dataset="weightless", model=f"weightless-{learner}")
+    error = attempt_error(claim, trainer(house))
+    assert isinstance(error, InvalidInput)
+    assert "pairs of positive weight hold no same pair" in error.detail
+    with pytest.raises(UnknownModel):
+        house.store.model(f"weightless-{learner}")
+
+
 def test_groups_are_not_torn_apart(house):
     X, y = people(6, 40)
     groups = np.arange(y.size) // 4

@@ -318,6 +318,45 @@ class TestOddData:
             assert model.tree_data()["nodes"] == []
             assert model.explain(X[0], X[1])["path"] == []
 
+    @pytest.mark.parametrize("estimator", [SimilarityTree, SimilarityForest])
+    @pytest.mark.parametrize("labels", [np.zeros(30), np.arange(30)], ids=["all same", "none same"])
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {},
+            {"pair_features": "auto"},
+            {"pair_features": "posteriors"},
+            {"leaf_rank": "linear", "pair_sampling": "identities"},
+            {"leaf_rank": "boosting", "n_pairs": None},
+            {"prune": True},
+            {"oob_score": True, "aggregation": "auto", "bag": "identities"},
+        ],
+        ids=str,
+    )
+    def test_pairs_of_one_kind_give_one_score(
+        self, estimator: Any, labels: Any, params: dict[str, Any]
+    ) -> None:
+        known = {name: value for name, value in params.items() if name in estimator().get_params()}
+        X = np.random.default_rng(0).standard_normal((30, 3)).astype(np.float32)
+        same = labels[:-1] == labels[1:]
+        for model in (
+            estimator(random_state=0, **known).fit(X, labels),
+            estimator(random_state=0, **known).fit_pairs(X[:-1], X[1:], same, sample_weight=np.arange(29)),
+        ):
+            scores = model.pair_score(X, X[::-1])
+            assert np.isfinite(scores).all()
+            assert np.unique(scores).size == 1
+            if estimator is SimilarityTree:
+                assert model.auc_ == 0.5
+                assert [axis.tolist() for axis in model.roc_] == [[0.0, 1.0], [0.0, 1.0]]
+            else:
+                assert model.oob_auc_ is None
+                assert not model.feature_importances_.any()
+
+    def test_one_row_makes_no_pair(self) -> None:
+        with pytest.raises(ValueError, match="X has 1 row; expected at least two"):
+            SimilarityForest().fit([[1.0, 2.0]], [0])
+
     def test_duplicate_rows_and_columns(self) -> None:
         X, y = load_digits(n_class=3, return_X_y=True)
         X, y = np.repeat(X[:60], 4, axis=0), np.repeat(y[:60], 4)
