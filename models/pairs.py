@@ -7,6 +7,7 @@ n x n exists, and a data set where one identity holds almost every row costs no 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -243,15 +244,23 @@ def pair_features(
 
 
 def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """``take`` distinct numbers below ``population``, uniformly, in memory of order ``take``."""
+    """``take`` distinct numbers below ``population``, uniformly, in order where they are few of many."""
     if take == population:
         return np.arange(population, dtype=np.int64)
     if 2 * take > population:
         return rng.permutation(population)[:take].astype(np.int64)
     ranks = np.empty(0, dtype=np.int64)
     while ranks.size < take:
-        more = rng.integers(0, population, size=(take - ranks.size) * 5 // 4 + 8)
-        drawn = np.concatenate([ranks, more])
-        # The first of equal draws stays, in the order drawn: that is drawing one by one, rejecting repeats.
-        ranks = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
-    return ranks[:take]
+        # As many draws as leave `take` distinct ones with some to spare.
+        n = int(1.02 * population * -math.log1p(-(take - ranks.size) / population)) + 16
+        # In order without sorting: sums of exponential steps over their total are ordered uniform numbers.
+        steps = rng.standard_exponential(n + 1)
+        np.cumsum(steps, out=steps)
+        steps *= population / steps[-1]
+        more = np.minimum(steps[:-1], population - 1).astype(np.int64)
+        ranks = np.sort(np.concatenate([ranks, more])) if ranks.size else more
+        ranks = ranks[np.diff(ranks, prepend=-1) > 0]
+    # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
+    kept = np.ones(ranks.size, dtype=np.bool_)
+    kept[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
+    return ranks[kept]

@@ -22,6 +22,14 @@ LEARNED = 2
 """Third kind of pair feature, after the two halves of the pair map."""
 EXACT_PAIRS = 48
 """Cells of at most so many pairs are split by sorting their values: no grid, and cheaper than scanning its bins."""
+LANES = 8
+"""Features whose codes of a row lie side by side in one 64-bit word."""
+SHARED_PAIRS = 16_384
+"""Cells of at least so many pairs take their first histogram from their parent's, less their sibling's."""
+_TILE = 64
+_RUN = 512
+_SORTED = 512
+_SUB_BINS = 1_024
 _INNER, _LEFT, _RIGHT = 1, 2, 3
 
 
@@ -63,18 +71,12 @@ def _count(
     n_tried = np.uint64(n_tried)
     first, second = places[0], places[1]
     below, above = bases[0], bases[1]
-    whole = n_tried == np.uint64(codes.shape[1])
     for kind in range(2):
         counts = histogram[kind]
         for p in range(np.uint64(segment[2 * kind]), np.uint64(segment[2 * kind + 1])):
             i, j, w = np.uint64(pairs[0, p]), np.uint64(pairs[1, p]), pairs[2, p]
             row, other = codes[i], codes[j]
-            if whole and pair_map == DIFF_SUM:
-                for k in range(n_tried):
-                    a, b = np.int32(row[k]), np.int32(other[k])
-                    first[k] = np.uint32((np.uint32(abs(np.int32(a - b))) >> shift[k]) + below[k])
-                    second[k] = np.uint32((np.uint32(np.int32(a + b)) >> shift[k]) + above[k])
-            elif pair_map == DIFF_SUM:
+            if pair_map == DIFF_SUM:
                 for k in range(n_tried):
                     f = tried[k]
                     a, b = np.int32(row[f]), np.int32(other[f])
@@ -127,10 +129,117 @@ def _count_products(
 
 
 @kernel
+def words_of(codes):
+    """Codes (n, u), eight features to a 64-bit word: (ceil(u / 8), n) uint64, spare lanes zero."""
+    n, u = codes.shape
+    words = np.zeros(((u + LANES - 1) // LANES, n), dtype=np.uint64)
+    for q in range(words.shape[0]):
+        line = words[q].view(np.uint8)
+        for i in range(n):
+            for k in range(LANES * q, min(LANES * q + LANES, u)):
+                line[LANES * i + k - LANES * q] = codes[i, k]
+    return words
+
+
+@kernel
+def _high_half(a, b):
+    """Upper half of a product of uint16: one instruction for many at a time, which a shift by a variable is not."""
+    return np.uint16((np.uint32(a) * np.uint32(b)) >> np.uint32(16))
+
+
+@kernel
+def _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift, pair_map):
+    """`_count` where every feature is tried: eight features at a time, so that their bins stay in the nearest cache.
+
+    Two increments a pair and feature are nearly all of the time: one store a cycle. Bins are worked out for a tile of
+    pairs before they are counted; those of spare lanes go to a bin that nothing reads.
+    """
+    left, right, weight = pairs[0], pairs[1], pairs[2]
+    one, other = np.empty(_TILE, dtype=np.uint64), np.empty(_TILE, dtype=np.uint64)
+    x, y = one.view(np.uint8), other.view(np.uint8)
+    first, second = np.empty(LANES * _TILE, dtype=np.uint16), np.empty(LANES * _TILE, dtype=np.uint16)
+    # What a lane adds and shifts by, for eight pairs at once: as wide as vectors are.
+    span = LANES * 8
+    below, above = np.empty(span, dtype=np.uint16), np.empty(span, dtype=np.uint16)
+    coarser = np.empty(span, dtype=np.uint16)
+    tile, lanes = np.uint64(_TILE), np.uint64(LANES)
+    for q in range(words.shape[0]):
+        line = words[q]
+        start_bin = np.int64(bases[0, LANES * q])
+        for e in range(LANES):
+            k = LANES * q + e
+            if k < n_tried:
+                below[e] = np.uint16(np.int64(bases[0, k]) - start_bin)
+                above[e] = np.uint16(np.int64(bases[1, k]) - start_bin)
+                coarser[e] = np.uint16(1 << (15 - np.int64(shift[k])))
+            else:
+                spare_bin = np.uint16(np.int64(bases[1, n_tried - 1]) + n_bins[1, n_tried - 1] - start_bin)
+                below[e], above[e], coarser[e] = spare_bin, spare_bin, np.uint16(0)
+        for e in range(LANES, span):
+            below[e], above[e], coarser[e] = below[e - LANES], above[e - LANES], coarser[e - LANES]
+        for kind in range(2):
+            counts = histogram[kind, start_bin:]
+            stop = np.uint64(segment[2 * kind + 1])
+            for start in range(np.uint64(segment[2 * kind]), stop, tile):
+                n = min(tile, stop - start)
+                for t in range(n):
+                    one[t] = line[np.uint64(left[start + t])]
+                    other[t] = line[np.uint64(right[start + t])]
+                for t in range(np.uint64(0), lanes * tile, np.uint64(span)):
+                    if pair_map == DIFF_SUM:
+                        for e in range(np.uint64(span)):
+                            a, b = np.int16(x[t + e]), np.int16(y[t + e])
+                            low, high = np.uint16(2 * abs(np.int16(a - b))), np.uint16(2 * np.int16(a + b))
+                            first[t + e] = np.uint16(_high_half(low, coarser[e]) + below[e])
+                            second[t + e] = np.uint16(_high_half(high, coarser[e]) + above[e])
+                    else:
+                        for e in range(np.uint64(span)):
+                            a, b = np.uint16(x[t + e]), np.uint16(y[t + e])
+                            high, low = np.uint16(2 * max(a, b)), np.uint16(2 * min(a, b))
+                            first[t + e] = np.uint16(_high_half(high, coarser[e]) + below[e])
+                            second[t + e] = np.uint16(_high_half(low, coarser[e]) + above[e])
+                for t in range(n):
+                    w = weight[start + t]
+                    for k in range(lanes):
+                        counts[np.uint64(first[t * lanes + k])] += w
+                        counts[np.uint64(second[t * lanes + k])] += w
+
+
+@kernel
+def _count_own(histogram, pairs, segment, own_codes, own_bases):
+    """Count the learned features."""
+    for kind in range(2):
+        counts = histogram[kind]
+        for p in range(segment[2 * kind], segment[2 * kind + 1]):
+            w = pairs[2, p]
+            for k in range(own_codes.shape[1]):
+                counts[own_bases[k] + np.int64(own_codes[pairs[3, p], k])] += w
+
+
+@kernel
 def _best_split(
-    histogram, n_tried, bases, n_bins, own_bases, own_bins, n_same, n_different, same_cost, different_cost
+    histogram,
+    n_tried,
+    bases,
+    n_bins,
+    own_bases,
+    own_bins,
+    n_same,
+    n_different,
+    same_cost,
+    different_cost,
+    low_sums,
+    gains,
 ):
     """The split of least Gini impurity under the cell's costs.
+
+    With A, C the costs of the same and the different pairs, a, c those of the low side and s = a + c, the impurity
+    ``a c / s + (A - a)(C - c) / (A + C - s)`` is ``(A C - gain) / (A + C)``, gain = (a C - c A)^2 / (s (A + C - s)):
+    the gain is what is looked for, all of a feature's borders at a time.
+
+    Parameters
+    ----------
+    low_sums : (2, most bins) int32, and gains : (most bins) float64, room.
 
     Returns
     -------
@@ -139,53 +248,73 @@ def _best_split(
     """
     same, different = histogram[0], histogram[1]
     a_all, b_all = n_same * same_cost, n_different * different_cost
-    least = a_all * b_all / (a_all + b_all) * (1.0 - 1e-9)
+    all_same, all_different = np.float64(n_same), np.float64(n_different)
+    most = 1e-9 * a_all * b_all
+    scale = same_cost * different_cost
+    below, under = low_sums[0], low_sums[1]
+    ordered = gains.view(np.int64)
     best_half, best_place, best_bin = -1, -1, -1
     for which in range(2 * n_tried + own_bins.shape[0]):
         if which < 2 * n_tried:
             k, half = which >> 1, which & 1
-            offset, size = np.int64(bases[half, k]), n_bins[half, k]
+            offset, size = np.uint64(bases[half, k]), np.uint64(n_bins[half, k])
         else:
             k, half = which - 2 * n_tried, LEARNED
-            offset, size = own_bases[k], own_bins[k]
-        if size > 1:
-            low_same, low_different = np.int64(0), np.int64(0)
-            for b in range(size - 1):
-                s, d = same[offset + b], different[offset + b]
-                if s == 0 and d == 0:
-                    continue
-                low_same += s
-                low_different += d
-                if low_same == n_same and low_different == n_different:
-                    break
-                a, c = low_same * same_cost, low_different * different_cost
-                e, g = a_all - a, b_all - c
-                low, high = a + c, e + g
-                # Compared without dividing: divisions would be most of the scan.
-                above = a * c * high + e * g * low
-                below = low * high
-                if above < least * below:
-                    least = above / below
-                    best_half, best_place, best_bin = half, k, b
+            offset, size = np.uint64(own_bases[k]), np.uint64(own_bins[k])
+        if size < 2:
+            continue
+        low_same, low_different = np.int32(0), np.int32(0)
+        for b in range(size - np.uint64(1)):
+            low_same = np.int32(low_same + same[offset + b])
+            low_different = np.int32(low_different + different[offset + b])
+            below[b], under[b] = low_same, low_different
+        for b in range(size - np.uint64(1)):
+            s, d = np.float64(below[b]), np.float64(under[b])
+            # Exactly 0 where a side is empty, and so is the gain.
+            cross = (s * all_different - d * all_same) * scale
+            low, high = (
+                s * same_cost + d * different_cost,
+                (all_same - s) * same_cost + (all_different - d) * different_cost,
+            )
+            gains[b] = cross * cross / max(low * high, 1e-300)
+        # Floats that are not negative are in the order of their bits, whose maximum needs no care for NaN.
+        top = np.int64(0)
+        for b in range(size - np.uint64(1)):
+            top = max(top, ordered[b])
+        for b in range(size - np.uint64(1)):
+            if ordered[b] == top:
+                if gains[b] > most:
+                    most = gains[b]
+                    best_half, best_place, best_bin = half, k, np.int64(b)
+                break
     return best_half, best_place, best_bin
 
 
 @kernel
-def _value(a, b, half, pair_map):
-    """A pair feature: the float32 value that training and scoring both decide on."""
-    if pair_map == DIFF_SUM:
-        return abs(a - b) if half == 0 else a + b
-    if pair_map == PRODUCTS:
-        return a * b if half == 0 else a + b
-    return max(a, b) if half == 0 else min(a, b)
-
-
-@kernel
-def _value_of(column, pairs, p, half, pair_map):
-    """A feature of pair ``p``: of two rows' entries of a column, or its own entry."""
+def _fill_values(column, half, pair_map, pairs, start, stop, values):
+    """A feature of pairs ``start:stop``: the float32 values that training and scoring both decide on."""
+    left, right = pairs[0], pairs[1]
+    n = np.uint64(stop - start)
+    first = np.uint64(start)
     if half == LEARNED:
-        return column[pairs[3, p]]
-    return _value(column[pairs[0, p]], column[pairs[1, p]], half, pair_map)
+        numbers = pairs[3]
+        for t in range(n):
+            values[t] = column[np.uint64(numbers[first + t])]
+    elif pair_map == DIFF_SUM and half == 0:
+        for t in range(n):
+            values[t] = abs(column[np.uint64(left[first + t])] - column[np.uint64(right[first + t])])
+    elif pair_map == PRODUCTS and half == 0:
+        for t in range(n):
+            values[t] = column[np.uint64(left[first + t])] * column[np.uint64(right[first + t])]
+    elif pair_map != MAX_MIN:
+        for t in range(n):
+            values[t] = column[np.uint64(left[first + t])] + column[np.uint64(right[first + t])]
+    elif half == 0:
+        for t in range(n):
+            values[t] = max(column[np.uint64(left[first + t])], column[np.uint64(right[first + t])])
+    else:
+        for t in range(n):
+            values[t] = min(column[np.uint64(left[first + t])], column[np.uint64(right[first + t])])
 
 
 @kernel
@@ -205,6 +334,46 @@ def _sort(values, owners, n):
 
 
 @kernel
+def _narrowed(pairs, n_same, below, totals, costs, values, owners, n):
+    """Leave of many values only those around their best border by an even grid; adds those left out to ``below``."""
+    least_value, most_value = values[0], values[0]
+    for q in range(n):
+        least_value, most_value = min(least_value, values[q]), max(most_value, values[q])
+    if not least_value < most_value:
+        return 0
+    scale = (_SUB_BINS - 0.5) / (np.float64(most_value) - np.float64(least_value))
+    counts = np.zeros((2, _SUB_BINS), dtype=np.int64)
+    for q in range(n):
+        place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
+        counts[0 if owners[q] < n_same else 1, place] += pairs[2, owners[q]]
+    best, most = 0, -1.0
+    low_same, low_different = below[0], below[1]
+    all_same, all_different = totals[0] / costs[0], totals[1] / costs[1]
+    for b in range(_SUB_BINS - 1):
+        low_same += counts[0, b]
+        low_different += counts[1, b]
+        a, c = low_same * costs[0], low_different * costs[1]
+        e, g = (all_same - low_same) * costs[0], (all_different - low_different) * costs[1]
+        cross = a * totals[1] - c * totals[0]
+        gain = cross * cross / max((a + c) * (e + g), 1e-300)
+        if gain > most:
+            best, most = b, gain
+    after = best + 1
+    while after < _SUB_BINS - 1 and counts[0, after] == 0 and counts[1, after] == 0:
+        after += 1
+    kept = 0
+    for q in range(n):
+        place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
+        if best <= place <= after:
+            values[kept], owners[kept] = values[q], owners[q]
+            kept += 1
+    for b in range(best):
+        below[0] += counts[0, b]
+        below[1] += counts[1, b]
+    return kept
+
+
+@kernel
 def _best_border(
     column, half, pair_map, pairs, n_same, segment, low, high, totals, costs, least, values, owners
 ):  # fmt: skip
@@ -220,16 +389,25 @@ def _best_border(
     -------
     the least impurity, the border, whether there is one.
     """
-    below = np.zeros(2)
+    below, weight = np.zeros(2), pairs[2]
+    run = np.empty(_RUN, dtype=np.float32)
     n = 0
     for kind in range(2):
-        for p in range(segment[2 * kind], segment[2 * kind + 1]):
-            value = _value_of(column, pairs, p, half, pair_map)
-            if value <= low:
-                below[kind] += pairs[2, p]
-            elif value <= high:
-                values[n], owners[n] = value, p
-                n += 1
+        total = np.int64(0)
+        stop = segment[2 * kind + 1]
+        for start in range(segment[2 * kind], stop, _RUN):
+            m = min(_RUN, stop - start)
+            _fill_values(column, half, pair_map, pairs, start, start + m, run)
+            for t in range(m):
+                total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
+            for t in range(m):
+                # Rarely so: the window is a few steps of the grid.
+                if low < run[t] <= high:
+                    values[n], owners[n] = run[t], start + t
+                    n += 1
+        below[kind] = total
+    if n > _SORTED:
+        n = _narrowed(pairs, n_same, below, totals, costs, values, owners, n)
     _sort(values, owners, n)
     border, found = np.float32(0.0), False
     for q in range(n - 1):
@@ -249,45 +427,68 @@ def _best_border(
 
 
 @kernel
-def _part(column, threshold, half, pair_map, pairs, start, stop, spare):
-    """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border."""
-    kept, moved, numbered = start, 0, pairs.shape[0] > 3
-    for p in range(start, stop):
-        i, j, w = pairs[0, p], pairs[1, p], pairs[2, p]
-        if _value_of(column, pairs, p, half, pair_map) > threshold:
-            spare[0, moved], spare[1, moved], spare[2, moved] = i, j, w
-            if numbered:
-                spare[3, moved] = pairs[3, p]
-            moved += 1
+def _part(column, threshold, half, pair_map, pairs, start, stop, spare, even):
+    """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border.
+
+    ``even`` : whether all pairs weigh the same, so that no weight has to move.
+    """
+    kept, moved = np.uint64(start), np.uint64(0)
+    left, right, weight = pairs[0], pairs[1], pairs[2]
+    spare_left, spare_right, spare_weight = spare[0], spare[1], spare[2]
+    run = np.empty(_RUN, dtype=np.float32)
+    # Written to both places, and only the counts tell which one holds: a branch here is a coin toss.
+    for begin in range(start, stop, _RUN):
+        n, first = np.uint64(min(_RUN, stop - begin)), np.uint64(begin)
+        _fill_values(column, half, pair_map, pairs, begin, begin + np.int64(n), run)
+        if even and pairs.shape[0] == 3:
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j = left[first + t], right[first + t]
+                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                moved += above
+                kept += np.uint64(1) - above
         else:
-            if numbered:
-                pairs[3, kept] = pairs[3, p]
-            pairs[0, kept], pairs[1, kept], pairs[2, kept] = i, j, w
-            kept += 1
-    for q in range(moved):
-        for row in range(pairs.shape[0]):
-            pairs[row, kept + q] = spare[row, q]
-    return kept
+            numbered = pairs.shape[0] > 3
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j, w = left[first + t], right[first + t], weight[first + t]
+                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                spare_weight[moved], weight[kept] = w, w
+                if numbered:
+                    number = pairs[3, first + t]
+                    spare[3, moved], pairs[3, kept] = number, number
+                moved += above
+                kept += np.uint64(1) - above
+    for row in range(pairs.shape[0]):
+        if row != 2 or not even:
+            line, its = pairs[row], spare[row]
+            for q in range(moved):
+                line[kept + q] = its[q]
+    return np.int64(kept)
 
 
 @kernel
-def _gather_leaves(segments, side, n_heap, pairs, spare, borders):
+def _gather_leaves(segments, side, n_heap, pairs, spare, borders, even):
     """Bring the pairs of a cell's kept leaves to the front, either kind; ``borders`` is where the others begin."""
     for kind in range(2):
         start = segments[1, 2 * kind]
-        written = 0
-        for wanted in (_LEFT, _RIGHT):
-            for h in range(1, n_heap):
-                if side[h] == wanted and (h == 1 or side[h >> 1] == _INNER):
-                    for p in range(segments[h, 2 * kind], segments[h, 2 * kind + 1]):
-                        for row in range(pairs.shape[0]):
-                            spare[row, written] = pairs[row, p]
-                        written += 1
-            if wanted == _LEFT:
-                borders[kind] = start + written
-        for q in range(written):
-            for row in range(pairs.shape[0]):
-                pairs[row, start + q] = spare[row, q]
+        for row in range(pairs.shape[0]):
+            if row == 2 and even:
+                continue
+            line, its = pairs[row], spare[row]
+            written = 0
+            for wanted in (_LEFT, _RIGHT):
+                for h in range(1, n_heap):
+                    if side[h] == wanted and (h == 1 or side[h >> 1] == _INNER):
+                        first = segments[h, 2 * kind]
+                        n = segments[h, 2 * kind + 1] - first
+                        for q in range(n):
+                            its[written + q] = line[first + q]
+                        written += n
+                if wanted == _LEFT:
+                    borders[kind] = start + written
+            for q in range(written):
+                line[start + q] = its[q]
 
 
 @kernel
@@ -332,21 +533,56 @@ def _lay_out(n_codes, coarser, pair_map, product_bins, tried, n_tried, shift, n_
         for half in range(2):
             bases[half, k] = size
             size += n_bins[half, k]
-    return size
+    # One more, which nothing reads, for the spare lanes of `_count_words`.
+    return size + 1
 
 
 @kernel
-def _clear(histogram):
+def _count_all(
+    histogram, size, codes, words, pairs, segment, tried, n_tried, bases, n_bins, shift, pair_map, low, step,
+    product_bins, places, own_codes, own_bases,
+):  # fmt: skip
+    """Fill the first ``size`` bins of a histogram with the counts of a segment."""
     for kind in range(2):
-        for b in range(histogram.shape[1]):
+        for b in range(size):
             histogram[kind, b] = 0
+    if words.shape[0] > 0:
+        _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift, pair_map)
+        _count_own(histogram, pairs, segment, own_codes, own_bases)
+    elif pair_map == PRODUCTS:
+        _count_products(
+            histogram, codes, pairs, segment, tried, n_tried, bases, shift, low, step, product_bins, own_codes,
+            own_bases,
+        )  # fmt: skip
+    else:
+        _count(
+            histogram,
+            codes,
+            pairs,
+            segment,
+            tried,
+            n_tried,
+            bases,
+            shift,
+            pair_map,
+            places,
+            own_codes,
+            own_bases,
+        )
 
 
 @kernel
-def _subtract(histogram, less):
+def _subtract(histogram, less, size):
     for kind in range(2):
-        for b in range(histogram.shape[1]):
+        for b in range(size):
             histogram[kind, b] -= less[kind, b]
+
+
+@kernel
+def _copy(histogram, to, size):
+    for kind in range(2):
+        for b in range(size):
+            to[kind, b] = histogram[kind, b]
 
 
 @kernel
@@ -361,13 +597,14 @@ def _longer(table):
 
 @kernel
 def _grow_leaf_rank(
-    codes, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried, n_tried,
-    side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins, places,
-    own_codes, own_values, own_edges, own_bins, own_bases,
+    codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried,
+    n_tried, side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins,
+    places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases, first, first_is_known, even,
 ):  # fmt: skip
     """LeafRank: split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
     Fills ``side``, ``segments``, ``sums``, ``features`` (place of the feature, and half) and ``thresholds``.
+    ``first`` : the cell's own histogram, (2, bins), given when ``first_is_known``, else filled; or without bins.
     """
     for h in range(side.shape[0]):
         side[h] = 0
@@ -395,21 +632,19 @@ def _grow_leaf_rank(
         h, buffer = stack[top, 0], stack[top, 1]
         if buffer < -1:
             buffer = -2 - buffer
-            histogram = histograms[buffer, :, :n_bins_all]
-            _clear(histogram)
-            if pair_map == PRODUCTS:
-                _count_products(
-                    histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, low, step, product_bins,
-                    own_codes, own_bases,
-                )  # fmt: skip
+            histogram = histograms[buffer]
+            if h == 1 and first_is_known:
+                _copy(first, histogram, n_bins_all)
             else:
-                _count(
-                    histogram, codes, pairs, segments[h], tried, n_tried, bases, shift, pair_map, places,
-                    own_codes, own_bases,
+                _count_all(
+                    histogram, n_bins_all, codes, words, pairs, segments[h], tried, n_tried, bases, n_bins, shift,
+                    pair_map, low, step, product_bins, places, own_codes, own_bases,
                 )  # fmt: skip
+            if h == 1 and first.shape[1] > 0 and not first_is_known:
+                _copy(histogram, first, n_bins_all)
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
-                _subtract(histograms[stack[top - 1, 1], :, :n_bins_all], histogram)
+                _subtract(histograms[stack[top - 1, 1]], histogram, n_bins_all)
         half, f, threshold = -1, 0, np.float32(0.0)
         if h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
@@ -433,7 +668,7 @@ def _grow_leaf_rank(
             else:
                 half, place, b = _best_split(
                     histograms[buffer], n_tried, bases, n_bins, own_bases, own_bins,
-                    sums[h, 0], sums[h, 1], costs[0], costs[1],
+                    sums[h, 0], sums[h, 1], costs[0], costs[1], low_sums, gains,
                 )  # fmt: skip
                 if half == LEARNED:
                     f, threshold = place, own_edges[place, b]
@@ -472,6 +707,7 @@ def _grow_leaf_rank(
                     segments[h, 2 * kind],
                     segments[h, 2 * kind + 1],
                     spare,
+                    even,
                 )
             n_low = borders[0] - segments[h, 0] + borders[1] - segments[h, 2]
             n_high = segments[h, 1] - borders[0] + segments[h, 3] - borders[1]
@@ -512,7 +748,7 @@ def _grow_leaf_rank(
 
 @kernel
 def grow(
-    codes, columns, low, step, n_codes, exact_grid, used, d, pair_map, product_bins, pairs, n_same,
+    codes, words, columns, low, step, n_codes, exact_grid, used, d, pair_map, product_bins, pairs, n_same,
     own_codes, own_values, own_edges, own_bins,
     max_depth, leaf_depth, n_tried, seed,
 ):  # fmt: skip
@@ -521,6 +757,7 @@ def grow(
     Parameters
     ----------
     codes : (n, u) uint8 and ``columns`` : (u, n) float32, the same rows coded and as they are.
+    words : `words_of` the codes where all features are tried, else without lines.
     low, step, n_codes, exact_grid : the grid, (u,) each.
     used : (u,) numbers of those features among all ``d``.
     product_bins : (4, u), see `binning.product_bins`; of use for products only.
@@ -560,8 +797,22 @@ def grow(
         widest = 2 * n_codes.max() + np.int64(product_bins[2].max())
     n_own_bins = own_bins.sum()
     own_bases = np.zeros(own_bins.shape[0], dtype=np.int64)
-    histograms = np.empty((leaf_depth + 1, 2, n_tried * widest + n_own_bins), dtype=np.int32)
+    size = n_tried * widest + n_own_bins + 1
+    histograms = np.empty((leaf_depth + 1, 2, size), dtype=np.int32)
+    longest = widest
+    for k in range(own_bins.shape[0]):
+        longest = max(longest, own_bins[k])
+    low_sums, gains = np.empty((2, longest), dtype=np.int32), np.empty(longest, dtype=np.float64)
+    # Histograms of whole cells, for their children's; `todo` says in which line, if in any.
+    n_shared = max_depth + 2 if words.shape[0] > 0 and pairs.shape[1] >= 2 * SHARED_PAIRS else 0
+    shared = np.empty((n_shared, 2, size), dtype=np.int32)
+    free = np.arange(shared.shape[0])
+    n_free = shared.shape[0]
+    none = np.empty((2, 0), dtype=np.int32)
     n_pairs = pairs.shape[1]
+    even = True
+    for p in range(1, n_pairs):
+        even &= pairs[2, p] == pairs[2, 0]
     spare = np.empty((pairs.shape[0], max(n_same, n_pairs - n_same)), dtype=np.int32)
     values, owners = np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)
 
@@ -572,29 +823,48 @@ def grow(
     cells[0, CELL_LEFT], cells[0, CELL_RIGHT] = -1, -1
     cells[0, CELL_SAME], cells[0, CELL_DIFFERENT] = _total(pairs, 0, n_same), _total(pairs, n_same, n_pairs)
     n_cells, n_nodes = 1, 0
-    todo = np.empty((max_depth + 2, 5), dtype=np.int64)
-    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4] = 0, 0, n_same, n_same, n_pairs
+    todo = np.empty((max_depth + 2, 6), dtype=np.int64)
+    todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4], todo[0, 5] = 0, 0, n_same, n_same, n_pairs, -1
     n_todo = 1
     while n_todo > 0:
         n_todo -= 1
         cell = todo[n_todo, 0]
-        segments[1] = todo[n_todo, 1:]
+        segments[1] = todo[n_todo, 1:5]
+        line_of_cell = todo[n_todo, 5]
+        known = line_of_cell >= 0
         sums[1, 0], sums[1, 1] = cells[cell, CELL_SAME], cells[cell, CELL_DIFFERENT]
         if cells[cell, CELL_DEPTH] >= max_depth or sums[1, 0] == 0 or sums[1, 1] == 0 or n_tried == 0:
+            if known:
+                free[n_free] = line_of_cell
+                n_free += 1
             continue
+        in_cell = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
+        if (
+            not known
+            and in_cell >= 2 * SHARED_PAIRS
+            and n_free > 0
+            and cells[cell, CELL_DEPTH] + 1 < max_depth
+        ):
+            n_free -= 1
+            line_of_cell = free[n_free]
+        own = shared[line_of_cell] if line_of_cell >= 0 else none
         if n_tried < n_used:
             _draw_first(tried, n_tried, state)
         _grow_leaf_rank(
-            codes, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried,
-            n_tried, side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
-            bases, shift, n_bins, places, own_codes, own_values, own_edges, own_bins, own_bases,
+            codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth,
+            tried, n_tried, side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
+            bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases,
+            own, known, even,
         )  # fmt: skip
-        if side[1] != _INNER:
-            continue
-        _gather_leaves(segments, side, n_heap, pairs, spare, borders)
-        left_same = _total(pairs, segments[1, 0], borders[0])
-        left_other = _total(pairs, segments[1, 2], borders[1])
+        left_same, left_other = np.int64(0), np.int64(0)
+        if side[1] == _INNER:
+            _gather_leaves(segments, side, n_heap, pairs, spare, borders, even)
+            left_same = _total(pairs, segments[1, 0], borders[0])
+            left_other = _total(pairs, segments[1, 2], borders[1])
         if left_same * sums[1, 1] <= left_other * sums[1, 0]:
+            if line_of_cell >= 0:
+                free[n_free] = line_of_cell
+                n_free += 1
             continue
 
         if n_cells + 2 > cells.shape[0]:
@@ -614,8 +884,31 @@ def grow(
             for kind in range(2):
                 line[1 + 2 * kind] = borders[kind] if right else segments[1, 2 * kind]
                 line[2 + 2 * kind] = segments[1, 2 * kind + 1] if right else borders[kind]
+            line[5] = -1
         n_cells += 2
         n_todo += 2
+        if line_of_cell >= 0:
+            n_left = borders[0] - segments[1, 0] + borders[1] - segments[1, 2]
+            smaller, larger = todo[n_todo - 1], todo[n_todo - 2]
+            if 2 * n_left > in_cell:
+                smaller, larger = larger, smaller
+            n_smaller = min(n_left, in_cell - n_left)
+            if in_cell - n_smaller < SHARED_PAIRS or n_free == 0 or cells[cell, CELL_DEPTH] + 1 >= max_depth:
+                free[n_free] = line_of_cell
+                n_free += 1
+            else:
+                # All features are tried and the grid is whole in either cell, so their bins are the same.
+                n_bins_all = np.int64(bases[1, n_tried - 1]) + n_bins[1, n_tried - 1] + 1 + n_own_bins
+                its = shared[free[n_free - 1]]
+                _count_all(
+                    its, n_bins_all, codes, words, pairs, smaller[1:5], tried, n_tried, bases, n_bins, shift, pair_map,
+                    low, step, product_bins, places, own_codes, own_bases,
+                )  # fmt: skip
+                _subtract(own, its, n_bins_all)
+                larger[5] = line_of_cell
+                if n_smaller >= SHARED_PAIRS:
+                    n_free -= 1
+                    smaller[5] = free[n_free]
 
         # Number the nodes level by level, then write them.
         cells[cell, CELL_NODE] = n_nodes

@@ -152,8 +152,10 @@ def grow_tree(
 ) -> Tree:
     """Grow a tree; ``pairs`` are reordered."""
     learned = _learned_codes(pairs.learned)
+    by_word = n_tried >= grid.used.size and pair_map != "products"
+    words = kernels.words_of(grid.codes if by_word else grid.codes[:0, :0])
     cells, nodes = kernels.grow(
-        grid.codes, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
+        grid.codes, words, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
         PAIR_MAPS[pair_map], product_bins(grid),
         np.ascontiguousarray(pairs.pairs), pairs.n_same, *learned,
         max_depth, leaf_depth, n_tried, np.uint64(seed),

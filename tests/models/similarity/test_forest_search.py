@@ -92,7 +92,7 @@ def test_forests_search_as_they_score(data: st.DataObject) -> None:
 def test_every_way_through_the_search_is_exact(monkeypatch: pytest.MonkeyPatch, aggregation: str) -> None:
     """Programs of every size, finer cuts and none, long walks and none."""
     model = fitted("plain", n_estimators=9, aggregation=aggregation, max_depth=6)
-    gallery, _ = world(np.random.default_rng(3), 6_000, "plain")
+    gallery, _ = world(np.random.default_rng(4), 6_000, "plain")
     index, queries = model.index(gallery), gallery[:3] + np.float32(0.1)
     grid = model.score_against(queries, gallery)
     ways = set()

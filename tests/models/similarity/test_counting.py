@@ -1,0 +1,47 @@
+"""Counting eight features at a time, and cells that share histograms, against counting pair by pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.pairs import sample_pairs
+from models.similarity import kernels
+from models.similarity.binning import product_bins, quantise
+from models.similarity.trees import PAIR_MAPS, _learned_codes
+
+
+@pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
+@pytest.mark.parametrize(
+    ("n_pairs", "weighted", "learned"), [(50_000, False, 0), (9_000, True, 3), (40_000, True, 1)]
+)
+def test_both_ways_of_counting_grow_the_same_tree(
+    pair_map: str, n_pairs: int, weighted: bool, learned: int
+) -> None:
+    rng = np.random.default_rng(n_pairs)
+    y = np.repeat(np.arange(40), 15)
+    # Real values, few values, whole numbers on a grid of 200 and a constant: eleven features, no multiple of eight.
+    X = rng.normal(size=(40, 11))[y] + rng.normal(size=(600, 11))
+    X[:, 3], X[:, 7], X[:, 8] = np.rint(X[:, 3]), 1.0, np.rint(30 * X[:, 8])
+    drawn = sample_pairs(y, n_pairs, random_state=0)
+    weight = rng.integers(1, 5, len(drawn)) if weighted else np.ones(len(drawn))
+    pairs = np.stack([drawn.left, drawn.right, weight.astype(np.int32)])
+    values = None
+    if learned:
+        pairs = np.vstack([pairs, np.arange(len(drawn), dtype=np.int32)])
+        values = (rng.normal(size=(len(drawn), learned)) + 0.5 * drawn.same[:, None]).astype(np.float32)
+    grid = quantise(X.astype(np.float32))
+    assert grid.codes.shape[1] == 10
+    grown = [
+        kernels.grow(
+            grid.codes, words, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, 11,
+            PAIR_MAPS[pair_map], product_bins(grid), pairs.copy(),
+            int(drawn.same.sum()), *_learned_codes(values), 5, 3, 10, np.uint64(1),
+        )
+        for words in (kernels.words_of(grid.codes), kernels.words_of(grid.codes[:0, :0]))
+    ]  # fmt: skip
+    assert len(grown[0][1]) > 20
+    for cells_or_nodes in zip(*grown, strict=True):
+        np.testing.assert_array_equal(*cells_or_nodes)
+    cells = grown[0][0]
+    assert cells[0, kernels.CELL_SAME] + cells[0, kernels.CELL_DIFFERENT] == weight.sum()
