@@ -12,6 +12,8 @@ from service.datasets.ingest import Datasets
 from service.db import Database, open_database
 from service.galleries.galleries import Galleries
 from service.galleries.identification import Identification
+from service.keys.keys import ActiveKey
+from service.keys.schemas import Scope
 from service.pagination import MAX_LIMIT
 from service.runtime.runtime import Runtime
 from service.settings import Settings
@@ -64,6 +66,12 @@ def caller_of(request: Request) -> str:
     """Who asks, for histories: a key's id, never the key."""
     caller: str = request.scope.get("pairmark.caller", "unknown")
     return caller
+
+
+def may(request: Request, scope: Scope) -> bool:
+    """Whether who asks has a scope; who was admitted without a key has all."""
+    key: ActiveKey | None = request.scope.get("pairmark.key")
+    return key is None or key.allows(scope)
 
 
 InHouse = Annotated[House, Depends(house_of)]

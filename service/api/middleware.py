@@ -208,6 +208,7 @@ class Edge:
                 f"the key has the scopes {', '.join(sorted(key.scopes))}; this needs {needed!r}", scope=needed
             )
         scope["pairmark.caller"] = f"key {key.id}"
+        scope["pairmark.key"] = key
 
     def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """No key was ever made: only this machine may ask, and no web page on its behalf."""

@@ -15,7 +15,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from service.api.house import InHouse
+from service.api.house import InHouse, may
 from service.console.view import overview
 
 router = APIRouter(include_in_schema=False)
@@ -57,7 +57,9 @@ def install(app: FastAPI) -> None:
 async def first_page(request: Request, house: InHouse) -> HTMLResponse:
     """Models with their promise, datasets, and jobs with live progress."""
     signed_in = COOKIE in request.cookies
-    return _page("overview.html", signed_in=signed_in, **await overview(house))
+    return _page(
+        "overview.html", signed_in=signed_in, **await overview(house, galleries=may(request, "gallery"))
+    )
 
 
 @router.get("/login", response_class=HTMLResponse)

@@ -48,9 +48,9 @@ class JobLine:
     live: bool
 
 
-async def overview(house: House) -> dict[str, Any]:
-    """Everything on the first page."""
-    models, datasets, jobs, galleries = await house.runtime.in_thread(lambda: _read(house))
+async def overview(house: House, *, galleries: bool) -> dict[str, Any]:
+    """Everything on the first page. ``galleries``: whether who asks may see those."""
+    models, datasets, jobs, shown = await house.runtime.in_thread(lambda: _read(house, galleries))
     metrics.publish_live(house.runtime.live.watches())
     cards = []
     for model, version, serves in models:
@@ -60,11 +60,11 @@ async def overview(house: House) -> dict[str, Any]:
         cards.append(
             ModelCard(model=model, version=version, serves=serves, promise=promise, live=live, others=others)
         )
-    return {"cards": cards, "datasets": datasets, "jobs": jobs, "galleries": galleries, "shown": SHOWN}
+    return {"cards": cards, "datasets": datasets, "jobs": jobs, "galleries": shown, "shown": SHOWN}
 
 
 def _read(
-    house: House,
+    house: House, galleries: bool
 ) -> tuple[list[tuple[ModelOut, VersionOut, bool]], list[DatasetOut], list[JobLine], list[GalleryOut]]:
     models = []
     for model in house.store.page(limit=SHOWN).items:
@@ -78,7 +78,8 @@ def _read(
         JobLine(job=job, live=job.state in ("queued", "running"))
         for job in house.queue.page(limit=SHOWN).items
     ]
-    return models, house.datasets.page(limit=SHOWN).items, jobs, house.galleries.page(SHOWN, None).items
+    shown = house.galleries.page(SHOWN, None).items if galleries else []
+    return models, house.datasets.page(limit=SHOWN).items, jobs, shown
 
 
 async def _promise(house: House, version: VersionOut) -> Promise | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 from serving import RunningServer, Serve
 
@@ -75,6 +76,24 @@ def test_with_keys_it_asks_to_sign_in_and_the_cookie_only_reads(serve: Serve) ->
     assert http.delete("/datasets/x").status_code == 401
     http.post("/logout")
     assert http.get("/", headers=HTML).status_code == 303
+
+
+def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
+    house = serve("--with-worker")
+    rng = np.random.default_rng(0)
+    house.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
+    job = house.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    assert job["state"] == "succeeded", job
+    assert house.http.put("/galleries/secret-guests", json={"model": "m"}).status_code == 201
+    assert "secret-guests" in house.http.get("/", headers=HTML).text
+    keys = {
+        scope: json.loads(house.cli("keys", "create", "--scope", scope, "--json").stdout)["key"]
+        for scope in ("admin", "gallery", "train", "score")
+    }
+    for scope, key in keys.items():
+        page = house.http.get("/", headers={**HTML, "X-API-Key": key})
+        assert page.status_code == 200
+        assert ("secret-guests" in page.text) == (scope in ("admin", "gallery")), scope
 
 
 def test_names_cannot_smuggle_markup(serve: Serve) -> None:
