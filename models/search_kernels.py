@@ -15,29 +15,35 @@ _STRIP = 64
 """Rows at a time: they stay in the first caches while every query meets them."""
 
 
-@estimating_kernel
-def _inner(a, b):
-    total = np.float32(0.0)
-    for j in range(a.shape[0]):
-        total += a[j] * b[j]
-    return total
+# Rows by number and not as slices, which count references: that would cost an inner product as much as it does itself.
 
 
 @estimating_kernel
-def _squares(a, b):
-    total = np.float32(0.0)
-    for j in range(a.shape[0]):
-        apart = a[j] - b[j]
-        total += apart * apart
-    return total
+def _inner(rows, first, last, query, at, out, start):
+    for i in range(first, last):
+        total = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            total += rows[i, j] * query[at, j]
+        out[at, i - start] = total
 
 
 @estimating_kernel
-def _absolutes(a, b):
-    total = np.float32(0.0)
-    for j in range(a.shape[0]):
-        total += abs(a[j] - b[j])
-    return total
+def _squares(rows, first, last, query, at, out, start):
+    for i in range(first, last):
+        total = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            apart = rows[i, j] - query[at, j]
+            total += apart * apart
+        out[at, i - start] = -total
+
+
+@estimating_kernel
+def _absolutes(rows, first, last, query, at, out, start):
+    for i in range(first, last):
+        total = np.float32(0.0)
+        for j in range(rows.shape[1]):
+            total += abs(rows[i, j] - query[at, j])
+        out[at, i - start] = -total
 
 
 @estimating_kernel
@@ -46,16 +52,12 @@ def scan(measure, rows, start, stop, queries, out):
     for first in range(start, stop, _STRIP):
         last = min(first + _STRIP, stop)
         for q in range(queries.shape[0]):
-            query, to = queries[q], out[q]
             if measure == INNER:
-                for i in range(first, last):
-                    to[i - start] = _inner(rows[i], query)
+                _inner(rows, first, last, queries, q, out, start)
             elif measure == SQEUCLIDEAN:
-                for i in range(first, last):
-                    to[i - start] = -_squares(rows[i], query)
+                _squares(rows, first, last, queries, q, out, start)
             else:
-                for i in range(first, last):
-                    to[i - start] = -_absolutes(rows[i], query)
+                _absolutes(rows, first, last, queries, q, out, start)
 
 
 @kernel
