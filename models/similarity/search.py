@@ -9,7 +9,8 @@ whether the item's own coordinate lies in a range. So a gallery is kept as colum
 2. *Upper bounds* of every item's sum follow from the codes. A bin that straddles the border of a range may go either
    way, and its bound is the greater of the two; so quantising never loses an item.
 3. *The most promising are scored*, which gives the score to beat; items bounded below it are out. Where many are left,
-   a finer cut is chosen from a sample of those, if it is worth its cost.
+   finer cuts are weighed on a sample of those, the whole way to the last one, and the next is taken if that is worth
+   its cost; and again. Once few are left, their columns are laid side by side first.
 4. *Those left are walked down the trees*, best bounds first, and given up as soon as the trees still to come cannot
    make up for those walked. What remains is scored by the scoring kernel itself.
 
@@ -33,20 +34,23 @@ SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""
 CODES, BIN_LOW, BIN_HIGH, SAMPLE = "codes", "bin_low", "bin_high", "sample"
 
-_EDGE_ROWS = 32_768
+_EDGE_ROWS = 8_192
 _LEAST_SAMPLED, _SAMPLED = 48, 160
 """Items whose walks say which nodes to look at: fewer where the gallery is small, and time short."""
 _FIRST_STEPS = 9
 """Nodes a tree that the first cut looks at, about."""
 _PRICES: Final = np.geomspace(3e-6, 0.1, 31)
 _PROMISING = 96
-_STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.04e-9, 80e-9, 150e-9
+_STEP_TIME, _WALK_TIME, _ITEM_TIME = 0.03e-9, 80e-9, 150e-9
 """Seconds that one step takes an item, one tree a walked item, one item to begin walking: measured once, roughly, for
 they only decide which of several exact ways is taken."""
+_GATHER_TIME, _LINE_TIME = 1e-9, 6e-9
+"""Seconds that it takes to lay a byte beside the others, and to fetch a line of memory for it."""
+_SAMPLE_TIME = 400e-9
+"""Seconds that a sampled item takes a tree, weighing included."""
 _WORTHWHILE = 2e-3
 """Seconds of walking below which no finer cut is looked for."""
-_MUCH = 50e-3
-"""Seconds of walking from which on it is worth to sample many."""
+_MOST_CUTS = 8
 _CHUNK = 512
 
 
@@ -122,10 +126,12 @@ def column_arrays(vectors: Float32) -> dict[str, NDArray[Any]]:
     looked_at = np.sort(rng.choice(n, min(n, _EDGE_ROWS), replace=False))
     edges = np.full((d, 256), np.inf, dtype=np.float32)
     sorted_columns = np.sort(vectors[looked_at].T, axis=1)
+    places = np.linspace(0, looked_at.size - 1, 256).astype(np.intp)
     for feature, column in enumerate(sorted_columns):
-        distinct = np.unique(column)
+        distinct = column[np.diff(column, prepend=np.nan) != 0]
         if distinct.size > 256:
-            distinct = np.unique(column[np.linspace(0, column.size - 1, 256).astype(np.intp)])
+            chosen = column[places]
+            distinct = chosen[np.diff(chosen, prepend=np.nan) != 0]
         edges[feature, : distinct.size - 1] = distinct[1:]
     codes = np.zeros((-(-n // kernels.BLOCK), d, kernels.BLOCK), dtype=np.uint8)
     low = np.full((d, 256), np.inf, dtype=np.float32)
@@ -178,11 +184,15 @@ class ForestSearch:
         self._vectors = sealed(index.vectors)
         self._codes, self._low, self._high = (index.arrays[name] for name in (CODES, BIN_LOW, BIN_HIGH))
         self._n, self._n_trees = len(index), trees.roots.size
+        # What is looked at: all items, or those whose columns were laid side by side, and which rows these are.
+        self._field = self._codes
+        self._rows_of: NDArray[np.int64] | None = None
         n_places = self._codes.shape[0] * kernels.BLOCK
         self._total = np.zeros(n_places, dtype=np.uint16)
         # The last block may be longer than the gallery: nothing waits there.
         self._waiting = np.zeros(n_places, dtype=np.bool_)
         self._waiting[: self._n] = True if allowed is None else allowed
+        self._blocks = np.arange(self._codes.shape[0], dtype=np.int64)
         # Sums differ from what the scoring kernel adds up by rounding alone.
         self._rounding = 1e-9 * float(np.abs(trees.leaf_values).max(initial=1.0)) * self._n_trees
         self._n_sampled = int(np.clip(self._n // 2_000, _LEAST_SAMPLED, _SAMPLED))
@@ -192,31 +202,28 @@ class ForestSearch:
 
     def run(self) -> Best:
         """Find the best."""
-        blocks = np.arange(self._codes.shape[0], dtype=np.int64)
         rows = self._index.arrays[SAMPLE]
         if self._allowed is not None:
-            occupied = np.logical_or.reduceat(self._allowed, blocks * kernels.BLOCK)
-            blocks = blocks[occupied]
+            self._blocks = self._blocks[np.logical_or.reduceat(self._allowed, self._blocks * kernels.BLOCK)]
             rows = rows[self._allowed[rows]]
             if rows.size < _LEAST_SAMPLED:
                 rows = np.flatnonzero(self._allowed)
                 rows = rows[:: max(1, rows.size // self._n_sampled)]
         self._sample(rows[: self._n_sampled])
         cut, n_steps = self._first_cut()
-        cut = self._bound(cut, n_steps, blocks)
+        self._bound(cut, n_steps)
         left = None
-        for _ in range(3):
-            self._offer_promising(blocks, left)
-            left = self._reaching(cut, blocks)
-            finer, n_steps = self._finer(cut, left)
+        for _ in range(_MOST_CUTS):
+            self._offer_promising(left)
+            left = self._reaching(cut)
+            finer, n_steps, apart = self._finer(cut, left)
             if finer is None:
                 break
-            self._only(left)
-            blocks = np.unique(left // kernels.BLOCK)
-            cut = self._bound(finer, n_steps, blocks)
-            left = self._reaching(cut, blocks)
-        assert left is not None
-        self._walk(cut, self._reaching(cut, blocks))
+            self._only(left, finer if apart else None)
+            cut = finer
+            self._bound(cut, n_steps)
+            left = self._reaching(cut)
+        self._walk(cut, self._reaching(cut))
         return self.best
 
     def _sample(self, rows: NDArray[np.intp], *, judged: bool = False) -> None:
@@ -267,12 +274,11 @@ class ForestSearch:
                 low = middle + 1
         return self._cut(_PRICES[low])
 
-    def _bound(self, cut: _Cut, n_steps: int, blocks: NDArray[np.int64]) -> _Cut:
-        """Bound every item of some blocks by a cut."""
+    def _bound(self, cut: _Cut, n_steps: int) -> None:
+        """Bound every item that is looked at by a cut."""
         steps, ends = self._program(cut, n_steps)
-        kernels.evaluate(steps, ends, self._codes, blocks, self._total)
-        self.steps.append((int(blocks.size) * kernels.BLOCK, steps.shape[0]))
-        return cut
+        kernels.evaluate(steps, ends, self._field, self._blocks, self._total)
+        self.steps.append((int(self._blocks.size) * kernels.BLOCK, steps.shape[0]))
 
     def _program(self, cut: _Cut, n_steps: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """A cut as programs for this query; says in the cut what their bytes mean."""
@@ -312,90 +318,145 @@ class ForestSearch:
             return 0
         return int(np.clip(np.ceil((to_beat - cut.base) / cut.unit - 1e-6), 0, 65_536))
 
-    def _reaching(self, cut: _Cut, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Items still to be looked at whose bound is good enough."""
+    def _reaching(self, cut: _Cut) -> NDArray[np.int64]:
+        """Places of the items still to be looked at whose bound is good enough."""
         found: NDArray[np.int64] = kernels.reaching(
-            self._total, self._waiting, blocks, self._total_to_beat(cut)
+            self._total, self._waiting, self._blocks, self._total_to_beat(cut)
         )
         return found
 
-    def _only(self, items: NDArray[np.int64]) -> None:
-        """Give up all items but these."""
-        waiting = np.zeros_like(self._waiting)
-        waiting[items] = self._waiting[items]
+    def _rows_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return places if self._rows_of is None else self._rows_of[places]
+
+    def _only(self, places: NDArray[np.int64], cut: _Cut | None) -> None:
+        """Give up all items but these; lay their columns side by side for a cut, if one is given."""
+        if cut is None:
+            waiting = np.zeros_like(self._waiting)
+            waiting[places] = self._waiting[places]
+            self._waiting = waiting
+            blocks = places // kernels.BLOCK
+            self._blocks = blocks[np.diff(blocks, prepend=-1) > 0]
+            return
+        rows = self._rows_at(places)
+        n_blocks = -(-rows.size // kernels.BLOCK)
+        d = self._codes.shape[1]
+        features = np.unique(self._trees.nodes[np.flatnonzero(cut.expanded), 0] % d)
+        self._field = np.zeros((n_blocks, d, kernels.BLOCK), dtype=np.uint8)
+        kernels.gather(self._codes, rows, features, self._field)
+        self._rows_of = rows
+        self._blocks = np.arange(n_blocks, dtype=np.int64)
+        self._total = np.zeros(n_blocks * kernels.BLOCK, dtype=np.uint16)
+        waiting = np.zeros(self._total.size, dtype=np.bool_)
+        waiting[: rows.size] = self._waiting[places]
         self._waiting = waiting
 
-    def _offer_promising(self, blocks: NDArray[np.int64], left: NDArray[np.int64] | None) -> None:
+    def _offer_promising(self, left: NDArray[np.int64] | None) -> None:
         """Score those of the best bounds, for a score to beat."""
         wanted = max(_PROMISING, 2 * self.best.k)
         counts = np.zeros(65_536, dtype=np.int64)
         if left is None:
-            kernels.histogram(self._total, self._waiting, blocks, counts)
+            kernels.histogram(self._total, self._waiting, self._blocks, counts)
         else:
             counts += np.bincount(self._total[left], minlength=65_536)
         from_above = np.cumsum(counts[::-1])
         if not from_above[-1]:
             return
         least = 65_535 - int(np.searchsorted(from_above, min(wanted, from_above[-1])))
-        found = kernels.reaching(self._total, self._waiting, blocks, least)
+        found = kernels.reaching(self._total, self._waiting, self._blocks, least)
         found = found[np.argsort(-self._total[found].astype(np.int32), kind="stable")[: 4 * wanted]]
         self._offer(np.sort(found))
 
-    def _offer(self, rows: NDArray[np.int64]) -> None:
-        if rows.size:
-            self._waiting[rows] = False
+    def _offer(self, places: NDArray[np.int64]) -> None:
+        if places.size:
+            self._waiting[places] = False
+            rows = self._rows_at(places)
             self.best.offer(rows, self._scorer._score_rows(self._row, self._index, rows)[0])
 
-    def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int]:
-        """A finer cut, if bounding by it is worth more than it costs; and how to walk."""
+    def _finer(self, cut: _Cut, left: NDArray[np.int64]) -> tuple[_Cut | None, int, bool]:
+        """The next cut, if bounding by it is worth its cost; its nodes; whether to lay columns side by side for it.
+
+        From a sample follows how many items each of some nested cuts would leave, and what walking those takes. The
+        cheapest way from each cut on is worked out from the finest backwards: to walk, or to bound by a finer one.
+        """
         at_stake = left.size * (_ITEM_TIME + self._n_trees * _WALK_TIME)
         if at_stake < _WORTHWHILE:
-            return None, 0
-        n = min(2 * self._n_sampled if at_stake < _MUCH else 4 * _SAMPLED, left.size)
-        self._sample(left[np.linspace(0, left.size - 1, n).astype(np.intp)], judged=True)
-        walking, cut.order = self._walking(cut)
-        least_cost, best, steps = walking * left.size, None, 0
-        if least_cost < _WORTHWHILE:
-            return None, 0
-        n_items = np.unique(left // kernels.BLOCK).size * kernels.BLOCK
-        for price in _PRICES[::-2]:
-            finer, n_steps = self._cut(price)
-            bounding = n_items * n_steps * _STEP_TIME
-            if bounding > least_cost:
-                break
-            walking, finer.order = self._walking(finer)
-            if bounding + walking * left.size < 0.9 * least_cost:
-                least_cost, best, steps = bounding + walking * left.size, finer, n_steps
-        return best, steps
+            return None, 0, False
+        n = int(np.clip(0.05 * at_stake / (_SAMPLE_TIME * self._n_trees), _LEAST_SAMPLED, 4 * _SAMPLED))
+        n = min(n, left.size)
+        self._sample(self._rows_at(left[np.linspace(0, left.size - 1, n).astype(np.intp)]), judged=True)
+        (stay,), (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
+        if stay * left.size < _WORTHWHILE:
+            return None, 0, False
+        level, n_nodes = self._levels()
+        walking, orders, reached = self._walking(level, len(n_nodes))
+        ahead = walking.copy()
+        for at in range(len(n_nodes) - 2, -1, -1):
+            further = n_nodes > n_nodes[at]
+            if reached[at] > 0.0 and further.any():
+                apart = self._apart(reached[at] * left.size, n_nodes[further]) / left.size
+                ahead[at] = min(ahead[at], (apart + ahead[further]).min())
+        in_place = self._spanned(left) * n_nodes * _STEP_TIME
+        apart = self._apart(left.size, n_nodes)
+        costs = np.minimum(in_place, apart) + ahead * left.size
+        best = int(np.argmin(costs))
+        if not costs[best] < 0.9 * stay * left.size:
+            return None, 0, False
+        finer = _Cut(expanded=(level <= best).astype(np.uint8), order=orders[best])
+        return finer, int(n_nodes[best]), bool(apart[best] < in_place[best])
 
-    def _walking(self, cut: _Cut) -> tuple[float, NDArray[np.int64]]:
-        """Seconds of walking that a sampled item takes on average if bounded by a cut; the best order of trees."""
-        trees, n = self._trees, self._rows.shape[0]
-        bounds = np.empty((n, self._n_trees))
-        kernels.bounds_of_rows(
-            *trees.walk,
-            trees.width,
-            trees.pair_map,
-            self._query,
-            self._rows,
-            cut.expanded,
-            trees.greatest,
-            bounds,
+    def _apart(self, n_items: float, n_nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds that it takes to lay items' columns side by side and to bound them by so many nodes."""
+        n_bytes = self._codes.shape[1] * n_items
+        lines = min(n_bytes, self._codes.size / 64)
+        laid: NDArray[np.float64] = (
+            n_items * n_nodes * _STEP_TIME + n_bytes * _GATHER_TIME + lines * _LINE_TIME
         )
-        gap = bounds - self._values
-        order = np.argsort(-gap.sum(axis=0), kind="stable")
+        return laid
+
+    def _spanned(self, places: NDArray[np.int64]) -> int:
+        """Items of all blocks that these places are in."""
+        return (1 + int(np.count_nonzero(np.diff(places // kernels.BLOCK)))) * kernels.BLOCK
+
+    def _levels(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Nested cuts by price: the first that looks at each node, and how many nodes each looks at."""
+        cuts = [self._cut(price)[0].expanded for price in _PRICES[::-2]]
+        level = np.full(self._trees.nodes.shape[0], len(cuts), dtype=np.uint8)
+        for at in range(len(cuts) - 1, -1, -1):
+            level[cuts[at] == 1] = at
+        return level, np.cumsum(np.bincount(level, minlength=len(cuts) + 1)[: len(cuts)])
+
+    def _walking(
+        self, level: NDArray[np.uint8], n_levels: int
+    ) -> tuple[NDArray[np.float64], list[NDArray[np.int64]], NDArray[np.float64]]:
+        """For each of nested cuts: seconds of walking that a sampled item takes on average if bounded by it; the best
+        order of trees; the share of items that are left to walk."""
+        trees, n = self._trees, self._rows.shape[0]
+        bounds = np.empty((n_levels, n, self._n_trees))
+        kernels.bounds_of_rows(
+            *trees.walk, trees.width, trees.pair_map, self._query, self._rows, level, n_levels, trees.greatest,
+            bounds,
+        )  # fmt: skip
+        seconds, reached = np.zeros(n_levels), np.zeros(n_levels)
+        orders = []
         to_beat = self._to_beat()
-        whole = bounds.sum(axis=1)
-        after = whole[:, None] - np.cumsum(gap[:, order], axis=1)
-        walked = 1 + (after >= to_beat).sum(axis=1)
-        seconds = np.where(whole >= to_beat, _ITEM_TIME + walked * _WALK_TIME, 0.0)
-        return float(seconds.mean()) if n else 0.0, order
+        for at in range(n_levels):
+            gap = bounds[at] - self._values
+            order = np.argsort(-gap.sum(axis=0), kind="stable")
+            orders.append(order)
+            whole = bounds[at].sum(axis=1)
+            there = whole >= to_beat
+            after = whole[there, None] - np.cumsum(gap[there][:, order], axis=1)
+            walked = 1 + (after >= to_beat).sum(axis=1)
+            if n:
+                seconds[at] = (_ITEM_TIME + walked * _WALK_TIME).sum() / n
+                reached[at] = there.mean()
+        return seconds, orders, reached
 
     def _walk(self, cut: _Cut, left: NDArray[np.int64]) -> None:
         """Walk what is left, best bounds first."""
         trees = self._trees
         if cut.order.size == 0:
-            _, cut.order = self._walking(cut)
+            _, (cut.order,), _ = self._walking((cut.expanded == 0).astype(np.uint8), 1)
         left = left[np.argsort(65_535 - self._total[left], kind="stable")]
         at, size = 0, _CHUNK
         while at == 0 or at < left.size:
@@ -408,7 +469,8 @@ class ForestSearch:
             bounds = cut.base + cut.unit * self._total[items].astype(np.float64)
             to_beat = self._to_beat()
             kernels.walk_survivors(
-                *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors, items, bounds,
+                *trees.walk, cut.order, trees.width, trees.pair_map, self._query, self._vectors,
+                self._rows_at(items), bounds,
                 to_beat, cut.expanded, trees.greatest, trees.leaf_values,
             )  # fmt: skip
             self.n_walked += items.size

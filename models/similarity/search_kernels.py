@@ -219,19 +219,45 @@ def cut_of(chosen, children, kept, firsts, expanded):
 
 
 @kernel
-def bounds_of_rows(nodes, limits, roots, d, pair_map, query, rows, expanded, greatest_below, out):
-    """The bound that the cut gives each sampled row and tree; ``out`` (rows, trees)."""
+def bounds_of_rows(nodes, limits, roots, d, pair_map, query, rows, level, n_levels, greatest_below, out):
+    """The bounds that nested cuts give each sampled row and tree; ``out`` (n_levels, rows, trees).
+
+    ``level`` (n_nodes,) uint8: the first of the cuts that looks at a node, and so do all after it; ``n_levels``: none.
+    """
     n_nodes = nodes.shape[0]
     for t in range(roots.shape[0]):
         for i in range(rows.shape[0]):
-            at = np.int64(roots[t])
-            while at < n_nodes and expanded[at] == 1:
-                f = np.int64(nodes[at, 0])
-                half = np.int64(f >= d)
-                f -= half * d
-                up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[at, 1]
-                at = np.int64(nodes[at, 2 + np.int64(up)])
-            out[i, t] = greatest_below[at]
+            at, known = np.int64(roots[t]), 0
+            while known < n_levels:
+                first = np.int64(level[at]) if at < n_nodes else np.int64(n_levels)
+                # Cuts that do not look any further stop here.
+                for one in range(known, min(first, n_levels)):
+                    out[one, i, t] = greatest_below[at]
+                known = max(known, first)
+                if known < n_levels:
+                    f = np.int64(nodes[at, 0])
+                    half = np.int64(f >= d)
+                    f -= half * d
+                    up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[at, 1]
+                    at = np.int64(nodes[at, 2 + np.int64(up)])
+
+
+@kernel
+def gather(codes, items, features, out):
+    """Columns of some items (ascending) side by side: ``out`` (blocks, d, BLOCK) becomes what ``codes`` is to all."""
+    n, first = items.shape[0], 0
+    places = np.empty(BLOCK, dtype=np.int64)
+    while first < n:
+        block, to = items[first] // BLOCK, first // BLOCK
+        m = 0
+        while first + m < n and items[first + m] // BLOCK == block and (first + m) // BLOCK == to:
+            places[m] = items[first + m] - block * BLOCK
+            m += 1
+        shift = first - to * BLOCK
+        for f in features:
+            for i in range(m):
+                out[to, f, shift + i] = codes[block, f, places[i]]
+        first += m
 
 
 @kernel
