@@ -22,7 +22,8 @@ class Settings(BaseSettings):
     )
     dask_scheduler: str | None = Field(
         None,
-        description="a Dask scheduler on whose workers forests grow, e.g. tcp://scheduler:8786; default: here",
+        description="a Dask scheduler on whose workers forests grow and large galleries are searched, e.g. "
+        "tcp://scheduler:8786; default: here",
     )
     url: str | None = Field(None, description="a running service for the command line to talk to")
     api_key: SecretStr | None = Field(None, description="key of the client and the command line")

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,11 @@ class Block:
         return not len(self) or (self.folder is not None and self.folder.exists())
 
 
-def make_block(estimator: Any, rows: StoredRows, *, low: int, high: int, as_of: int) -> Block:
-    """A block in memory."""
-    rows = rows.sorted()
+def make_block(
+    estimator: Any, parts: Sequence[StoredRows], dimension: int, *, low: int, high: int, as_of: int
+) -> Block:
+    """A block in memory, of all parts' rows."""
+    rows = StoredRows.sorted(parts, dimension)
     order = np.argsort(rows.seqs).astype(np.int64, copy=False)
     known = sorted({subject for subject in rows.subjects if subject is not None})
     code_of: dict[str | None, int] = {subject: code for code, subject in enumerate(known)}

@@ -22,9 +22,10 @@ from service.db import Database
 from service.errors import Conflict, InvalidInput, TooLarge, UnknownGallery, UnknownItem, UnknownModel
 from service.galleries import repository
 from service.galleries.disk import GalleryDisk
+from service.galleries.held import prefix_of
 from service.galleries.imports import ImportLimits
 from service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
-from service.galleries.metadata import MAX_FIELDS, fields_of
+from service.galleries.metadata import MAX_FIELDS, Filter, fields_of
 from service.galleries.repository import State
 from service.galleries.rows import RowErrors, Rows, text_of
 from service.galleries.schemas import (
@@ -36,6 +37,8 @@ from service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
+from service.galleries.spread import Spread
+from service.galleries.view import Elsewhere
 from service.names import checked_name
 from service.pagination import checked_limit, decode_cursor, encode_cursor
 from service.runtime.catalogue import View as Catalogue
@@ -75,6 +78,7 @@ class Galleries:
         self._imports = threading.Semaphore(settings.max_concurrent_uploads)
         self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
         self._scheduled: set[int] = set()
+        self._spread = Spread(settings)
         self.on_move: Callable[[], None] = lambda: None
         """Called when a gallery began to move to another version."""
 
@@ -112,6 +116,7 @@ class Galleries:
         """Let threads end."""
         for threads in (self._threads, self._writers, self._importers, self._upkeep):
             threads.shutdown(wait=False, cancel_futures=True)
+        self._spread.close()
 
     # ------------------------------------------------------------ galleries
 
@@ -227,6 +232,7 @@ class Galleries:
             for key in [key for key in self._live if key[0] == state.key]:
                 del self._live[key]
         self.disk(state).drop()
+        self._spread.settle(f"pairmark-{state.key}-")
         self._remove_rows(state.id)
         self._db.truncate_log()
 
@@ -416,6 +422,10 @@ class Galleries:
             self._live.move_to_end(key)
         return found
 
+    def elsewhere(self, state: State, wanted: Filter, seq: int) -> Elsewhere | None:
+        """Who searches blocks of a view for this process, if anybody does: see `Spread.searching`."""
+        return self._spread.searching(state, wanted, seq)
+
     def tidy_later(self, live: LiveGallery) -> None:
         """Have blocks merged and kept in the background, if that is needed."""
         if id(live) not in self._scheduled and live.untidy():
@@ -439,6 +449,7 @@ class Galleries:
                 work()
                 while live.tidy():
                     pass
+                self._spread.settle(prefix_of(*live.key), live.block_names())
             except UnknownGallery:
                 pass
 
@@ -460,6 +471,7 @@ class Galleries:
             if state is None or key[1:] not in versions_of(state):
                 with self._lock:
                     self._live.pop(key, None)
+                self._spread.settle(prefix_of(*key))
             elif live.at_hand(0) is not None:
                 self._in_background(live, lambda live=live, seq=state.seq: live.view(seq))  # type: ignore[misc]
 

@@ -18,6 +18,7 @@ from service.errors import UnknownGallery
 from service.galleries import repository
 from service.galleries.blocks import Block, make_block, remove
 from service.galleries.disk import GalleryDisk
+from service.galleries.held import prefix_of
 from service.galleries.repository import Removal, State
 from service.galleries.rows import StoredRows
 from service.galleries.view import Part, TailItem, View
@@ -45,6 +46,7 @@ class LiveGallery:
         self._db = database
         self._disk = disk
         self.id = self._id = state.id
+        self.key = (state.key, state.model_id, state.version)
         self._dimension = state.dimension
         self._estimator = estimator
         self._lock = threading.Lock()
@@ -76,6 +78,11 @@ class LiveGallery:
                 self._catch_up(seq)
                 found = self._view = self._made()
         return found
+
+    def block_names(self) -> set[str]:
+        """What a cluster's workers call the blocks that there are."""
+        prefix = prefix_of(*self.key)
+        return {f"{prefix}{one.block.low}-{one.block.high}-{one.block.as_of}" for one in self._parts}
 
     def pending(self, seq: int) -> int:
         """At most how many rows are not in a view."""
@@ -221,8 +228,7 @@ class LiveGallery:
             if n >= limit:
                 high = int(rows.seqs[-1])
                 break
-        rows = StoredRows.joined(parts, self._dimension)
-        return make_block(self._estimator, rows, low=low, high=high, as_of=state.seq)
+        return make_block(self._estimator, parts, self._dimension, low=low, high=high, as_of=state.seq)
 
     def _keep(self, block: Block) -> Block:
         if not len(block):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -54,31 +57,29 @@ class StoredRows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def sorted(self) -> StoredRows:
-        """By id: then the smallest row is the smallest id."""
-        order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
-        return StoredRows(
-            seqs=self.seqs[order],
-            ids=[self.ids[at] for at in order],
-            subjects=[self.subjects[at] for at in order],
-            vectors=np.ascontiguousarray(self.vectors[order]),
-            metadata=[self.metadata[at] for at in order],
-        )
-
     @staticmethod
-    def joined(parts: list[StoredRows], dimension: int) -> StoredRows:
-        """All parts' rows, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        return StoredRows(
-            seqs=np.concatenate([part.seqs for part in parts]) if parts else np.empty(0, dtype=np.int64),
-            ids=[one for part in parts for one in part.ids],
-            subjects=[one for part in parts for one in part.subjects],
-            vectors=np.concatenate([part.vectors for part in parts])
-            if parts
-            else np.empty((0, dimension), dtype=np.float32),
-            metadata=[one for part in parts for one in part.metadata],
-        )
+    def sorted(parts: Sequence[StoredRows], dimension: int) -> StoredRows:
+        """All parts' rows by id: then the smallest row is the smallest id."""
+        ids = [one for part in parts for one in part.ids]
+        subjects = [one for part in parts for one in part.subjects]
+        metadata = [one for part in parts for one in part.metadata]
+        seqs = np.concatenate([np.empty(0, dtype=np.int64), *(part.seqs for part in parts)])
+        # Each vector is copied once, to its place: that is most of the work.
+        vectors = np.empty((len(ids), dimension), dtype=np.float32)
+        places: slice | NDArray[np.intp] = slice(None)
+        if not all(map(lt, ids, islice(ids, 1, None))):
+            order = sorted(range(len(ids)), key=ids.__getitem__)
+            ids = [ids[at] for at in order]
+            subjects, metadata = [subjects[at] for at in order], [metadata[at] for at in order]
+            seqs = seqs[order]
+            places = np.empty(len(ids), dtype=np.intp)
+            places[order] = np.arange(len(ids))
+        at = 0
+        for part in parts:
+            here = slice(at, at + len(part))
+            vectors[here if isinstance(places, slice) else places[here]] = part.vectors
+            at += len(part)
+        return StoredRows(seqs=seqs, ids=ids, subjects=subjects, vectors=vectors, metadata=metadata)
 
 
 class RowErrors:
@@ -128,6 +129,10 @@ class RowChecks:
         vectors : (n, d) float32 of the right width.
         bad : what is wrong with a row already, where something is.
         """
+        if bad is None or not any(bad):
+            whole = self._whole(start, ids, vectors, subjects, metadata)
+            if whole is not None:
+                return whole
         finite = np.isfinite(vectors).all(axis=1)
         kept: list[int] = []
         names: list[str] = []
@@ -164,6 +169,45 @@ class RowChecks:
         return Rows(
             ids=names, subjects=whose, vectors=chosen, metadata=facts, places=[start + at for at in kept]
         )
+
+    def _whole(
+        self, start: int, ids: list[Any], vectors: Any, subjects: list[Any] | None, metadata: list[Any] | None
+    ) -> Rows | None:
+        """The rows where all of them are plain and good, as nearly all bulk rows are; None: look at each."""
+        if not _plain(ids) or (
+            subjects is not None and not _plain([one for one in subjects if one is not None])
+        ):
+            return None
+        if metadata is not None and any(one is not None for one in metadata):
+            return None
+        if len(set(ids)) < len(ids) or not self._seen.keys().isdisjoint(ids):
+            return None
+        chosen = np.ascontiguousarray(vectors, dtype=np.float32)
+        if not np.isfinite(chosen).all():
+            return None
+        places = range(start, start + len(ids))
+        self._seen.update(zip(ids, places, strict=True))
+        return Rows(
+            ids=list(ids),
+            subjects=[None] * len(ids) if subjects is None else list(subjects),
+            vectors=chosen,
+            metadata=[None] * len(ids),
+            places=list(places),
+        )
+
+
+def _plain(texts: list[Any]) -> bool:
+    """Whether `text_of` would return each of these as it is; some that it would return are not seen here."""
+    if not all(type(one) is str for one in texts):
+        return False
+    joined = "".join(texts)
+    lengths = [len(one) for one in texts]
+    return (
+        joined.isascii()
+        and joined.isprintable()
+        and min(lengths, default=1) > 0
+        and max(lengths, default=1) <= MAX_ID_BYTES
+    )
 
 
 def text_of(value: Any, field: str) -> str:

@@ -151,6 +151,7 @@ class Searches:
             above=above,
             by_subject=request.by_subject,
             deadline=time.monotonic() + self._settings.request_timeout_s,
+            elsewhere=self._galleries.elsewhere(state, wanted, view.seq),
         )
         self._galleries.tidy_later(live)
         answer: dict[str, Any] = {"model": served.model, "results": [_told(some, point) for some in hits]}

@@ -27,6 +27,10 @@ class Texts:
     @classmethod
     def of(cls, values: Sequence[str]) -> Texts:
         """Pack texts."""
+        joined = "".join(values)
+        if joined.isascii():
+            ends = np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)))
+            return cls(np.frombuffer(joined.encode(), dtype=np.uint8), ends)
         encoded = [value.encode() for value in values]
         ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
         return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), ends)

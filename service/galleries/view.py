@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -61,6 +61,13 @@ class Hit:
     score: float
 
 
+Chosen = Sequence[tuple[Part, Mask | None]]
+Best = Callable[[Float32, int], list[list[Hit]]]
+Elsewhere = Callable[[Chosen, Float32, int, np.float32 | None, float | None], tuple[list[list[Hit]], Chosen]]
+"""Blocks with masks, queries, k, the score to beat and a deadline -> the best of those that it searched (nothing, where
+it searched none), and the blocks that are left."""
+
+
 class View:
     """Blocks and a small tail: everything that was written up to ``seq``. Never changes.
 
@@ -89,7 +96,7 @@ class View:
             vectors=np.stack([item.vector for item in self._tail.values()]),
             metadata=[item.metadata for item in self._tail.values()],
         )
-        block = make_block(self.estimator, rows, low=-1, high=-1, as_of=self.seq)
+        block = make_block(self.estimator, [rows], self._n_features, low=-1, high=-1, as_of=self.seq)
         return (*self.parts, Part(block, self.seq))
 
     @cached_property
@@ -111,6 +118,7 @@ class View:
         above: np.float32 | None = None,
         by_subject: bool = False,
         deadline: float | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> list[list[Hit]]:
         """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
 
@@ -120,6 +128,7 @@ class View:
         above : only scores strictly above it.
         by_subject : one item a subject; items without one stand for themselves.
         deadline : monotonic time after which it is given up.
+        elsewhere : who searches some of the blocks instead.
 
         Raises
         ------
@@ -133,79 +142,25 @@ class View:
             (part, mask) for part, mask in zip(self._all, masks, strict=True) if mask is None or mask.any()
         ]
         n = sum(len(part.block) if mask is None else int(np.count_nonzero(mask)) for part, mask in chosen)
+        if not n:
+            return [[] for _ in queries]
+
+        def best(some: Float32, k: int) -> list[list[Hit]]:
+            found, left = ([], chosen) if elsewhere is None else elsewhere(chosen, some, k, above, deadline)
+            blocks = [(part.block, mask) for part, mask in left]
+            here = best_of_blocks(self.estimator, some, k, blocks, above, deadline)
+            if not found:
+                return here
+            both = zip(found, here, strict=True)
+            return [sorted([*a, *b], key=lambda hit: (-hit.score, hit.id))[:k] for a, b in both]
+
         found: list[list[Hit]] = []
         for start in range(0, len(queries), QUERIES_AT_A_TIME):
             some = queries[start : start + QUERIES_AT_A_TIME]
             if by_subject:
-                found += [
-                    self._subjects(some[at : at + 1], k, n, chosen, above, deadline)
-                    for at in range(len(some))
-                ]
+                found += [_subjects(best, some[at : at + 1], k, n) for at in range(len(some))]
             else:
-                found += self._best(some, min(k, n), chosen, above, deadline)
-        return found
-
-    def _subjects(
-        self,
-        query: Float32,
-        k: int,
-        n: int,
-        chosen: Sequence[tuple[Part, Mask | None]],
-        above: np.float32 | None,
-        deadline: float | None,
-    ) -> list[Hit]:
-        # The best item of every subject that is among the best items is the subject's best: ask for more items until
-        # k subjects are among them, or there are no more.
-        asked = min(4 * k, n)
-        while True:
-            items = self._best(query, asked, chosen, above, deadline)[0]
-            seen: set[tuple[str, str]] = set()
-            hits = []
-            for hit in items:
-                whose = ("item", hit.id) if hit.subject is None else ("subject", hit.subject)
-                if whose not in seen:
-                    seen.add(whose)
-                    hits.append(hit)
-            if len(hits) >= k or len(items) < asked or asked >= n:
-                return hits[:k]
-            asked = min(4 * asked, n)
-
-    def _best(
-        self,
-        queries: Float32,
-        k: int,
-        chosen: Sequence[tuple[Part, Mask | None]],
-        above: np.float32 | None,
-        deadline: float | None,
-    ) -> list[list[Hit]]:
-        if not k or not chosen:
-            return [[] for _ in queries]
-        results = []
-        best = np.empty((len(queries), 0), dtype=np.float32)
-        for part, mask in chosen:
-            if deadline is not None and time.monotonic() > deadline:
-                raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
-            floor = above
-            if best.shape[1] >= k:
-                # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
-                least = np.nextafter(best[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
-                floor = least if floor is None else max(floor, least)
-            rows, scores = self.estimator.top_k(queries, part.block.index, k, allowed=mask, above=floor)
-            _check_finite(rows, scores)
-            results.append((rows, scores))
-            best = -np.sort(-np.concatenate([best, scores], axis=1), axis=1)[:, :k]
-        merged = merge_top_k(results, k, [part.block.ids for part, _ in chosen])
-        found = []
-        for parts, rows, scores in zip(
-            merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
-        ):
-            found.append(
-                [
-                    Hit(chosen[at][0].block.ids[row], chosen[at][0].block.subject(row), score)
-                    for at, row, score in zip(parts, rows, scores, strict=True)
-                    if at >= 0
-                ]
-            )
+                found += best(some, min(k, n))
         return found
 
     def _mask(self, part: Part, wanted: Filter) -> Mask | None:
@@ -216,6 +171,74 @@ class View:
         if part.alive is None:
             return mask
         return part.alive if mask is None else mask & part.alive
+
+
+def _subjects(best: Best, query: Float32, k: int, n: int) -> list[Hit]:
+    # The best item of every subject that is among the best items is the subject's best: ask for more items until
+    # k subjects are among them, or there are no more.
+    asked = min(4 * k, n)
+    while True:
+        items = best(query, asked)[0]
+        seen: set[tuple[str, str]] = set()
+        hits = []
+        for hit in items:
+            whose = ("item", hit.id) if hit.subject is None else ("subject", hit.subject)
+            if whose not in seen:
+                seen.add(whose)
+                hits.append(hit)
+        if len(hits) >= k or len(items) < asked or asked >= n:
+            return hits[:k]
+        asked = min(4 * asked, n)
+
+
+def best_of_blocks(
+    estimator: Any,
+    queries: Float32,
+    k: int,
+    blocks: Sequence[tuple[Block, Mask | None]],
+    above: np.float32 | None,
+    deadline: float | None,
+) -> list[list[Hit]]:
+    """The k best rows of some blocks together, of each query: best first, ties by id.
+
+    Parameters
+    ----------
+    blocks : each with a mask of the rows that may be found; None: all.
+
+    Raises
+    ------
+    InvalidInput, SearchTooLong
+        As `View.search`.
+    """
+    if not blocks:
+        return [[] for _ in queries]
+    results = []
+    best = np.empty((len(queries), 0), dtype=np.float32)
+    for block, mask in blocks:
+        if deadline is not None and time.monotonic() > deadline:
+            raise SearchTooLong("the search took longer than a request may; send fewer queries at a time")
+        floor = above
+        if best.shape[1] >= k:
+            # What is below every query's k-th best so far cannot be among the best; what equals it may, by its id.
+            least = np.nextafter(best[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
+            floor = least if floor is None else max(floor, least)
+        rows, scores = estimator.top_k(queries, block.index, k, allowed=mask, above=floor)
+        _check_finite(rows, scores)
+        results.append((rows, scores))
+        best = -np.sort(-np.concatenate([best, scores], axis=1), axis=1)[:, :k]
+    merged = merge_top_k(results, k, [block.ids for block, _ in blocks])
+    found = []
+    for parts, rows, scores in zip(
+        merged.part.tolist(), merged.row.tolist(), merged.score.tolist(), strict=True
+    ):
+        found.append(
+            [
+                Hit(blocks[at][0].ids[row], blocks[at][0].subject(row), score)
+                for at, row, score in zip(parts, rows, scores, strict=True)
+                if at >= 0
+            ]
+        )
+    return found
 
 
 def _check_finite(rows: NDArray[np.intp], scores: Float32) -> None:

@@ -30,7 +30,7 @@ def engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
     if settings.dask_scheduler is None or not spec.distributes:
         yield
         return
-    client = _client(settings.dask_scheduler)
+    client = connected(settings.dask_scheduler, CONNECT_S)
     try:
         with parallel_config(backend="dask", client=client, n_jobs=-1):
             yield
@@ -38,7 +38,14 @@ def engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
         client.close()
 
 
-def _client(address: str) -> Any:
+def connected(address: str, seconds: float) -> Any:
+    """A client of the cluster.
+
+    Raises
+    ------
+    NotReady
+        When its scheduler does not answer within so many seconds, or Dask is not installed.
+    """
     try:
         from distributed import Client
     except ImportError as error:
@@ -49,9 +56,9 @@ def _client(address: str) -> Any:
         with warnings.catch_warnings():
             # A cluster of slightly other versions works or fails on its own; the job's log is no place for its table.
             warnings.simplefilter("ignore")
-            return Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
+            return Client(address, timeout=seconds)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise NotReady(
-            f"the Dask scheduler {address!r} does not answer within {CONNECT_S} s; start it, or unset "
+            f"the Dask scheduler {address!r} does not answer within {seconds:g} s; start it, or unset "
             "PAIRMARK_DASK_SCHEDULER"
         ) from error

@@ -1,0 +1,175 @@
+"""A gallery's blocks on the workers of a Dask cluster: made there, held there, searched there.
+
+This is the workers' side; `service.galleries.spread` asks. A worker has the service's own settings in its environment
+(``PAIRMARK_DATABASE_URL``, ``PAIRMARK_ARTEFACTS``, ``PAIRMARK_HOME``), so that nothing secret and no vectors of the
+gallery travel with a task. It maps a block's files where it sees them and else makes the block anew from the rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.artefact import ArtefactError
+from service.blobs import open_blobs
+from service.db import Database, open_database
+from service.errors import UnknownGallery
+from service.galleries import repository
+from service.galleries.blocks import Block, make_block, open_block
+from service.galleries.metadata import Filter, choose
+from service.galleries.view import Hit, best_of_blocks
+from service.settings import Settings
+from service.store.store import ModelStore
+
+Float32 = NDArray[np.float32]
+ESTIMATORS = 4
+"""Versions that one worker process keeps loaded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What a block is made from: the rows of a gallery written in (low, high], as they were at ``as_of`` or later.
+
+    Attributes
+    ----------
+    folder : name of the block's folder, where somebody keeps it; None: in nobody's.
+    """
+
+    gallery_id: int
+    gallery: str
+    model_id: str
+    model: str
+    version: int
+    low: int
+    high: int
+    as_of: int
+    folder: str | None
+
+    @property
+    def key(self) -> str:
+        """What Dask calls it: the same block for every process that asks."""
+        return f"{prefix_of(self.gallery, self.model_id, self.version)}{self.low}-{self.high}-{self.as_of}"
+
+
+def prefix_of(gallery: str, model_id: str, version: int) -> str:
+    """What the names of all blocks of one gallery and version begin with."""
+    return f"pairmark-{gallery}-{model_id}-{version}-"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One search, as every block is asked it."""
+
+    queries: Float32 = field(repr=False)
+    k: int
+    wanted: Filter
+    above: np.float32 | None
+
+
+class HeldBlock:
+    """A block in a worker's memory. Where Dask wants it elsewhere, it is made there: its vectors do not travel."""
+
+    __slots__ = ("block", "estimator", "recipe")
+
+    def __init__(self, recipe: Recipe, block: Block, estimator: Any) -> None:
+        self.recipe, self.block, self.estimator = recipe, block, estimator
+
+    def __sizeof__(self) -> int:
+        return 0 if self.block.index is None else int(self.block.index.nbytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return hold, (self.recipe,)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best of some blocks.
+
+    Attributes
+    ----------
+    hits : of each query, best first.
+    as_of : of each block, the sequence number whose rows it holds.
+    """
+
+    hits: list[list[Hit]]
+    as_of: list[int]
+
+
+class _Rooms:
+    """What one worker process keeps open."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.database: Database = open_database(self.settings)
+        self._store = ModelStore(self.database, open_blobs(self.settings), self.settings)
+        self._estimators: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def estimator(self, recipe: Recipe) -> Any:
+        """The version's, loaded once."""
+        key = (recipe.model_id, recipe.version)
+        with self._lock:
+            found = self._estimators.get(key)
+            if found is None:
+                found = self._estimators[key] = self._store.load(recipe.model, recipe.version)
+                while len(self._estimators) > ESTIMATORS:
+                    self._estimators.popitem(last=False)
+            self._estimators.move_to_end(key)
+        return found
+
+
+@cache
+def _rooms() -> _Rooms:
+    return _Rooms()
+
+
+def hold(recipe: Recipe) -> HeldBlock:
+    """Open a block where its files are seen, else make it from the rows."""
+    rooms = _rooms()
+    estimator = rooms.estimator(recipe)
+    if recipe.folder is not None:
+        versions = rooms.settings.home / "galleries" / recipe.gallery
+        folder = versions / f"{recipe.model_id}-{recipe.version}" / recipe.folder
+        try:
+            return HeldBlock(recipe, open_block(folder, estimator), estimator)
+        except (ArtefactError, OSError, ValueError, KeyError):
+            pass
+    with rooms.database.read() as session:
+        repository.one_snapshot(session)
+        state = repository.state_by_id(session, recipe.gallery_id)
+        # Another database may have a gallery of that number.
+        if state is None or state.key != recipe.gallery:
+            raise UnknownGallery("the gallery is not in this worker's database")
+        parts = list(repository.read_range(session, state, recipe.low, recipe.high))
+    block = make_block(estimator, parts, state.dimension, low=recipe.low, high=recipe.high, as_of=state.seq)
+    return HeldBlock(recipe, block, estimator)
+
+
+def search(blocks: list[HeldBlock], gone: list[NDArray[np.int64]], asked: Question) -> Found:
+    """The best rows of some blocks together.
+
+    Parameters
+    ----------
+    gone : for each block, the sequence numbers of rows that are no longer so.
+    """
+    chosen = []
+    for held, dead in zip(blocks, gone, strict=True):
+        block = held.block
+        mask = choose(block.columns, len(block), asked.wanted)
+        rows = block.rows_of(dead)
+        if rows.size:
+            mask = np.ones(len(block), dtype=np.bool_) if mask is None else mask
+            mask[rows] = False
+        if len(block) and (mask is None or mask.any()):
+            chosen.append((block, mask))
+    if not chosen:
+        hits: list[list[Hit]] = [[] for _ in asked.queries]
+    else:
+        hits = best_of_blocks(blocks[0].estimator, asked.queries, asked.k, chosen, asked.above, None)
+    return Found(hits, [held.block.as_of for held in blocks])

@@ -1,0 +1,223 @@
+"""Searching a gallery's blocks on a Dask cluster: which worker holds which, and one answer from all of theirs.
+
+Every block is one task whose result, the block, stays with a worker; a search is one task a worker's thread, beside
+the blocks that are there. Dask sees to the rest: blocks of a worker that is lost are made again by another one, and
+blocks that several processes ask for are the same task.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import InvalidInput, SearchTooLong
+from service.galleries import held
+from service.galleries.held import Question, Recipe
+from service.galleries.metadata import Filter
+from service.galleries.repository import State
+from service.galleries.view import Chosen, Elsewhere, Hit, Part
+from service.settings import Settings
+from service.training.engine import connected
+
+log = logging.getLogger(__name__)
+
+LEAST_ROWS = 262_144
+"""Galleries of fewer rows are searched here: asking costs some milliseconds."""
+PAUSE_S = 30.0
+"""After a cluster failed, how long searches are made here before it is asked again."""
+CONNECT_S = 3
+"""Seconds that a search waits for the scheduler to answer at all."""
+PATIENCE_S = 3600.0
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Blocks that one worker holds, for one of its threads."""
+
+    worker: str | None
+    keys: list[str]
+
+
+class Spread:
+    """The cluster, as searches of one process ask it.
+
+    Parameters
+    ----------
+    settings : ``dask_scheduler`` names it; None: there is none, and nothing is spread.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._address = settings.dask_scheduler
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._held: dict[str, Any] = {}
+        self._not_before = 0.0
+
+    def searching(self, state: State, wanted: Filter, seq: int) -> Elsewhere | None:
+        """Searches of one view there; None: here.
+
+        Parameters
+        ----------
+        wanted : the search's filter. seq : of the view; rows that were written or removed later do not count.
+        """
+        if self._address is None:
+            return None
+
+        def best(
+            chosen: Chosen, queries: Float32, k: int, above: np.float32 | None, deadline: float | None
+        ) -> tuple[list[list[Hit]], Chosen]:
+            there = [part for part, _ in chosen if part.block.high > 0]
+            if time.monotonic() < self._not_before or sum(len(one.block) for one in there) < LEAST_ROWS:
+                return [], chosen
+            question = Question(queries=queries, k=k, wanted=wanted, above=above)
+            try:
+                return self._asked(state, there, chosen, question, seq, deadline)
+            except (SearchTooLong, InvalidInput):
+                raise
+            except Exception as error:
+                # Whatever is wrong over there, the blocks are here too.
+                log.warning("the Dask cluster cannot search; searches go on here", exc_info=error)
+                self._leave()
+                return [], chosen
+
+        return best
+
+    def _asked(
+        self,
+        state: State,
+        there: list[Part],
+        chosen: Chosen,
+        question: Question,
+        seq: int,
+        deadline: float | None,
+    ) -> tuple[list[list[Hit]], Chosen]:
+        from distributed import wait
+
+        client = self._connected()
+        parts = {recipe_of(state, part).key: part for part in there}
+        blocks = self._blocks(client, state, there)
+        _waited(wait, list(blocks.values()), deadline)
+        groups = self._groups(client, blocks)
+        asked = [
+            client.submit(
+                held.search,
+                [blocks[key] for key in group.keys],
+                [_gone(parts[key]) for key in group.keys],
+                question,
+                workers=None if group.worker is None else [group.worker],
+                # A worker that is lost meanwhile must not hold up the answer.
+                allow_other_workers=group.worker is not None,
+                pure=False,
+            )
+            for group in groups
+        ]
+        try:
+            _waited(wait, asked, deadline)
+            answers = client.gather(asked)
+        except BaseException:
+            client.cancel(asked)
+            raise
+        hits: list[list[Hit]] = [[] for _ in question.queries]
+        done: set[int] = set()
+        for group, answer in zip(groups, answers, strict=True):
+            # A block made from newer rows than the view's lacks what was replaced since: it is searched here.
+            if max(answer.as_of) > seq:
+                continue
+            done.update(id(parts[key]) for key in group.keys)
+            for mine, theirs in zip(hits, answer.hits, strict=True):
+                mine.extend(theirs)
+        return hits, [(part, mask) for part, mask in chosen if id(part) not in done]
+
+    def _blocks(self, client: Any, state: State, parts: list[Part]) -> dict[str, Any]:
+        """The tasks that hold these blocks."""
+        recipes = [recipe_of(state, part) for part in parts]
+        with self._lock:
+            for recipe in recipes:
+                known = self._held.get(recipe.key)
+                if known is None or known.status in ("error", "cancelled", "lost"):
+                    self._held[recipe.key] = client.submit(held.hold, recipe, key=recipe.key)
+            return {recipe.key: self._held[recipe.key] for recipe in recipes}
+
+    def _groups(self, client: Any, blocks: dict[str, Any]) -> list[_Group]:
+        where: dict[str, list[str]] = client.who_has(list(blocks.values()))
+        threads: dict[str, int] = client.nthreads()
+        of: dict[str | None, list[str]] = {}
+        for key in blocks:
+            workers = sorted(where.get(key, ()))
+            of.setdefault(workers[0] if workers else None, []).append(key)
+        groups = []
+        for worker, keys in of.items():
+            n = min(len(keys), max(1, threads.get(worker or "", 1)))
+            groups += [_Group(worker, keys[at::n]) for at in range(n)]
+        return groups
+
+    def settle(self, prefix: str, kept: Collection[str] = ()) -> None:
+        """Let go of the blocks whose names begin so but these: what was erased is to leave the workers' memory too."""
+        with self._lock:
+            for key in [key for key in self._held if key.startswith(prefix) and key not in kept]:
+                del self._held[key]
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                assert self._address is not None
+                self._client = connected(self._address, CONNECT_S)
+            return self._client
+
+    def _leave(self) -> None:
+        with self._lock:
+            client, self._client, self._held = self._client, None, {}
+            self._not_before = time.monotonic() + PAUSE_S
+        if client is not None:
+            client.close(timeout=2)
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        with self._lock:
+            client, self._client, self._held = self._client, None, {}
+        if client is not None:
+            client.close(timeout=2)
+
+
+def recipe_of(state: State, part: Part) -> Recipe:
+    """What a worker makes a part's block from."""
+    block = part.block
+    return Recipe(
+        gallery_id=state.id,
+        gallery=state.key,
+        model_id=state.model_id,
+        model=state.model,
+        version=state.version,
+        low=block.low,
+        high=block.high,
+        as_of=block.as_of,
+        folder=None if block.folder is None else block.folder.name,
+    )
+
+
+def _gone(part: Part) -> NDArray[np.int64]:
+    """Sequence numbers of a part's rows that are no longer so."""
+    if part.alive is None:
+        return np.empty(0, dtype=np.int64)
+    return np.ascontiguousarray(part.block.seqs[~part.alive[part.block.order]])
+
+
+def _waited(wait: Any, futures: list[Any], deadline: float | None) -> None:
+    left = PATIENCE_S if deadline is None else deadline - time.monotonic()
+    try:
+        if left <= 0:
+            raise TimeoutError
+        wait(futures, timeout=left)
+    except TimeoutError:
+        raise SearchTooLong(
+            "the search took longer than a request may; send fewer queries at a time"
+        ) from None

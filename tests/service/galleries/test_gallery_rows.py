@@ -1,0 +1,65 @@
+"""Bulk rows are checked at once where all are plain, and one by one where one is not: the same rows come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.galleries.rows import RowChecks, RowErrors, StoredRows
+
+IDS: list[Any] = ["a", "b", "c", "d", "e", "é", "", "x" * 600, "a\n", 7, None]
+SUBJECTS: list[Any] = [None, "s", "é", "", 3]
+
+
+@given(st.data())
+def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject) -> None:
+    told = []
+    batches = data.draw(
+        st.lists(st.lists(st.sampled_from(IDS), min_size=1, max_size=4), min_size=1, max_size=3)
+    )
+    subjects = [[data.draw(st.sampled_from(SUBJECTS)) for _ in batch] for batch in batches]
+    vectors = [
+        np.array([[data.draw(st.sampled_from([0.0, 1.5, np.nan]))] for _ in batch], dtype=np.float32)
+        for batch in batches
+    ]
+    for together in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not together:
+                patch.setattr(RowChecks, "_whole", lambda *_: None)
+            errors = RowErrors()
+            checks = RowChecks(1, errors)
+            found = [
+                checks.rows(10 * at, list(ids), vectors[at], list(subjects[at]), None)
+                for at, ids in enumerate(batches)
+            ]
+        told.append(
+            (
+                [(one.ids, one.subjects, one.vectors.tolist(), one.metadata, one.places) for one in found],
+                errors.told,
+            )
+        )
+    assert told[0] == told[1]
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=4))
+def test_parts_are_joined_by_id(numbers: list[list[int]]) -> None:
+    parts = [
+        StoredRows(
+            seqs=np.array(some, dtype=np.int64),
+            ids=[f"{one:02}" for one in some],
+            subjects=[f"s{one}" for one in some],
+            vectors=np.array([[one, -one] for one in some], dtype=np.float32).reshape(-1, 2),
+            metadata=[None for _ in some],
+        )
+        for some in numbers
+    ]
+    joined = StoredRows.sorted(parts, 2)
+    expected = sorted(one for some in numbers for one in some)
+    assert joined.ids == [f"{one:02}" for one in expected]
+    assert joined.subjects == [f"s{one}" for one in expected]
+    assert joined.seqs.tolist() == expected
+    assert joined.vectors.tolist() == [[one, -one] for one in expected]

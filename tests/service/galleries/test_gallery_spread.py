@@ -1,0 +1,269 @@
+"""Galleries searched on a Dask cluster: the same answers to the bit, whoever is lost on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gallery_rooms import NOTHING, rows
+from serving import ROOT, free_port
+
+from service.blobs import open_blobs
+from service.db import Database
+from service.galleries import live as live_module
+from service.galleries import spread
+from service.galleries.galleries import Galleries
+from service.galleries.metadata import parse_filter
+from service.galleries.rows import RowErrors
+from service.runtime.catalogue import VersionEntry
+from service.runtime.loaded import LoadedVersion
+from service.runtime.scoring import Served
+from service.settings import Settings
+from service.training.worker import child_environment
+from tests.service.conftest import House, people
+
+WIDTH = 6
+
+
+class Cluster:
+    """A scheduler and its workers, each a process of its own, as on other machines."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder, self._environment = folder, environment
+        self._port = free_port()
+        self.address = f"tcp://127.0.0.1:{self._port}"
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._start("scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
+        self.workers = [self.add_worker() for _ in range(2)]
+
+    def add_worker(self) -> subprocess.Popen[bytes]:
+        return self._start("worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{len(self._running)}.log").open("w") as log:
+            self._running.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", f"distributed.cli.dask_{words[0]}", *words[1:]],
+                    cwd=ROOT,
+                    env=self._environment,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        return self._running[-1]
+
+    def stop(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def world(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[House, Cluster]]:
+    """A house on SQLite with a trained forest, and a cluster whose workers have its settings."""
+    folder = tmp_path_factory.mktemp("spread")
+    settings = Settings(home=folder / "home", database_url=new_database("sqlite"))
+    database = Database(settings.resolved_database_url)
+    house = House(settings, database, open_blobs(settings), folder)
+    house.upload("people", *people(40, 5))
+    house.train()
+    cluster = Cluster(folder, {**os.environ, **child_environment(settings)})
+    try:
+        yield house, cluster
+    finally:
+        cluster.stop()
+        database.dispose()
+
+
+@pytest.fixture
+def galleries(world: tuple[House, Cluster], monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
+    monkeypatch.setattr(live_module, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(live_module, "TAIL_ROWS", 30)
+    monkeypatch.setattr(spread, "LEAST_ROWS", 1)
+    house, cluster = world
+    made = Galleries(house.db, house.settings.model_copy(update={"dask_scheduler": cluster.address}))
+    yield made
+    made.close()
+
+
+def served(house: House) -> Served:
+    """The trained version."""
+    row = house.store.version("faces", 1)
+    with house.db.read() as session:
+        from service.store import repository as store_repository
+
+        model = store_repository.find_model(session, "faces")
+        assert model is not None
+        number = model.id
+    entry = VersionEntry(
+        model_id=number,
+        name="faces",
+        version=row.version,
+        kind=row.kind,
+        capabilities=frozenset({"search"}),
+        calibration_id=None,
+        artefact_sha256="",
+    )
+    estimator = house.store.load("faces", 1)
+    return Served(LoadedVersion(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False))
+
+
+def enrolled(galleries: Galleries, name: str, version: Served, n: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    galleries.put(name, version)
+    items = {
+        f"i{at:04}": (
+            rng.integers(-2, 3, WIDTH).astype(np.float32),
+            f"s{at % 70}",
+            f'{{"site":"{"ns"[at % 2]}"}}',
+        )
+        for at in range(n)
+    }
+    names = list(items)
+    for start in range(0, n, 60):
+        galleries.write(
+            name, [rows({one: items[one] for one in names[start : start + 60]})], RowErrors(), None
+        )
+    return {name: item[0] for name, item in items.items()}
+
+
+def both(galleries: Galleries, name: str, version: Served, queries: np.ndarray, **how: Any) -> list[Any]:
+    """A search there, which has to be what a search here is."""
+    state = galleries.state(name)
+    view = galleries.live(state, version.estimator).view(state.seq)
+    wanted = parse_filter(how.pop("filter", None), state.fields)
+    elsewhere = galleries.elsewhere(state, wanted, view.seq)
+    assert elsewhere is not None
+    counted: list[int] = []
+
+    def watched(*asked: Any) -> Any:
+        found, left = elsewhere(*asked)
+        counted.append(len(asked[0]) - len(left))
+        return found, left
+
+    there = view.search(queries, 12, wanted=wanted, elsewhere=watched, **how)
+    here = view.search(queries, 12, wanted=wanted, **how)
+    assert there == here
+    assert all(counted), "the cluster was not asked"
+    return there
+
+
+def test_a_cluster_finds_what_this_machine_finds(world: tuple[House, Cluster], galleries: Galleries) -> None:
+    house, cluster = world
+    version = served(house)
+    items = enrolled(galleries, "spread", version, 640)
+    rng = np.random.default_rng(4)
+    queries = rng.integers(-2, 3, (3, WIDTH)).astype(np.float32)
+    hits = both(galleries, "spread", version, queries)
+    scores = version.estimator.pair_score(queries[:1], np.array(list(items.values())))
+    order = sorted(range(len(items)), key=lambda at: (-scores[at], list(items)[at]))[:12]
+    assert [(hit.id, hit.score) for hit in hits[0]] == [(list(items)[at], scores[at]) for at in order]
+    both(galleries, "spread", version, queries, by_subject=True)
+    both(galleries, "spread", version, queries, filter={"site": "s"})
+    both(galleries, "spread", version, queries, above=np.float32(hits[0][5].score))
+
+    # Replaced and erased rows are gone from the workers' answers too, before and after blocks are made anew.
+    best = hits[0][0]
+    galleries.erase("spread", NOTHING, subject=best.subject)
+    again = {"i0001": (np.zeros(WIDTH, np.float32), None, None)}
+    galleries.write("spread", [rows(again)], RowErrors(), None)
+    assert best.id not in {hit.id for some in both(galleries, "spread", version, queries) for hit in some}
+
+    # A worker is lost with the blocks it holds: Dask has them made again.
+    lost = cluster.workers.pop()
+    lost.kill()
+    lost.wait()
+    both(galleries, "spread", version, queries)
+    cluster.workers.append(cluster.add_worker())
+
+
+def test_blocks_are_made_from_rows_where_no_file_is_seen(
+    world: tuple[House, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, _ = world
+    version = served(house)
+    enrolled(galleries, "elsewhere", version, 230)
+    given = spread.recipe_of
+    # As on a machine that has no such folder.
+    monkeypatch.setattr(spread, "recipe_of", lambda state, part: replace(given(state, part), folder=None))
+    both(galleries, "elsewhere", version, np.ones((2, WIDTH), np.float32))
+
+
+def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
+    world: tuple[House, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, _ = world
+    version = served(house)
+    enrolled(galleries, "newer", version, 230)
+    state = galleries.state("newer")
+    view = galleries.live(state, version.estimator).view(state.seq)
+    galleries.write("newer", [rows({"i0000": (np.zeros(WIDTH, np.float32), None, None)})], RowErrors(), None)
+    given = spread.recipe_of
+    monkeypatch.setattr(spread, "recipe_of", lambda state, part: replace(given(state, part), folder=None))
+    elsewhere = galleries.elsewhere(state, (), view.seq)
+    queries = np.ones((1, WIDTH), np.float32)
+    assert view.search(queries, 230, elsewhere=elsewhere) == view.search(queries, 230)
+
+
+def test_what_was_erased_leaves_the_workers_memory(
+    world: tuple[House, Cluster], galleries: Galleries
+) -> None:
+    house, cluster = world
+    version = served(house)
+    enrolled(galleries, "forgotten", version, 230)
+    queries = np.ones((1, WIDTH), np.float32)
+    hit = both(galleries, "forgotten", version, queries)[0][0]
+    key = galleries.state("forgotten").key
+
+    from distributed import Client
+
+    with Client(cluster.address, timeout=30) as client:
+
+        def held() -> set[str]:
+            return {str(one) for some in client.has_what().values() for one in some if key in str(one)}
+
+        before = held()
+        assert before
+        galleries.erase("forgotten", NOTHING, id=hit.id)
+        galleries.keep_up()
+        deadline = time.monotonic() + 30
+        while held() >= before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not held() >= before
+        both(galleries, "forgotten", version, queries)
+        galleries.delete("forgotten")
+        while held() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not held()
+
+
+def test_without_the_cluster_searches_go_on_here(
+    world: tuple[House, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, _ = world
+    version = served(house)
+    enrolled(galleries, "alone", version, 230)
+    monkeypatch.setattr(spread, "CONNECT_S", 1)
+    nowhere = house.settings.model_copy(update={"dask_scheduler": f"tcp://127.0.0.1:{free_port()}"})
+    other = Galleries(house.db, nowhere)
+    try:
+        state = other.state("alone")
+        view = other.live(state, version.estimator).view(state.seq)
+        queries = np.ones((1, WIDTH), np.float32)
+        for _ in range(2):
+            elsewhere = other.elsewhere(state, (), view.seq)
+            assert view.search(queries, 9, elsewhere=elsewhere) == view.search(queries, 9)
+    finally:
+        other.close()
