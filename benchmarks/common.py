@@ -7,6 +7,7 @@ absolute times are this machine's.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -100,6 +101,43 @@ def interleaved(
 def ratio(of: Sequence[float], to: Sequence[float]) -> float:
     """Median of the rounds' own ratios, which drift hits less than the ratio of medians."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
+
+
+class Parts:
+    """Finished parts of a benchmark that takes an hour, kept on disk so that a run that was cut goes on.
+
+    Parts are of one question put to one state of the learners' code; of any other they are forgotten.
+
+    Parameters
+    ----------
+    name : of the benchmark.
+    question : what the parts answer: preset, scenarios, sizes.
+    """
+
+    def __init__(self, name: str, question: str) -> None:
+        code = hashlib.sha256(question.encode())
+        for file in sorted(Path(__file__).parent.parent.joinpath("models").rglob("*.py")):
+            code.update(file.read_bytes())
+        self._of = code.hexdigest()
+        self._path = RESULTS / f"{name}.part.json"
+        self._parts: dict[str, Any] = {}
+        if self._path.exists():
+            kept = json.loads(self._path.read_text())
+            self._parts = kept["parts"] if kept["of"] == self._of else {}
+
+    def get(self, part: str, made: Callable[[], Any]) -> Any:
+        """What was kept of a part, or else what ``made`` returns (JSON-able), kept from now on."""
+        if part not in self._parts:
+            self._parts[part] = made()
+            RESULTS.mkdir(exist_ok=True)
+            written = self._path.with_suffix(".tmp")
+            written.write_text(json.dumps({"of": self._of, "parts": self._parts}, default=_plain))
+            written.replace(self._path)
+        return self._parts[part]
+
+    def forget(self) -> None:
+        """Delete what was kept: the run is whole."""
+        self._path.unlink(missing_ok=True)
 
 
 def data_folder() -> Path | None:
