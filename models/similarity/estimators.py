@@ -29,7 +29,7 @@ from models.checkpoints import Shelf, kept_seed, shelf
 from models.pairs import MAX_PAIRS, PairMap, PairPopulation, PairSampling
 from models.progress import report
 from models.search import Found, Rows
-from models.similarity import explain, kernels, search
+from models.similarity import drawing, explain, kernels, search
 from models.similarity.bagging import (
     WEIGHT_TOTAL,
     Bag,
@@ -420,6 +420,12 @@ class SimilarityTree(_SimilarityBase):
         check_is_fitted(self)
         return explain.tree_data(self.trees_[0], self._words(feature_names), depth=self.max_depth)
 
+    def tree_svg(
+        self, feature_names: list[str] | None = None, *, depth: int = 5, title: str = "Similarity tree"
+    ) -> str:
+        """The tree as a drawing, SVG text: its first ``depth`` levels (1 to 8); see `models.similarity.drawing`."""
+        return drawing.tree_svg(self.tree_data(feature_names), depth=depth, title=title)
+
     def _begin(self) -> np.random.RandomState:
         _check(self, SimilarityTreeParams)
         return _random(self.random_state)
@@ -560,6 +566,17 @@ class SimilarityForest(_SimilarityBase):
             "tree": tree,
             **explain.tree_data(self.trees_[tree], words, depth=self.max_depth),
         }
+
+    def tree_svg(
+        self,
+        feature_names: list[str] | None = None,
+        *,
+        tree: int = 0,
+        depth: int = 5,
+        title: str = "Similarity tree",
+    ) -> str:
+        """One of the trees as a drawing; see `SimilarityTree.tree_svg`."""
+        return drawing.tree_svg(self.tree_data(feature_names, tree=tree), depth=depth, title=title)
 
     def _begin(self) -> np.random.RandomState:
         _check(self, SimilarityForestParams)

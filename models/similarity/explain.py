@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.base import Float32
 from models.pairs import PairMap, pair_features
@@ -14,6 +15,9 @@ from models.similarity import kernels
 from models.similarity.leaf_rank import Plane, Rule, Stumps, splitter
 from models.similarity.learned import LearnedFeatures
 from models.similarity.trees import HALF_NAMES, Tree
+
+TERMS = 16
+"""Most features told of a sum."""
 
 
 def names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:
@@ -48,9 +52,7 @@ class PairWords:
         return np.concatenate(parts)
 
     def name(self, feature: int) -> dict[str, str]:
-        """``feature`` and ``map`` (``learned`` for a learned one)."""
-        if feature < 0:
-            return {"feature": "weighted sum of all pair features", "map": "plane"}
+        """``feature`` and ``map`` (``learned`` for a learned one) of a pair feature."""
         half, place = divmod(feature, len(self.names))
         if half > 1:
             assert self.learned is not None
@@ -91,7 +93,8 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     Returns
     -------
     ``path`` : one entry a decision: ``feature``, ``map`` (|x - x'| or x + x'), ``value`` and ``threshold`` in the
-        data's units, ``above`` and the ``cell`` (depth, position) being split.
+        data's units, ``above`` and the ``cell`` (depth, position) being split; of a sum, the `TERMS` features that add
+        most to it, as ``terms``, and ``n_features``, over how many it runs.
     ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
     """
     features = words.values(left, right)
@@ -104,6 +107,7 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
             steps.append(
                 {
                     **_test(tree, at, words),
+                    **_contributions(tree, at, features, words),
                     "value": float(value),
                     "above": above,
                     "cell": [
@@ -171,7 +175,8 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
     ``cells`` : depth, position, ``same`` and ``different`` (weights of training pairs), ``tpr`` and ``fpr`` (their
         shares of all), ``score`` of a leaf, and for a split cell ``left``, ``right`` (cell numbers) and ``split``
         (number of the first of its nodes).
-    ``nodes`` : feature, map, threshold; ``low`` and ``high`` are ``{"node": n}`` or ``{"cell": c}``.
+    ``nodes`` : feature, map, threshold; ``low`` and ``high`` are ``{"node": n}`` or ``{"cell": c}``. Nodes that test a
+        sum (or ask a classifier) say on how many features (``n_features``), and which weigh most (``terms``).
     """
     scores = dict(zip(tree.leaves.tolist(), tree.leaf_scores(depth).tolist(), strict=True))
     cells = []
@@ -200,7 +205,51 @@ def _target(child: int) -> dict[str, int]:
 
 
 def _test(tree: Tree, at: int, words: PairWords) -> dict[str, Any]:
-    return {**words.name(int(tree.node_feature[at])), "threshold": float(tree.node_threshold[at])}
+    """What a node tests; of a sum, the ``terms`` that weigh most and over how many features it runs."""
+    split, threshold = splitter(tree, at), {"threshold": float(tree.node_threshold[at])}
+    if split is None:
+        return {**words.name(int(tree.node_feature[at])), **threshold}
+    shares = sorted(weigh(tree, at, -1), key=lambda part: (-part[1], part[0]))
+    about: dict[str, Any] = {
+        "terms": [{**words.name(one), "share": share} for one, share in shares[:TERMS]],
+        "n_features": len(shares),
+    }
+    if isinstance(split, Stumps):
+        return {"feature": "sum of stumps on pair features", "map": "boosting", **threshold, **about}
+    if isinstance(split, Plane):
+        return {"feature": "weighted sum of pair features", "map": "plane", **threshold, **about}
+    assert isinstance(split, Rule)
+    return {
+        "feature": f"answer of a {type(split.classifier).__name__}",
+        "map": "classifier",
+        **threshold,
+        **about,
+    }
+
+
+def _contributions(tree: Tree, at: int, features: Float32, words: PairWords) -> dict[str, Any]:
+    """Of a node that tests a sum: what each feature adds to the value, largest first; all of them sum to it."""
+    split = splitter(tree, at)
+    added: NDArray[np.float64]
+    if isinstance(split, Plane):
+        added = split.weights.astype(np.float64) * features
+        used = np.flatnonzero(split.weights).astype(np.int64)
+    elif isinstance(split, Stumps):
+        above = features[split.features] > split.thresholds
+        added = np.bincount(
+            split.features, weights=split.steps * above.astype(np.float64), minlength=features.size
+        ).astype(np.float64)
+        used = np.unique(split.features).astype(np.int64)
+    else:
+        return {}
+    order = used[np.argsort(-np.abs(added[used]), kind="stable")][:TERMS]
+    return {
+        "terms": [
+            {**words.name(int(i)), "value": float(features[i]), "contribution": float(added[i])}
+            for i in order
+        ],
+        "n_features": int(used.size),
+    }
 
 
 def _cell(tree: Tree, number: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, File, Form, Header, Path, Response, UploadFile
+from fastapi import APIRouter, File, Form, Header, Path, Query, Response, UploadFile
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -35,6 +35,8 @@ from service.store.schemas import (
 router = APIRouter(tags=["models"])
 Name = Annotated[str, Path(max_length=100, description="the model's name")]
 Number = Annotated[int, Path(ge=1, le=MAX_VERSION, description="the version's number")]
+TreeNumber = Annotated[int, Query(ge=0, le=10_000, description="which tree of a forest, from 0")]
+TreeDepth = Annotated[int, Query(ge=1, le=8, description="levels of splits drawn; deeper cells are counted")]
 AliasName = Annotated[
     str, Path(max_length=64, description="e.g. `production`, which a plain model name means")
 ]
@@ -186,9 +188,22 @@ def _picture(house: InHouse, name: str, version: int, format: Literal["svg", "pn
 @router.get(
     "/models/{name}/versions/{version}/tree", response_model=dict[str, Any], responses=responses(404, 503)
 )
-def get_tree(house: InHouse, name: Name, version: Number) -> Any:
-    """The tree itself, for kinds that are one tree."""
-    return house.store.tree(name, version)
+def get_tree(house: InHouse, name: Name, version: Number, tree: TreeNumber = 0) -> Any:
+    """The tree itself, for kinds that have one: cells with counts and rates, and what splits them."""
+    return house.store.tree(name, version, tree)
+
+
+@router.get(
+    "/models/{name}/versions/{version}/tree.svg",
+    response_class=Response,
+    responses=_picture_responses("image/svg+xml"),
+)
+def get_tree_svg(
+    house: InHouse, name: Name, version: Number, tree: TreeNumber = 0, depth: TreeDepth = 5
+) -> Response:
+    """The tree as a picture (SVG): what splits its cells, how many pairs they hold and their rates."""
+    body = house.store.tree_svg(name, version, tree, depth)
+    return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
 _EXPORT: dict[int | str, dict[str, Any]] = {

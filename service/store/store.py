@@ -158,6 +158,22 @@ class ModelStore:
         InvalidInput
             When there is no tree of that number.
         """
+        estimator, known, n_trees = self._with_trees(name, version, number)
+        drawn: dict[str, Any] = (
+            estimator.tree_data(known, tree=number) if n_trees > 1 else estimator.tree_data(known)
+        )
+        return drawn
+
+    def tree_svg(self, name: str, version: int, number: int = 0, depth: int = 5) -> str:
+        """The same tree as a drawing, SVG text: its first ``depth`` levels. Raises what `tree` does."""
+        estimator, known, n_trees = self._with_trees(name, version, number)
+        which = f", tree {number} of 0 to {n_trees - 1}" if n_trees > 1 else ""
+        more: dict[str, Any] = {"tree": number} if n_trees > 1 else {}
+        drawn: str = estimator.tree_svg(known, depth=depth, title=f"{name}, version {version}{which}", **more)
+        return drawn
+
+    def _with_trees(self, name: str, version: int, number: int) -> tuple[Any, list[str] | None, int]:
+        """A version's estimator, the names of its features, and how many trees it has."""
         row = self._shelf.row(name, version)
         if not hasattr(spec_of(row.kind).estimator, "tree_data"):
             raise ModelNotCapable(f"{name}:{version} is a {row.kind}, which has no tree to show")
@@ -166,10 +182,7 @@ class ModelStore:
         n_trees = len(getattr(estimator, "trees_", [None]))
         if not 0 <= number < n_trees:
             raise InvalidInput(f"tree: {number}; {name}:{version} has trees 0 to {n_trees - 1}", field="tree")
-        drawn: dict[str, Any] = (
-            estimator.tree_data(known, tree=number) if n_trees > 1 else estimator.tree_data(known)
-        )
-        return drawn
+        return estimator, known, n_trees
 
     def feature_names(self, name: str, version: int) -> list[str] | None:
         """The names of all features, in order; None when the data had none (or too many to keep)."""

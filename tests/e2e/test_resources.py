@@ -200,6 +200,14 @@ def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None
     assert png.headers["content-type"] == "image/png"
     assert png.content.startswith(b"\x89PNG")
     assert http.get("/models/digits/versions/1/tree").json()["n_trees"] == 8
+    assert http.get("/models/digits/versions/1/tree", params={"tree": 7}).json()["tree"] == 7
+    drawn = http.get("/models/digits/versions/1/tree.svg", params={"tree": 7, "depth": 2})
+    assert drawn.headers["content-type"] == "image/svg+xml"
+    assert b"digits, version 1, tree 7 of 0 to 7" in drawn.content
+    assert http.get("/models/digits/versions/1/tree.svg").content != drawn.content
+    problem(http.get("/models/digits/versions/1/tree.svg", params={"tree": 8}), 422, "invalid-input")
+    problem(http.get("/models/digits/versions/1/tree.svg", params={"depth": 9}), 422, "invalid-input")
+    problem(http.get("/models/digits/versions/7/tree.svg"), 404, "unknown-model")
     problem(http.get("/models/digits/versions/2"), 404, "unknown-model")
     problem(http.get("/models/nobody"), 404, "unknown-model")
     calibration = http.get(f"/calibrations/{version['calibration_id']}").json()
