@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.cluster import connected
 from service.errors import InvalidInput, SearchTooLong
 from service.galleries import held
 from service.galleries.held import Question, Recipe
@@ -24,7 +25,6 @@ from service.galleries.metadata import Filter
 from service.galleries.repository import State
 from service.galleries.view import Chosen, Elsewhere, Hit, Part
 from service.settings import Settings
-from service.training.engine import connected
 
 log = logging.getLogger(__name__)
 
