@@ -12,6 +12,7 @@ from models.base import Float32
 from models.pairs import PairMap, pair_features
 from models.similarity import boosting_kernels, kernels, scoring_kernels
 from models.similarity.binning import Grid, product_bins
+from models.similarity.narrow import Narrow, narrow_nodes
 from models.similarity.search import SearchTrees, search_trees
 
 Aggregation = Literal["rank", "log-odds"]
@@ -220,8 +221,18 @@ class PackedTrees:
         if self._by_plane or self._by_stumps:
             self._children = np.concatenate([np.stack(_children(tree), axis=1) for tree in trees])
             self._thresholds = np.concatenate([np.asarray(tree.node_threshold) for tree in trees])
+        self._narrow: Narrow | None = None
         if not (self._by_rule or self._by_plane or self._by_stumps):
-            self._nodes = np.concatenate([_packed(tree) for tree in trees])
+            children = [_children(tree) for tree in trees]
+            self._narrow = narrow_nodes(
+                [np.asarray(tree.node_feature) for tree in trees],
+                [np.asarray(tree.node_threshold) for tree in trees],
+                children,
+            )
+            if self._narrow is None:
+                self._nodes = np.concatenate(
+                    [_packed(tree, its) for tree, its in zip(trees, children, strict=True)]
+                )
         self._node_starts = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
         self._values = np.concatenate(values)
         self._value_starts = np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64)
@@ -258,11 +269,18 @@ class PackedTrees:
             columns = (_rows(learned[0])[0], _rows(learned[1])[0])
 
         starts = self._node_starts[: n_trees + 1]
+        narrow = None if self._narrow is None else self._narrow.spanning(2 * a.shape[1] + forms.shape[0])
 
         def score(start: int, stop: int) -> None:
             if self._by_plane:
                 scoring_kernels.score_by_planes(
                     self._children, self._thresholds, self._planes, starts, self._values, self._value_starts,
+                    a, b, step_a, step_b, start, stop, self._pair_map, *columns, forms, total,
+                )  # fmt: skip
+                return
+            if narrow is not None:
+                scoring_kernels.score_narrow(
+                    *narrow, starts, self._values, self._value_starts,
                     a, b, step_a, step_b, start, stop, self._pair_map, *columns, forms, total,
                 )  # fmt: skip
                 return
@@ -376,10 +394,9 @@ def _children(tree: Tree) -> list[NDArray[np.uint64]]:
     ]
 
 
-def _packed(tree: Tree) -> NDArray[np.uint64]:
+def _packed(tree: Tree, children: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     """Two words a node."""
     n_nodes = tree.node_feature.size
-    children = _children(tree)
     bits = (
         (np.ascontiguousarray(tree.node_threshold, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()
     )
