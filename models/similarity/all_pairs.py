@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from models.base import checked_identities
 from models.pairs import PairMap
+from models.similarity.all_pairs_kernels import best_border, count_all_pairs
 from models.similarity.binning import N_CODES, Grid, quantise
 from models.similarity.trees import HALF_NAMES
-
-_CLASSES_AT_A_TIME = 16
 
 
 class RootSplit(NamedTuple):
@@ -42,7 +41,7 @@ class RootSplit(NamedTuple):
 
 def pair_counts(
     codes: NDArray[np.uint8], classes: NDArray[np.int64], pair_map: PairMap = "diff-sum"
-) -> NDArray[np.int64]:
+) -> NDArray[np.float64]:
     """How many pairs fall in each bin of each pair feature, of differences and sums or of maximum and minimum.
 
     Parameters
@@ -51,31 +50,20 @@ def pair_counts(
 
     Returns
     -------
-    (2, 2, u, bins) int64: same or different, half of the pair map, feature, bin; bins are codes' |difference| and sum
-    (511 bins), or their maximum and minimum (256).
+    (2, 2, u, bins), whole numbers: same or different, half of the pair map, feature, bin; bins are codes' |difference|
+    and sum (511 bins), or their maximum and minimum (256).
     """
     if pair_map == "products":
         raise ValueError(
             "pair_map is 'products', whose counts follow from no sum over codes; expected 'diff-sum' or 'max-min'"
         )
-    u = codes.shape[1]
-    places = np.arange(u) * N_CODES
-    whole = np.zeros((1, u, N_CODES), dtype=np.int64)
-    same = np.zeros_like(_counts(whole, pair_map))
-    order = np.argsort(classes, kind="stable")
+    # Few classes are sorted by counting.
+    order = np.argsort(classes.astype(np.uint16) if classes.max() < 2**16 else classes, kind="stable")
     borders = np.concatenate([[0], np.cumsum(np.bincount(classes))])
-    for first in range(0, borders.size - 1, _CLASSES_AT_A_TIME):
-        last = min(first + _CLASSES_AT_A_TIME, borders.size - 1)
-        histograms = np.stack(
-            [
-                np.bincount((codes[order[a:b]] + places).ravel(), minlength=u * N_CODES)
-                for a, b in zip(borders[first:last], borders[first + 1 : last + 1], strict=True)
-            ]
-        )
-        histograms = histograms.reshape(last - first, u, N_CODES)
-        whole += histograms.sum(axis=0)
-        same += _counts(histograms, pair_map)
-    return np.stack([same, _counts(whole, pair_map) - same])
+    bins = N_CODES if pair_map == "max-min" else 2 * N_CODES - 1
+    counts = np.zeros((2, 2, codes.shape[1], bins))
+    count_all_pairs(codes[order], borders, pair_map == "max-min", counts)
+    return counts
 
 
 def root_split(X: ArrayLike, y: ArrayLike, pair_map: PairMap = "diff-sum") -> RootSplit:
@@ -96,43 +84,17 @@ def root_split(X: ArrayLike, y: ArrayLike, pair_map: PairMap = "diff-sum") -> Ro
     return split_of_counts(pair_counts(grid.codes, classes, pair_map), grid, pair_map)
 
 
-def split_of_counts(counts: NDArray[np.int64], grid: Grid, pair_map: PairMap) -> RootSplit:
+def split_of_counts(counts: NDArray[np.float64], grid: Grid, pair_map: PairMap) -> RootSplit:
     """The best split given `pair_counts`."""
-    low = counts.cumsum(axis=-1)
-    totals = low[:, 0, 0, -1].astype(np.float64)
-    a, c = low[0] / totals[0], low[1] / totals[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        impurity = np.nan_to_num(a * c / (a + c)) + np.nan_to_num((1 - a) * (1 - c) / (2 - a - c))
-    half, k, bin_ = np.unravel_index(int(impurity.argmin()), impurity.shape)
+    half, k, bin_, gain, low_same, low_different = best_border(counts)
     base = grid.low[k] if pair_map == "max-min" else (2.0 * grid.low[k] if half == 1 else 0.0)
     return RootSplit(
         feature=int(grid.used[k]),
         map=HALF_NAMES[pair_map][half],
         threshold=float(base + (bin_ + 0.5) * grid.step[k]),
-        low_same=int(low[0, half, k, bin_]),
-        low_different=int(low[1, half, k, bin_]),
-        n_same=int(totals[0]),
-        n_different=int(totals[1]),
-        impurity=float(impurity[half, k, bin_]),
+        low_same=int(low_same),
+        low_different=int(low_different),
+        n_same=int(counts[0, 0, 0].sum()),
+        n_different=int(counts[1, 0, 0].sum()),
+        impurity=0.5 * (1.0 - gain),
     )
-
-
-def _counts(histograms: NDArray[np.int64], pair_map: PairMap) -> NDArray[np.int64]:
-    """Counts of pairs within each histogram, (classes, u, codes), summed over them: (2, u, bins)."""
-    if pair_map == "max-min":
-        at_most, at_least = histograms.cumsum(axis=2), histograms[:, :, ::-1].cumsum(axis=2)
-        most = np.diff(at_most * (at_most - 1) // 2, axis=2, prepend=0)
-        least = np.diff(at_least * (at_least - 1) // 2, axis=2, prepend=0)[:, :, ::-1]
-        return np.stack([most.sum(axis=0), least.sum(axis=0)])
-    bins = 2 * N_CODES - 1
-    # Whole numbers below 2^53 come out of the transform to well within a half: rounding makes them exact.
-    spectra = np.fft.rfft(histograms, n=2 * N_CODES, axis=2)
-    lagged = np.rint(np.fft.irfft((np.abs(spectra) ** 2).sum(axis=0), n=2 * N_CODES)).astype(np.int64)
-    summed = np.rint(np.fft.irfft((spectra**2).sum(axis=0), n=2 * N_CODES)).astype(np.int64)[:, :bins]
-    rows = histograms.sum(axis=0)
-    apart = np.zeros_like(summed)
-    apart[:, :N_CODES] = lagged[:, :N_CODES]
-    apart[:, 0] = (apart[:, 0] - rows.sum(axis=1)) // 2
-    # Each row with itself stands at twice its code, every other pair twice.
-    summed[:, ::2] -= rows
-    return np.stack([apart, summed // 2])

@@ -54,6 +54,15 @@ class PairSource:
         self.given: WeightedPairs | None = None
         self.learned: OutOfFold | None = None
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether every draw is all pairs of the rows, each weighing the same."""
+        if self.population is None or self.sampling != "without-replacement":
+            return False
+        if self.bag == "identities" and self.bootstrap:
+            return False
+        return self.n_pairs is None or self.n_pairs >= self.population.n_same + self.population.n_different
+
     def draw(self, seed: int) -> WeightedPairs:
         """Pairs for the tree of that seed, in arrays of its own."""
         rng = np.random.default_rng(seed if self.bootstrap else self.seed)

@@ -6,15 +6,18 @@ import sys
 import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from threading import Event
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
+from numpy.typing import NDArray
 
 from models.base import Float32
 from models.pairs import PairMap
+from models.similarity.all_pairs import pair_counts
 from models.similarity.bagging import PairSource, leaf_numbers
 from models.similarity.binning import Grid
 from models.similarity.leaf_rank import grow_by_classifier
@@ -57,8 +60,8 @@ class Grower:
         """The tree of that seed."""
         pairs = self.source.draw(seed)
         if not self.prune:
-            return self._grown(pairs, seed)
-        whole = self._grown(replace(pairs, pairs=pairs.pairs.copy()), seed)
+            return self._grown(pairs, seed, self._counts)
+        whole = self._grown(replace(pairs, pairs=pairs.pairs.copy()), seed, self._counts)
         folds = []
         for kept, held_out in self.source.folds(pairs, N_PRUNING_FOLDS):
             if min(kept.n_same, held_out.n_same, kept.n_different, held_out.n_different):
@@ -68,7 +71,18 @@ class Grower:
                 folds.append((tree, counted(tree, leaf, same, held_out.pairs[2].astype(np.int64))))
         return pruned(whole, best_price(whole, folds)) if folds else whole
 
-    def _grown(self, pairs: WeightedPairs, seed: int) -> Tree:
+    @cached_property
+    def _counts(self) -> NDArray[np.float64] | None:
+        """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
+        if self.grid is None or self.source.codes is None or not self.source.takes_all:
+            return None
+        return (
+            None
+            if self.pair_map == "products"
+            else pair_counts(self.grid.codes, self.source.codes, self.pair_map)
+        )
+
+    def _grown(self, pairs: WeightedPairs, seed: int, counts: NDArray[np.float64] | None = None) -> Tree:
         """A tree from pairs, which may be reordered."""
         if self.grid is None:
             return grow_by_classifier(
@@ -89,6 +103,7 @@ class Grower:
             leaf_depth=self.leaf_depth,
             n_tried=self.n_tried,
             seed=seed,
+            counts=counts,
         )
 
 

@@ -572,6 +572,19 @@ def _count_all(
 
 
 @kernel
+def _take_counts(histogram, size, counts, tried, n_tried, bases, n_bins, shift):
+    """Fill a histogram with counts (2, 2, u, bins) of each code's bin, `all_pairs.pair_counts`."""
+    for kind in range(2):
+        for b in range(size):
+            histogram[kind, b] = 0
+        for k in range(n_tried):
+            for half in range(2):
+                its = counts[kind, half, np.int64(tried[k])]
+                for b in range(min(its.shape[0], n_bins[half, k] << np.int64(shift[k]))):
+                    histogram[kind, np.int64(bases[half, k]) + (b >> np.int64(shift[k]))] += np.int32(its[b])
+
+
+@kernel
 def _subtract(histogram, less, size):
     for kind in range(2):
         for b in range(size):
@@ -599,12 +612,13 @@ def _longer(table):
 def _grow_leaf_rank(
     codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried,
     n_tried, side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins,
-    places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases, first, first_is_known, even,
+    places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases, first, first_is_known, even, counts,
 ):  # fmt: skip
     """LeafRank: split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
     Fills ``side``, ``segments``, ``sums``, ``features`` (place of the feature, and half) and ``thresholds``.
     ``first`` : the cell's own histogram, (2, bins), given when ``first_is_known``, else filled; or without bins.
+    ``counts`` : the cell's counts as `_take_counts` takes them, or none.
     """
     for h in range(side.shape[0]):
         side[h] = 0
@@ -635,6 +649,9 @@ def _grow_leaf_rank(
             histogram = histograms[buffer]
             if h == 1 and first_is_known:
                 _copy(first, histogram, n_bins_all)
+            elif h == 1 and counts.shape[0] > 0:
+                _take_counts(histogram, n_bins_all, counts, tried, n_tried, bases, n_bins, shift)
+                _count_own(histogram, pairs, segments[h], own_codes, own_bases)
             else:
                 _count_all(
                     histogram, n_bins_all, codes, words, pairs, segments[h], tried, n_tried, bases, n_bins, shift,
@@ -750,7 +767,7 @@ def _grow_leaf_rank(
 def grow(
     codes, words, columns, low, step, n_codes, exact_grid, used, d, pair_map, product_bins, pairs, n_same,
     own_codes, own_values, own_edges, own_bins,
-    max_depth, leaf_depth, n_tried, seed,
+    max_depth, leaf_depth, n_tried, seed, counts,
 ):  # fmt: skip
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
 
@@ -766,6 +783,7 @@ def grow(
     own_edges, own_bins : (m, most bins) float32 and (m,): the largest value of each bin, and how many bins there are.
     n_tried : features drawn for each cell; each brings its two pair features.
     seed : uint64, of the draws of features.
+    counts : (2, 2, u, bins) float64, `all_pairs.pair_counts` where the pairs are all pairs of the rows; else empty.
 
     Returns
     -------
@@ -808,7 +826,7 @@ def grow(
     shared = np.empty((n_shared, 2, size), dtype=np.int32)
     free = np.arange(shared.shape[0])
     n_free = shared.shape[0]
-    none = np.empty((2, 0), dtype=np.int32)
+    none, no_counts = np.empty((2, 0), dtype=np.int32), np.empty((0, 0, 0, 0))
     n_pairs = pairs.shape[1]
     even = True
     for p in range(1, n_pairs):
@@ -848,13 +866,14 @@ def grow(
             n_free -= 1
             line_of_cell = free[n_free]
         own = shared[line_of_cell] if line_of_cell >= 0 else none
+        its_counts = counts if cell == 0 else no_counts
         if n_tried < n_used:
             _draw_first(tried, n_tried, state)
         _grow_leaf_rank(
             codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth,
             tried, n_tried, side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
             bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases,
-            own, known, even,
+            own, known, even, its_counts,
         )  # fmt: skip
         left_same, left_other = np.int64(0), np.int64(0)
         if side[1] == _INNER:

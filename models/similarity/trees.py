@@ -150,8 +150,12 @@ def grow_tree(
     leaf_depth: int,
     n_tried: int,
     seed: int,
+    counts: NDArray[np.float64] | None = None,
 ) -> Tree:
-    """Grow a tree; ``pairs`` are reordered."""
+    """Grow a tree; ``pairs`` are reordered.
+
+    ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are.
+    """
     learned = _learned_codes(pairs.learned)
     by_word = n_tried >= grid.used.size and pair_map != "products"
     words = kernels.words_of(grid.codes if by_word else grid.codes[:0, :0])
@@ -160,6 +164,7 @@ def grow_tree(
         PAIR_MAPS[pair_map], product_bins(grid),
         np.ascontiguousarray(pairs.pairs), pairs.n_same, *learned,
         max_depth, leaf_depth, n_tried, np.uint64(seed),
+        np.empty((0, 0, 0, 0)) if counts is None else counts,
     )  # fmt: skip
     return Tree(
         cells=cells.copy(),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from models import SimilarityTree
+from models import SimilarityForest, SimilarityTree
 from models.pairs import pair_features
+from models.similarity import growing
 from models.similarity.all_pairs import pair_counts, root_split
 
 X, y = load_digits(return_X_y=True)
@@ -53,6 +54,45 @@ def test_the_root_split_is_that_of_a_tree_grown_on_every_pair(pair_map: Any) -> 
     grown = f[:, tree.node_feature[0]] <= tree.node_threshold[0]
     a, c = (grown & same).sum() / same.sum(), (grown & ~same).sum() / (~same).sum()
     assert found.impurity == pytest.approx(a * c / (a + c) + (1 - a) * (1 - c) / (2 - a - c), rel=1e-9)
+
+
+@pytest.mark.parametrize("pair_map", ["diff-sum", "max-min", "products"])
+@pytest.mark.parametrize("features", ["raw", "discriminant"])
+def test_all_pairs_grow_the_trees_that_counting_them_grows(
+    pair_map: Any, features: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[str] = []
+
+    def spy(*given: Any) -> np.ndarray:
+        counted.append(given[2])
+        return pair_counts(*given)
+
+    # Real values beside whole numbers, classes of few rows beside some of many.
+    points, classes = (
+        X[:300] + 0.3 * np.sin(np.arange(64)) * X[:300, ::-1],
+        np.minimum(np.arange(300) // 4, 60),
+    )
+    trees = []
+    for known in (True, False):
+        monkeypatch.setattr(growing, "pair_counts", spy if known else lambda *_: None)
+        forest = SimilarityForest(
+            n_estimators=2, n_pairs=None, max_depth=4, max_features=20, pair_map=pair_map, pair_features=features,
+            random_state=0,
+        )  # fmt: skip
+        single = SimilarityTree(max_depth=3, n_pairs=10**6, pair_map=pair_map, prune=True, random_state=0)
+        trees.append(forest.fit(points, classes).trees_ + single.fit(points, classes).trees_)
+    assert counted == ([] if pair_map == "products" else [pair_map] * 2)
+    for by_counts, by_pairs in zip(*trees, strict=True):
+        assert by_counts.cells.tolist() == by_pairs.cells.tolist()
+        assert by_counts.node_threshold.tobytes() == by_pairs.node_threshold.tobytes()
+        assert by_counts.node_feature.tolist() == by_pairs.node_feature.tolist()
+
+
+def test_a_sample_of_pairs_is_counted_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "pair_counts", None)
+    for params in ({"n_pairs": 1_000}, {"n_pairs": None, "pair_sampling": "identities"}):
+        SimilarityTree(max_depth=2, random_state=0, **params).fit(X[:80], y[:80])
+    SimilarityForest(n_estimators=1, n_pairs=None, bag="identities", random_state=0).fit(X[:80], y[:80])
 
 
 def test_nothing_to_split_is_refused() -> None:

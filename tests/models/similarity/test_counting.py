@@ -37,6 +37,7 @@ def test_both_ways_of_counting_grow_the_same_tree(
             grid.codes, words, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, 11,
             PAIR_MAPS[pair_map], product_bins(grid), pairs.copy(),
             int(drawn.same.sum()), *_learned_codes(values), 5, 3, 10, np.uint64(1),
+            np.empty((0, 0, 0, 0)),
         )
         for words in (kernels.words_of(grid.codes), kernels.words_of(grid.codes[:0, :0]))
     ]  # fmt: skip
