@@ -18,6 +18,7 @@ PairMap = Literal["diff-sum", "max-min", "products"]
 PairScheme = Literal["balanced", "proportional"]
 PairSampling = Literal["without-replacement", "with-replacement", "identities"]
 
+_DECODED_AT_A_TIME = 8_192
 MAX_PAIRS = 200_000_000
 """Most training pairs held at once (8 bytes of rows each); more than that is refused, with the number."""
 
@@ -86,13 +87,7 @@ class PairPopulation:
         """Draw pairs; see `sample_pairs`."""
         rng = np.random.default_rng(random_state)
         total = self.n_same + self.n_different
-        if n_pairs is not None and n_pairs < 2:
-            raise ValueError(f"n_pairs is {n_pairs}; expected at least 2, or None for all pairs")
-        wanted = total if n_pairs is None else min(n_pairs, total)
-        if wanted > MAX_PAIRS:
-            raise ValueError(f"{wanted} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
-        take_same = self._share(wanted, total, scheme)
-        kinds = ((True, take_same, self.n_same), (False, wanted - take_same, self.n_different))
+        wanted, kinds = self._kinds(n_pairs, scheme)
         ranks, weights = [], []
         for same, take, population in kinds:
             drawn, chance = self._drawn(same, take, population, sampling, rng)
@@ -109,6 +104,42 @@ class PairPopulation:
             n_same=self.n_same,
             n_different=self.n_different,
         )
+
+    def table(
+        self, n_pairs: int | None, *, random_state: int | np.random.Generator | None
+    ) -> tuple[NDArray[np.int32], int]:
+        """The pairs that `sample` draws by default, and how many are same, in little more memory than they take.
+
+        Returns
+        -------
+        (3, n) int32: left and right rows, same pairs first, and ones.
+        """
+        rng = np.random.default_rng(random_state)
+        wanted, kinds = self._kinds(n_pairs, "balanced")
+        ranks = [_distinct_ranks(take, population, rng) if take else None for _, take, population in kinds]
+        out = np.empty((3, wanted), dtype=np.int32)
+        at = 0
+        for (same, take, _), its in zip(kinds, ranks, strict=True):
+            for start in range(0, take, _DECODED_AT_A_TIME):
+                assert its is not None
+                left, right = self._decoded(same, its[start : start + _DECODED_AT_A_TIME])
+                out[0, at : at + left.size], out[1, at : at + left.size] = left, right
+                at += left.size
+        out[2] = 1
+        return out, kinds[0][1]
+
+    def _kinds(
+        self, n_pairs: int | None, scheme: PairScheme
+    ) -> tuple[int, tuple[tuple[bool, int, int], tuple[bool, int, int]]]:
+        """How many pairs are drawn, and of each kind: whether same, how many, out of how many."""
+        total = self.n_same + self.n_different
+        if n_pairs is not None and n_pairs < 2:
+            raise ValueError(f"n_pairs is {n_pairs}; expected at least 2, or None for all pairs")
+        wanted = total if n_pairs is None else min(n_pairs, total)
+        if wanted > MAX_PAIRS:
+            raise ValueError(f"{wanted} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
+        take_same = self._share(wanted, total, scheme)
+        return wanted, ((True, take_same, self.n_same), (False, wanted - take_same, self.n_different))
 
     def _drawn(
         self, same: bool, take: int, population: int, sampling: PairSampling, rng: np.random.Generator
@@ -257,9 +288,13 @@ def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> NDA
         steps = rng.standard_exponential(n + 1)
         np.cumsum(steps, out=steps)
         steps *= population / steps[-1]
-        more = np.minimum(steps[:-1], population - 1).astype(np.int64)
+        np.minimum(steps, population - 1, out=steps)
+        more = steps[:-1].astype(np.int64)
+        del steps
         ranks = np.sort(np.concatenate([ranks, more])) if ranks.size else more
-        ranks = ranks[np.diff(ranks, prepend=-1) > 0]
+        first = np.ones(ranks.size, dtype=np.bool_)
+        np.not_equal(ranks[1:], ranks[:-1], out=first[1:])
+        ranks, more = ranks[first], ranks[:0]
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
     kept = np.ones(ranks.size, dtype=np.bool_)
     kept[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False

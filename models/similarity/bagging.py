@@ -68,6 +68,9 @@ class PairSource:
         rng = np.random.default_rng(seed if self.bootstrap else self.seed)
         if self.population is not None:
             population, rows = self.population, None
+            if self.sampling == "without-replacement" and not (self.bag == "identities" and self.bootstrap):
+                table, n_same = population.table(self.n_pairs, random_state=rng)
+                return self.described(WeightedPairs(pairs=table, n_same=n_same))
             if self.bag == "identities" and self.bootstrap:
                 rows = np.flatnonzero(self._bag_of(rng))
                 assert self.codes is not None

@@ -822,7 +822,7 @@ def grow(
         longest = max(longest, own_bins[k])
     low_sums, gains = np.empty((2, longest), dtype=np.int32), np.empty(longest, dtype=np.float64)
     # Histograms of whole cells, for their children's; `todo` says in which line, if in any.
-    n_shared = max_depth + 2 if words.shape[0] > 0 and pairs.shape[1] >= 2 * SHARED_PAIRS else 0
+    n_shared = max_depth + 2 if words.shape[0] > 0 and pairs.shape[1] >= 8 * SHARED_PAIRS else 0
     shared = np.empty((n_shared, 2, size), dtype=np.int32)
     free = np.arange(shared.shape[0])
     n_free = shared.shape[0]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from models.pairs import MAX_PAIRS, pair_features, sample_pairs
+from models.pairs import MAX_PAIRS, PairPopulation, pair_features, sample_pairs
 
 codes = st.lists(st.integers(0, 4), min_size=2, max_size=14)
 
@@ -133,6 +133,17 @@ def test_pairs_of_a_kind_are_drawn_uniformly() -> None:
         assert len(seen) == size
         # Six standard deviations of a binomial count.
         assert max(abs(np.array(seen) - expected)) < 6 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("n_pairs", [2, 500, 9_000, 20_000, None])
+def test_a_table_holds_the_pairs_that_are_sampled(n_pairs: int | None) -> None:
+    y = np.random.default_rng(0).integers(0, 9, 200)
+    pairs = sample_pairs(y, n_pairs, random_state=3)
+    table, n_same = PairPopulation(y).table(n_pairs, random_state=3)
+    assert table[0].tolist() == pairs.left.tolist()
+    assert table[1].tolist() == pairs.right.tolist()
+    assert (pairs.same == (np.arange(len(pairs)) < n_same)).all()
+    assert (table[2] == 1).all()
 
 
 def test_schemes_share_out_as_they_say() -> None:

@@ -13,7 +13,7 @@ from models.similarity.trees import PAIR_MAPS, _learned_codes
 
 @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
 @pytest.mark.parametrize(
-    ("n_pairs", "weighted", "learned"), [(50_000, False, 0), (9_000, True, 3), (40_000, True, 1)]
+    ("n_pairs", "weighted", "learned"), [(150_000, False, 0), (9_000, True, 3), (140_000, True, 1)]
 )
 def test_both_ways_of_counting_grow_the_same_tree(
     pair_map: str, n_pairs: int, weighted: bool, learned: int
