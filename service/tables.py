@@ -92,6 +92,7 @@ class JobRow(Base):
     dataset_id: Mapped[str] = mapped_column(String(32))
     dataset: Mapped[str] = mapped_column(String(200))
     unlabelled_id: Mapped[str | None] = mapped_column(String(32))
+    unlabelled: Mapped[str | None] = mapped_column(String(200))
     model: Mapped[str] = mapped_column(String(200))
     params: Mapped[dict[str, Any]]
     evaluation: Mapped[dict[str, Any]]

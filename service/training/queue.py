@@ -79,6 +79,7 @@ class JobQueue(Leases):
                     dataset_id=checked.dataset_id,
                     dataset=checked.dataset,
                     unlabelled_id=checked.unlabelled_id,
+                    unlabelled=checked.unlabelled,
                     model=request.model,
                     params=checked.params,
                     evaluation=request.evaluation.model_dump(),

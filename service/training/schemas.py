@@ -91,6 +91,9 @@ class JobOut(BaseModel):
     message: str
     learner: str
     dataset: str
+    unlabelled: str | None = Field(
+        description="the dataset of unlabelled rows that the job reads, `name:version`"
+    )
     model: str
     params: dict[str, Any]
     evaluation: EvaluationRequest

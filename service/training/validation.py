@@ -25,6 +25,7 @@ class CheckedRequest:
     dataset_id: str
     dataset: str
     unlabelled_id: str | None
+    unlabelled: str | None
     params: dict[str, Any]
     promote: str | None
 
@@ -49,6 +50,7 @@ def checked_request(
         dataset_id=dataset.id,
         dataset=f"{dataset.name}:{dataset.version}",
         unlabelled_id=None if unlabelled is None else unlabelled.id,
+        unlabelled=None if unlabelled is None else f"{unlabelled.name}:{unlabelled.version}",
         params=checked_params(spec, request.params),
         promote=_promotion(request.promote),
     )

@@ -18,6 +18,7 @@ def job_out(row: JobRow, attempts: list[JobAttempt]) -> JobOut:
             "message": row.message,
             "learner": row.learner,
             "dataset": row.dataset,
+            "unlabelled": row.unlabelled,
             "model": row.model,
             "params": row.params,
             "evaluation": EvaluationRequest.model_validate(row.evaluation),

@@ -65,6 +65,37 @@ def test_migrations_can_be_taken_back(new_database, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_jobs_of_older_houses_learn_the_names_of_their_unlabelled_rows(new_database, kind: str) -> None:
+    database = Database(new_database(kind))
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    blank = {"params": "{}", "evaluation": "{}", "promote": None, "stage": "", "message": ""}
+    with database.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0002")
+        connection.execute(
+            text(
+                "INSERT INTO datasets (id, name, version, sha256, blob, rows, features, size_bytes, summary,"
+                " created_at) VALUES ('d1', 'more', 3, 's', 'b', 1, 1, 1, '{}', 0)"
+            )
+        )
+        for job, more in (("j1", "d1"), ("j2", "gone"), ("j3", None)):
+            connection.execute(
+                text(
+                    "INSERT INTO jobs (id, learner, dataset_id, dataset, unlabelled_id, model, params, evaluation,"
+                    " promote, state, progress, stage, message, attempt, cancel_requested, created_at) VALUES (:id,"
+                    " 'l', 'd0', 'd:1', :more, 'm', :params, :evaluation, :promote, 'failed', 0, :stage, :message, 0,"
+                    " FALSE, 0)"
+                ),
+                {"id": job, "more": more, **blank},
+            )
+        command.upgrade(config, "head")
+        named = connection.execute(text("SELECT id, unlabelled FROM jobs ORDER BY id")).all()
+    assert [tuple(row) for row in named] == [("j1", "more:3"), ("j2", None), ("j3", None)]
+    database.dispose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_several_processes_may_upgrade_at_once(new_database, kind: str) -> None:
     url = new_database(kind, migrated=False)
     code = "import sys; from service.db import Database; input(); Database(sys.argv[1]).upgrade()"

@@ -42,7 +42,14 @@ def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(house):
     assert job.params["random_state"] == 0
     assert job.attempts == []
     assert job.created_at.endswith("Z")
+    assert job.unlabelled is None
     assert house.queue.get(job.id) == job
+
+
+def test_a_job_names_the_unlabelled_rows_it_reads(house):
+    job = house.queue.submit(house.request(learner="rankboost-kernel", params={}, unlabelled="people"))
+    assert job.unlabelled == "people:1"
+    assert [listed.unlabelled for listed in house.queue.page().items] == ["people:1"]
 
 
 @pytest.mark.parametrize(
