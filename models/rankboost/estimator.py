@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from models.base import (
 )
 from models.rankboost import embedding, scoring_kernels
 from models.rankboost.binning import binned, sparse_rows
-from models.rankboost.boosting import Settings, Task, Watcher, boost, ranking_auc, subset
+from models.rankboost.boosting import Settings, Task, Watcher, boost, subset
 from models.rankboost.pair_task import pair_task
 from models.rankboost.params import (
     Chain,
@@ -37,8 +36,8 @@ from models.rankboost.params import (
 from models.rankboost.params import (
     Coordinates as CoordinatesName,
 )
+from models.rankboost.ranking import RanksRows, project
 from models.rankboost.rules import Coordinates, FeatureMap, Rules
-from models.rankboost.sparse_input import KnownColumns
 from models.rankboost.svm import LinearRule, linear_svm
 from models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 from models.search import Rows, numbered
@@ -47,15 +46,13 @@ from models.spec import check_params
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_BLOCK: Final = 16_384
-"""Rows embedded at a time: a million rows never stand in the kernel's space at once."""
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
 _INDEXED: Final = ("starts", "coordinates", "values", "means", "norms")
 """What an index keeps of a gallery: its rows in the kernel's space."""
 
 
-class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -280,105 +277,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
         )
 
-    # ------------------------------------------------------------ the ranking
-
-    def decision_function(self, X: ArrayLike) -> Float64:
-        """The ranking score H(x), equation 6.
-
-        Returns
-        -------
-        (n,) for two classes or graded labels; (n, classes) when each class was ranked against the rest, and (n, 32)
-        for the random halves of more than 32 classes.
-
-        Raises
-        ------
-        ValueError
-            When it was learned from pairs, which rank no single rows.
-        """
-        check_is_fitted(self)
-        self._need_labels("a ranking score")
-        rows = self._validated(X, "X")
-        n_tasks = int(self.task_.max()) + 1
-        by_task = np.ascontiguousarray(np.eye(n_tasks)[self._map.coordinate_task])
-        scores = np.empty((rows.shape[0], n_tasks))
-        for at, coordinates in self._blocks(rows):
-            _project(coordinates, by_task, scores[at])
-        return scores[:, 0] if n_tasks == 1 else scores
-
-    def staged_score(self, X: ArrayLike, y: ArrayLike) -> Iterator[float]:
-        """AUC of the ranking after each round (the mean over classes where there are more than two).
-
-        Raises
-        ------
-        ValueError
-            When labels are unknown, or there is nothing to rank.
-        """
-        check_is_fitted(self)
-        self._need_labels("a staged score")
-        rows = sparse_rows(self._validated(X, "X"))
-        tasks = self._tasks_of(y, rows.shape[0])
-        phi = FeatureMap(self.rules_, self.rules_.alpha, self.task_, "rankers", self.n_features_in_)
-        columns = phi(rows).matrix().tocsc()
-        mine = [np.flatnonzero(self.task_ == task) for task in range(len(tasks))]
-        scores = np.zeros((len(tasks), rows.shape[0]))
-        aucs = np.full(len(tasks), 0.5)
-        for number in range(max(part.size for part in mine)):
-            for at, task in enumerate(tasks):
-                if number < mine[at].size:
-                    ranker = mine[at][number]
-                    part = slice(columns.indptr[ranker], columns.indptr[ranker + 1])
-                    scores[at, columns.indices[part]] += columns.data[part]
-                    aucs[at] = ranking_auc(scores[at], task.levels, task.preference)
-            yield float(aucs.mean())
-
-    def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """AUC of the ranking: the last of `staged_score`."""
-        return list(self.staged_score(X, y))[-1]
-
-    def margin(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Half the smallest difference of ranking scores between a row and one to be ranked below it (section 3.1).
-
-        Positive when every pair is ranked right; a linear SVM then finds at least this margin in Phi.
-
-        Raises
-        ------
-        ValueError
-            When more than one ranking was learned (more than two classes).
-        """
-        scores = self.decision_function(X)
-        tasks = self._tasks_of(y, scores.shape[0])
-        if len(tasks) > 1:
-            raise ValueError("a margin is that of one ranking; expected two classes, or graded labels")
-        task = tasks[0]
-        gaps = [
-            scores[task.levels == j].min() - scores[task.levels == i].max()
-            for i, j in zip(*np.nonzero(task.preference), strict=True)
-            if (task.levels == i).any() and (task.levels == j).any()
-        ]
-        if not gaps:
-            raise ValueError("y orders no two rows; expected rows of at least two levels")
-        return float(min(gaps)) / 2.0
-
-    def distorted(self, X: ArrayLike) -> csr_array:
-        """Phi'(x), (n, d): each feature replaced by the sum of alpha_t h_t(x) of the stumps that look at it.
-
-        Rows add up to the ranking score.
-
-        Raises
-        ------
-        ValueError
-            With grids, which look at two features, and with more than one ranking.
-        """
-        check_is_fitted(self)
-        self._need_labels("a distortion of features")
-        if self.weak != "stump" or self.task_.any():
-            raise ValueError(
-                "features are distorted by the stumps of one ranking: weak='stump' and two classes"
-            )
-        by_feature = FeatureMap(self.rules_, self.rules_.alpha, self.task_, "features", self.n_features_in_)
-        made = by_feature(sparse_rows(self._validated(X, "X")))
-        columns = by_feature.coordinate_feature[made.at]
-        return csr_array((made.values, columns, made.starts), shape=(len(made), self.n_features_in_))
+    # ------------------------------------------------------------ the classes
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Classes, by the linear SVM on the embedding (stage D).
@@ -389,7 +288,7 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             When there is none: learned from pairs, or from more than 32 classes.
         """
         svm = self._svm()
-        labels = self._need_labels("classes")[svm.predict(self.transform(X))]
+        labels = self._labels("classes")[svm.predict(self.transform(X))]
         return np.asarray(labels)
 
     def svm_score(self, X: ArrayLike) -> Float64:
@@ -403,30 +302,6 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
                 f"there is no linear SVM: it is trained by fit, on at most {MOST_CLASSES} classes"
             )
         return self.svm_
-
-    def _need_labels(self, what: str) -> NDArray[Any]:
-        if self.classes_ is None:
-            raise ValueError(f"learned from pairs, which give no {what}: use fit with labels")
-        return self.classes_
-
-    def _tasks_of(self, y: ArrayLike, n_rows: int) -> list[Task]:
-        """The tasks learned, with other rows' labels."""
-        known = self._need_labels("ranking")
-        labels = np.asarray(y)
-        if labels.shape != (n_rows,):
-            raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one label a row")
-        codes = np.searchsorted(known, labels).clip(0, known.size - 1)
-        unknown = known[codes] != labels
-        if unknown.any():
-            raise ValueError(f"y holds {labels[unknown][0]!r}, which was not learned")
-        if self.ranking == "graded":
-            task = graded_task(known, self.preference)
-            return [Task(levels=codes.astype(np.int64), preference=task.preference, weight=np.ones(n_rows))]
-        if known.size > MOST_CLASSES:
-            raise ValueError(
-                f"more than {MOST_CLASSES} classes are ranked by random halves, which have no score of their own"
-            )
-        return class_tasks(codes.astype(np.int64), known.size, np.random.default_rng(0))
 
     # ------------------------------------------------------------ the kernel
 
@@ -453,13 +328,8 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             if self.projection_ is None:
                 out[at] = coordinates.matrix().toarray()
             else:
-                _project(coordinates, self.projection_, out[at])
+                project(coordinates, self.projection_, out[at])
         return out
-
-    def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
-        for start in range(0, rows.shape[0], _BLOCK):
-            at = slice(start, min(start + _BLOCK, rows.shape[0]))
-            yield at, self._map(sparse_rows(rows[at]))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         mapped = self._map(sparse_rows(vectors))
@@ -501,12 +371,6 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
 
 def _as_args(rows: Coordinates) -> tuple[Any, ...]:
     return rows.starts, rows.at, rows.values, rows.means, rows.norms
-
-
-def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
-    made = np.empty(out.shape)
-    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
-    out[:] = made
 
 
 def _told(start: float, share: float) -> Any:
