@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     )
     max_concurrent_uploads: int = Field(4, description="uploads read at a time by one process")
     max_batch_pairs: int = Field(1_000_000, description="most pairs in one request")
-    max_dimension: int = Field(1_000_000, description="most features of a vector or dataset")
+    max_dimension: int = Field(
+        2**20, description="most features of a vector or dataset; what hashing texts gives by default"
+    )
     max_dense_bytes: int = Field(
         8192 * MIB, description="most memory for sparse data made dense, for a learner that takes no other"
     )

@@ -471,7 +471,7 @@ def _binary_parameters() -> list[dict[str, Any]]:
     return [
         _parameter("model", "the model; a JSON body may name it instead", {"type": "string"}),
         _parameter(
-            "dim", "octet-stream: numbers in a vector; default the model's", {**whole, "maximum": 1_000_000}
+            "dim", "octet-stream: numbers in a vector; default the model's", {**whole, "maximum": 2**20}
         ),
         _parameter("n_left", "octet-stream: left rows; default half", {**whole, "maximum": 2**31 - 1}),
     ]
