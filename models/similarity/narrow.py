@@ -26,7 +26,9 @@ class Narrow(NamedTuple):
 
     def spanning(self, n_features: int) -> Narrow:
         """The same with entries for so many features: none is tested beyond those there are."""
-        more = np.zeros(max(n_features - self.lows.size, 0), dtype=np.float32)
+        if n_features <= self.lows.size:
+            return self
+        more = np.zeros(n_features - self.lows.size, dtype=np.float32)
         return self._replace(lows=np.append(self.lows, more), scales=np.append(self.scales, more))
 
 

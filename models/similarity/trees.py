@@ -275,6 +275,8 @@ class PackedTrees:
 
         starts = self._node_starts[: n_trees + 1]
         narrow = None if self._narrow is None else self._narrow.spanning(2 * a.shape[1] + forms.shape[0])
+        # Kept, so that it is made once.
+        self._narrow = narrow
 
         def score(start: int, stop: int) -> None:
             if self._by_plane:
