@@ -83,7 +83,8 @@ class DatasetRow(Base):
 
 
 class JobRow(Base):
-    """A training job. Only the holder of (`attempt`, unexpired lease) may write to a running one."""
+    """A job: training, or measuring a gallery. Only the holder of (`attempt`, unexpired lease) may write to a running
+    one."""
 
     __tablename__ = "jobs"
     __table_args__ = (Index("ix_jobs_state_created_at", "state", "created_at"),)
@@ -97,6 +98,9 @@ class JobRow(Base):
     params: Mapped[dict[str, Any]]
     evaluation: Mapped[dict[str, Any]]
     promote: Mapped[str | None] = mapped_column(String(64))
+    task: Mapped[str] = mapped_column(String(32), default="training", server_default="training")
+    gallery: Mapped[str | None] = mapped_column(String(200))
+    result: Mapped[dict[str, Any] | None] = mapped_column(Json)
     state: Mapped[str] = mapped_column(String(16))
     progress: Mapped[float] = mapped_column(default=0.0)
     stage: Mapped[str] = mapped_column(String(200), default="queued")

@@ -36,6 +36,9 @@ def need(method: str, path: str) -> Need:
     if room == "/galleries":
         return "gallery"
     if room in _READABLE_PREFIXES:
+        if room == "/jobs" and path.endswith("/cancel"):
+            # The handler asks for what submitting the job took: `train`, or `gallery`.
+            return "any"
         if path.endswith("/export"):
             return "train"
         if method in ("GET", "HEAD"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from service.api.house import Cursor, House, InHouse, Limit
 from service.api.problems import UnsupportedMediaType, responses
@@ -27,6 +29,7 @@ from service.galleries.schemas import (
     UpsertOut,
 )
 from service.runtime.scoring import Served
+from service.training.schemas import JobOut, Task
 
 router = APIRouter(tags=["galleries"])
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
@@ -34,6 +37,11 @@ ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may 
 Subject = Annotated[str, Path(max_length=512, description="the subject; it may hold slashes")]
 MeasurementId = Annotated[str, Path(max_length=64)]
 CAPABILITY = "search"
+Made = TypeVar("Made", GalleryCalibrationOut, GalleryEvaluationOut)
+_TASKS: Final[dict[str, Task]] = {
+    "calibration": "gallery-calibration",
+    "evaluation": "gallery-evaluation",
+}
 
 
 async def version_of(house: House, state: State) -> Served:
@@ -236,26 +244,58 @@ async def delete_subject(house: InHouse, gallery: Name, subject: Subject) -> Rec
     return await house.runtime.in_thread(lambda: house.galleries.erase(gallery, catalogue, subject=subject))
 
 
+Background = Annotated[
+    bool,
+    Query(description="queue a job instead, with progress and cancelling; its probes come from a dataset"),
+]
+_AS_A_JOB: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": JobOut,
+        "description": "queued, with `background`: a job whose `result` names what it made",
+    }
+}
+
+
+async def _measured(
+    house: House,
+    response: Response,
+    gallery: str,
+    what: Literal["calibration", "evaluation"],
+    request: ProbesRequest,
+    background: bool,
+    measure: Callable[[str, Served, Any], Made],
+) -> Made | Response:
+    """Calibrate or evaluate a gallery, now or as a job."""
+    if background:
+        job = await house.runtime.in_thread(
+            lambda: house.identification.submit(gallery, _TASKS[what], request)
+        )
+        headers = {"Location": f"/jobs/{job.id}"}
+        return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
+    state = await house.runtime.in_thread(lambda: house.galleries.state(gallery))
+    served = await version_of(house, state)
+    async with house.runtime.batch_place() as place:
+        made = await place.run(lambda: measure(gallery, served, request))
+    response.headers["Location"] = f"/galleries/{gallery}/{what}s/{made.id}"
+    return made
+
+
 @router.post(
     "/galleries/{gallery}/calibrations",
     status_code=201,
     response_model=GalleryCalibrationOut,
-    responses=responses(404, 409, 429),
+    responses={**_AS_A_JOB, **responses(404, 409, 429)},
 )
 async def calibrate_gallery(
-    house: InHouse, response: Response, gallery: Name, request: ProbesRequest
-) -> GalleryCalibrationOut:
+    house: InHouse, response: Response, gallery: Name, request: ProbesRequest, background: Background = False
+) -> GalleryCalibrationOut | Response:
     """Learn from people who are not enrolled, one probe each, what strangers score: what `fpir` is answered from.
 
     Probes come as a dataset whose labels are subjects, or as vectors and subjects. Subjects who are enrolled say how
     often the right person is missed (FNIR).
     """
-    state = await house.runtime.in_thread(lambda: house.galleries.state(gallery))
-    served = await version_of(house, state)
-    async with house.runtime.batch_place() as place:
-        made = await place.run(lambda: house.identification.calibrate(gallery, served, request))
-    response.headers["Location"] = f"/galleries/{gallery}/calibrations/{made.id}"
-    return made
+    measure = house.identification.calibrate
+    return await _measured(house, response, gallery, "calibration", request, background, measure)
 
 
 @router.get(
@@ -274,18 +314,18 @@ def get_gallery_calibration(
     "/galleries/{gallery}/evaluations",
     status_code=201,
     response_model=GalleryEvaluationOut,
-    responses=responses(404, 409, 429),
+    responses={**_AS_A_JOB, **responses(404, 409, 429)},
 )
 async def evaluate_gallery(
-    house: InHouse, response: Response, gallery: Name, request: GalleryEvaluationRequest
-) -> GalleryEvaluationOut:
+    house: InHouse,
+    response: Response,
+    gallery: Name,
+    request: GalleryEvaluationRequest,
+    background: Background = False,
+) -> GalleryEvaluationOut | Response:
     """Measure with probes who is found: CMC, FNIR at each FPIR, and what the gallery's own threshold does."""
-    state = await house.runtime.in_thread(lambda: house.galleries.state(gallery))
-    served = await version_of(house, state)
-    async with house.runtime.batch_place() as place:
-        made = await place.run(lambda: house.identification.evaluate(gallery, served, request))
-    response.headers["Location"] = f"/galleries/{gallery}/evaluations/{made.id}"
-    return made
+    measure = house.identification.evaluate
+    return await _measured(house, response, gallery, "evaluation", request, background, measure)
 
 
 @router.get(

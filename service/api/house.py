@@ -10,6 +10,7 @@ from fastapi import Depends, Query, Request
 from service.blobs import Blobs, open_blobs
 from service.datasets.ingest import Datasets
 from service.db import Database, open_database
+from service.errors import Forbidden
 from service.galleries.galleries import Galleries
 from service.galleries.identification import Identification
 from service.keys.keys import ActiveKey
@@ -72,6 +73,17 @@ def may(request: Request, scope: Scope) -> bool:
     """Whether who asks has a scope; who was admitted without a key has all."""
     key: ActiveKey | None = request.scope.get("pairmark.key")
     return key is None or key.allows(scope)
+
+
+def check_may(request: Request, scope: Scope) -> None:
+    """Refuse who lacks a scope, where that depends on more than the path.
+
+    Raises
+    ------
+    Forbidden
+    """
+    if not may(request, scope):
+        raise Forbidden(f"the key lacks the scope this needs: {scope!r}", scope=scope)
 
 
 InHouse = Annotated[House, Depends(house_of)]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
-from service.api.house import Cursor, House, InHouse, Limit
+from service.api.house import Cursor, House, InHouse, Limit, check_may, may
 from service.api.problems import responses
 from service.errors import RateLimited, UnknownJob
 from service.training.schemas import JobOut, JobPage, JobRequest, JobState
@@ -29,6 +29,14 @@ _EVENT_STREAM: dict[int | str, dict[str, Any]] = {
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
+
+
+def _seen(request: Request, house: House, job_id: str) -> JobOut:
+    """The job, if who asks may see it."""
+    job = house.queue.get(job_id)
+    if job.gallery is not None:
+        check_may(request, "gallery")
+    return job
 
 
 @router.post("/jobs", status_code=202, response_model=JobOut, responses=responses(404, 409, 429))
@@ -54,16 +62,16 @@ def submit_job(
 
 @router.get("/jobs", response_model=JobPage)
 def list_jobs(
-    house: InHouse, limit: Limit = 50, cursor: Cursor = None, state: JobState | None = None
+    request: Request, house: InHouse, limit: Limit = 50, cursor: Cursor = None, state: JobState | None = None
 ) -> JobPage:
-    """Jobs, newest first."""
-    return house.queue.page(limit=limit, cursor=cursor, state=state)
+    """Jobs, newest first; those that measure galleries are shown to keys that may read galleries."""
+    return house.queue.page(limit=limit, cursor=cursor, state=state, galleries=may(request, "gallery"))
 
 
 @router.get("/jobs/{job_id}", response_model=JobOut, responses=responses(404))
-def get_job(house: InHouse, job_id: JobId) -> JobOut:
+def get_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
     """How a job is doing, with every attempt at it."""
-    job = house.queue.get(job_id)
+    job = _seen(request, house, job_id)
     if job.state == "succeeded":
         # Whoever reads this may ask for the new version next.
         house.runtime.catalogue.expire()
@@ -71,8 +79,13 @@ def get_job(house: InHouse, job_id: JobId) -> JobOut:
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202, response_model=JobOut, responses=responses(404))
-def cancel_job(house: InHouse, job_id: JobId) -> JobOut:
-    """Cancel a job: at once when it waits; a running one is stopped and registers nothing."""
+def cancel_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
+    """Cancel a job: at once when it waits; a running one is stopped and registers nothing.
+
+    Takes the scope that submitting it takes: `train`, or `gallery` where it measures one.
+    """
+    if _seen(request, house, job_id).gallery is None:
+        check_may(request, "train")
     return house.queue.cancel(job_id)
 
 
@@ -93,7 +106,7 @@ async def job_events(
     """
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
-    await house.runtime.in_thread(lambda: house.queue.get(job_id))
+    await house.runtime.in_thread(lambda: _seen(request, house, job_id))
     streams: set[object] = request.app.state.streams
     if len(streams) >= MAX_STREAMS:
         raise RateLimited(f"{MAX_STREAMS} event streams are open already; ask GET /jobs/{job_id} instead")

@@ -160,11 +160,31 @@ class Galleries(Transport):
         return as_dict(self.request("DELETE", f"/galleries/{path_part(gallery)}/{what}").json())
 
     def calibrate_gallery(
-        self, gallery: str, dataset: str | None = None, *, vectors: Any = None, subjects: Any = None
+        self,
+        gallery: str,
+        dataset: str | None = None,
+        *,
+        vectors: Any = None,
+        subjects: Any = None,
+        background: bool = False,
     ) -> dict[str, Any]:
-        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays."""
+        """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays.
+
+        Parameters
+        ----------
+        background : queue a job and return it; ``wait`` follows it, and ``gallery_calibration`` gets what its
+            ``result`` names.
+        """
         body = without_none({"dataset": dataset, "vectors": vectors, "subjects": subjects})
-        return as_dict(self.post(f"/galleries/{path_part(gallery)}/calibrations", body, timeout=None))
+        return self._measured(gallery, "calibrations", body, background)
+
+    def gallery_calibration(self, gallery: str, id: str) -> dict[str, Any]:
+        """One calibration of a gallery."""
+        return as_dict(self.get(f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"))
+
+    def gallery_evaluation(self, gallery: str, id: str) -> dict[str, Any]:
+        """One evaluation of a gallery."""
+        return as_dict(self.get(f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"))
 
     def evaluate_gallery(
         self,
@@ -173,11 +193,22 @@ class Galleries(Transport):
         *,
         vectors: Any = None,
         subjects: Any = None,
+        background: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``."""
+        """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``.
+
+        Parameters
+        ----------
+        background : queue a job and return it; ``wait`` follows it, and ``gallery_evaluation`` gets what its
+            ``result`` names.
+        """
         body = without_none({"dataset": dataset, "vectors": vectors, "subjects": subjects, **options})
-        return as_dict(self.post(f"/galleries/{path_part(gallery)}/evaluations", body, timeout=None))
+        return self._measured(gallery, "evaluations", body, background)
+
+    def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> dict[str, Any]:
+        asked = "?background=true" if background else ""
+        return as_dict(self.post(f"/galleries/{path_part(gallery)}/{what}{asked}", body, timeout=None))
 
 
 def _enrolled(sent: Iterator[httpx.Response], size: int, n: int, progress: Progress | None) -> dict[str, Any]:

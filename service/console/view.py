@@ -76,7 +76,7 @@ def _read(
             models.append((model, house.store.version(model.name, number), production is not None))
     jobs = [
         JobLine(job=job, live=job.state in ("queued", "running"))
-        for job in house.queue.page(limit=SHOWN).items
+        for job in house.queue.page(limit=SHOWN, galleries=galleries).items
     ]
     shown = house.galleries.page(SHOWN, None).items if galleries else []
     return models, house.datasets.page(limit=SHOWN).items, jobs, shown

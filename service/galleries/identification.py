@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.orm import Session
 
 from models.identification import GalleryCalibration, cmc, leave_one_subject_out
+from models.progress import report
 from service.datasets.ingest import Datasets
 from service.errors import (
     Conflict,
@@ -30,13 +33,17 @@ from service.galleries.schemas import (
     ProbesRequest,
 )
 from service.galleries.searching import Points, calibration_of, is_stale, point_of
-from service.galleries.view import View
+from service.galleries.view import Hit, View
 from service.runtime.scoring import Served, plain
 from service.settings import Settings
 from service.store.store import ModelStore
 from service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from service.times import iso
+from service.training.leases import persist
+from service.training.queue import JobQueue
+from service.training.schemas import GalleryTask, JobOut, Task
 
+Ending = Callable[[Session, str], None]
 Float32 = NDArray[np.float32]
 
 PROBES_AT_A_TIME = 64
@@ -69,9 +76,45 @@ class Identification:
         self._datasets = datasets
         self._store = store
         self._settings = settings
+        self._queue = JobQueue(galleries.database, settings)
 
-    def calibrate(self, name: str, served: Served, request: ProbesRequest) -> GalleryCalibrationOut:
+    def submit(self, name: str, task: Task, request: ProbesRequest) -> JobOut:
+        """Queue a calibration or an evaluation as a job, with probes of a dataset.
+
+        Raises
+        ------
+        InvalidInput
+            When the probes came with the request: those are measured at once.
+        Conflict
+            When the gallery is empty.
+        """
+        state = self._galleries.state(name)
+        if request.dataset is None or request.vectors is not None or request.subjects is not None:
+            raise InvalidInput(
+                "as a job, probes come from a dataset; expected dataset, and no vectors or subjects",
+                field="dataset",
+            )
+        if not state.items:
+            raise Conflict(f"gallery {name!r} is empty: enrol people first")
+        return self._queue.submit_task(
+            GalleryTask(
+                task=task,
+                gallery=name,
+                dataset=request.dataset,
+                kind=state.kind,
+                model=state.model,
+                request=request.model_dump(mode="json", exclude={"dataset", "vectors", "subjects"}),
+            )
+        )
+
+    def calibrate(
+        self, name: str, served: Served, request: ProbesRequest, *, ending: Ending | None = None
+    ) -> GalleryCalibrationOut:
         """Learn what strangers score in a gallery.
+
+        Parameters
+        ----------
+        ending : called in the transaction that keeps the calibration, with its id.
 
         Raises
         ------
@@ -91,11 +134,14 @@ class Identification:
                 "score is what a threshold is made from",
                 field="subjects",
             )
-        best = self._best(view, probes.vectors[strangers])
+        best = self._best(state, view, probes.vectors[strangers], (0.0, 0.9))
         mated = self._mated(state, served, probes)
         calibration = GalleryCalibration(best, gallery_size=view.n_items, mated_scores=mated)
         arrays, meta = calibration.to_state()
-        with self._galleries.database.write() as session:
+        row: GalleryCalibrationRow | None = None
+
+        def keep(session: Session) -> None:
+            nonlocal row
             row = GalleryCalibrationRow(
                 id=secrets.token_hex(16),
                 gallery_id=state.id,
@@ -116,6 +162,11 @@ class Identification:
             )
             self._still_there(session, state)
             repository.add_calibration(session, row)
+            if ending is not None:
+                ending(session, row.id)
+
+        self._kept(keep, ending)
+        assert row is not None
         return calibration_out(state, row, state.seq)
 
     def calibration(self, name: str, id: str) -> GalleryCalibrationOut:
@@ -127,13 +178,20 @@ class Identification:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
         return calibration_out(state, row, state.seq)
 
-    def evaluate(self, name: str, served: Served, request: GalleryEvaluationRequest) -> GalleryEvaluationOut:
-        """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id."""
+    def evaluate(
+        self, name: str, served: Served, request: GalleryEvaluationRequest, *, ending: Ending | None = None
+    ) -> GalleryEvaluationOut:
+        """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id.
+
+        Parameters
+        ----------
+        ending : called in the transaction that keeps the evaluation, with its id.
+        """
         state, probes, warnings = self._probes(name, served, request, refuse_overlap=False)
         view = self._view(state, served)
         own = self._mated(state, served, probes)
-        ranks = self._ranks(view, probes, own, request.max_rank)
-        best = self._best(view, probes.vectors[~probes.enrolled])
+        ranks = self._ranks(state, view, probes, own, request.max_rank)
+        best = self._best(state, view, probes.vectors[~probes.enrolled], (0.5, 0.8))
         identification: list[dict[str, Any]] = []
         if best.size:
             calibration = GalleryCalibration(best, gallery_size=view.n_items, mated_scores=own)
@@ -172,7 +230,10 @@ class Identification:
                 "warnings": warnings,
             }
         )
-        with self._galleries.database.write() as session:
+        row: GalleryEvaluationRow | None = None
+
+        def keep(session: Session) -> None:
+            nonlocal row
             self._still_there(session, state)
             row = GalleryEvaluationRow(
                 id=secrets.token_hex(16),
@@ -181,7 +242,21 @@ class Identification:
                 created_at=self._galleries.database.now(session),
             )
             repository.add_evaluation(session, row)
+            if ending is not None:
+                ending(session, row.id)
+
+        self._kept(keep, ending)
+        assert row is not None
         return evaluation_out(row)
+
+    def _kept(self, keep: Callable[[Session], None], ending: Ending | None) -> None:
+        database = self._galleries.database
+        if ending is None:
+            with database.write() as session:
+                keep(session)
+        else:
+            # A job's work is not thrown away because the database is away for a moment.
+            persist(database, keep)
 
     def evaluation(self, name: str, id: str) -> GalleryEvaluationOut:
         """An evaluation, or `UnknownEvaluation`."""
@@ -270,11 +345,15 @@ class Identification:
     def _view(self, state: State, served: Served) -> View:
         return self._galleries.live(state, served.estimator).view(state.seq)
 
-    def _best(self, view: View, probes: Float32) -> Float32:
-        """Best score of each probe in the gallery; -inf for none."""
-        found = []
+    def _searched(self, state: State, view: View, probes: Float32, k: int, **how: Any) -> list[list[Hit]]:
+        return view.search(probes, k, elsewhere=self._galleries.elsewhere(state, (), view.seq), **how)
+
+    def _best(self, state: State, view: View, probes: Float32, span: tuple[float, float]) -> Float32:
+        """Best score of each probe in the gallery; -inf for none. Tells progress from one of ``span`` to the other."""
+        found: list[float] = []
         for start in range(0, len(probes), PROBES_AT_A_TIME):
-            some = view.search(probes[start : start + PROBES_AT_A_TIME], 1)
+            report(span[0] + (span[1] - span[0]) * start / len(probes), "searching with strangers")
+            some = self._searched(state, view, probes[start : start + PROBES_AT_A_TIME], 1)
             found += [hits[0].score if hits else -np.inf for hits in some]
         return np.array(found, dtype=np.float32)
 
@@ -290,11 +369,15 @@ class Identification:
             )
         return np.array(scores, dtype=np.float32)
 
-    def _ranks(self, view: View, probes: Probes, own: Float32, max_rank: int) -> NDArray[np.int64]:
+    def _ranks(
+        self, state: State, view: View, probes: Probes, own: Float32, max_rank: int
+    ) -> NDArray[np.int64]:
         """Rank of each enrolled probe's own subject among subjects, ties against it; max_rank + 1 for later."""
-        ranks = []
+        ranks: list[int] = []
         for at, mine in zip(np.flatnonzero(probes.enrolled).tolist(), own, strict=True):
-            hits = view.search(probes.vectors[at : at + 1], max_rank + 1, by_subject=True)[0]
+            report(0.5 * len(ranks) / own.size, "ranking the enrolled")
+            probe = probes.vectors[at : at + 1]
+            hits = self._searched(state, view, probe, max_rank + 1, by_subject=True)[0]
             others = sum(hit.subject != probes.subjects[at] and np.float32(hit.score) >= mine for hit in hits)
             ranks.append(min(1 + others, max_rank + 1))
         return np.array(ranks, dtype=np.int64)
@@ -318,7 +401,8 @@ class Identification:
         self, state: State, view: View, threshold: float, confidence: float
     ) -> dict[str, Any] | None:
         """Search enrolled subjects, one item each, among the others."""
-        best, subjects = [], []
+        best: list[float] = []
+        subjects: list[str | None] = []
         seen: set[str] = set()
         with self._galleries.database.read() as session:
             for rows in repository.read_range(session, state, 0, view.seq):
@@ -328,7 +412,8 @@ class Identification:
                         seen.add(subject)
                         fresh.append(at)
                 for at in fresh:
-                    hits = view.search(rows.vectors[at : at + 1], 2, by_subject=True)[0]
+                    report(0.8 + 0.2 * len(best) / MAX_LEFT_OUT, "leaving one out")
+                    hits = self._searched(state, view, rows.vectors[at : at + 1], 2, by_subject=True)[0]
                     others = [hit.score for hit in hits if hit.subject != rows.subjects[at]]
                     best.append(others[0] if others else -np.inf)
                     subjects.append(rows.subjects[at])

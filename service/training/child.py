@@ -1,4 +1,4 @@
-"""The process that runs one attempt at a job: ``python -m service.training.child JOB ATTEMPT PARENT``.
+"""The process that runs one attempt at a job: ``python -m service.attempt JOB ATTEMPT PARENT``.
 
 A process of its own, so that a cancel can stop any fit at once, its memory goes back to the system, and a
 crash in native code takes nothing else down. It exits with 0 when the job was ended (well or not), with
@@ -9,24 +9,36 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
+from collections.abc import Callable
+from typing import Protocol
 
-from service.blobs import open_blobs
-from service.db import open_database
+from service.blobs import Blobs, open_blobs
+from service.db import Database, open_database
 from service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
 from service.logs import configure_logging
 from service.settings import Settings
 from service.training.family import die_with_parent
 from service.training.queue import JobQueue
 from service.training.schemas import Claim
-from service.training.trainer import Trainer
 
 FENCED = 75
 logger = logging.getLogger("pairmark.training")
 
 
-def main(arguments: list[str]) -> int:
-    """Run one attempt; returns the exit status."""
+class Runner(Protocol):
+    """What runs an attempt at a job to its end."""
+
+    def run(self, claim: Claim) -> object:
+        """Do the work and end the job in one transaction; returns what was made."""
+
+
+def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Runner]) -> int:
+    """Run one attempt; returns the exit status.
+
+    Parameters
+    ----------
+    runner : what does a claim's work.
+    """
     job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
     die_with_parent(parent)
     # The worker decides when this process stops; a terminal's Ctrl-C reaches the worker too.
@@ -37,7 +49,7 @@ def main(arguments: list[str]) -> int:
     queue = JobQueue(db, settings)
     try:
         claim = queue.held(job_id, attempt)
-        error = attempt_error(claim, Trainer(db, open_blobs(settings), settings))
+        error = attempt_error(claim, runner(claim, db, open_blobs(settings), settings))
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
         elif error is not None:
@@ -49,11 +61,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def attempt_error(claim: Claim, trainer: Trainer) -> PairmarkError | None:
-    """Train; returns what a person should be told when it failed. `Fenced` goes through."""
+def attempt_error(claim: Claim, runner: Runner) -> PairmarkError | None:
+    """Run it; returns what a person should be told when it failed. `Fenced` goes through."""
     told = {"job": claim.job_id, "attempt": claim.attempt}
     try:
-        version = trainer.run(claim)
+        made = runner.run(claim)
     except Fenced:
         raise
     except PairmarkError as error:
@@ -67,9 +79,5 @@ def attempt_error(claim: Claim, trainer: Trainer) -> PairmarkError | None:
         return TrainingFailed(
             f"something unexpected happened; the worker's log has the details under job {claim.job_id}"
         )
-    logger.info("job succeeded", extra={**told, "model": claim.model, "version": version})
+    logger.info("job succeeded", extra={**told, "model": claim.model, "made": made})
     return None
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

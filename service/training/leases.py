@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
@@ -16,7 +16,7 @@ from service.errors import Fenced, NotReady, PairmarkError
 from service.settings import Settings
 from service.tables import JobRow
 from service.training import repository
-from service.training.schemas import Claim, EvaluationRequest, Lease
+from service.training.schemas import Claim, EvaluationRequest, Lease, Task
 
 _COMMIT_RETRY_S = 60.0
 _WAITING: dict[str, Any] = {
@@ -106,7 +106,15 @@ class Leases:
                 session, claim.job_id, "log", {"message": message[:2000]}, self._db.now(session)
             )
 
-    def finish(self, claim: Claim, session: Session, *, version: int, message: str = "") -> None:
+    def finish(
+        self,
+        claim: Claim,
+        session: Session,
+        *,
+        version: int | None = None,
+        result: dict[str, str] | None = None,
+        message: str = "",
+    ) -> None:
         """End the job well, in the caller's transaction, together with what it made.
 
         Raises
@@ -118,6 +126,7 @@ class Leases:
         values = {
             **_over("succeeded", now),
             "version": version,
+            "result": result,
             "progress": 1.0,
             "message": message[:2000],
         }
@@ -127,7 +136,8 @@ class Leases:
         repository.close_attempt(
             session, claim.job_id, claim.attempt, outcome="succeeded", detail="", now=now
         )
-        done = {"state": "succeeded", "model": claim.model, "version": version}
+        made = {"version": version} if result is None else {"result": result}
+        done = {"state": "succeeded", "model": claim.model, **made}
         repository.add_event(session, claim.job_id, "done", done, now)
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
@@ -265,4 +275,6 @@ def _claim(row: JobRow, worker: str) -> Claim:
         evaluation=EvaluationRequest.model_validate(row.evaluation),
         promote=row.promote,
         created_at=row.created_at,
+        task=cast(Task, row.task),
+        gallery=row.gallery,
     )

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import secrets
+from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -18,7 +19,7 @@ from service.pagination import checked_limit, decode_cursor, encode_cursor
 from service.tables import JobRow
 from service.training import repository
 from service.training.leases import Leases
-from service.training.schemas import JobEventOut, JobOut, JobPage, JobRequest, JobState
+from service.training.schemas import GalleryTask, JobEventOut, JobOut, JobPage, JobRequest, JobState
 from service.training.validation import checked_request
 from service.training.views import job_out
 
@@ -68,13 +69,8 @@ class JobQueue(Leases):
                 more = request.unlabelled
                 unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
                 checked = checked_request(request, dataset, self._settings, unlabelled)
-                if repository.count_queued(session) >= self._settings.max_queued_jobs:
-                    raise RateLimited(
-                        f"{self._settings.max_queued_jobs} jobs wait already; try again when some are done",
-                        retry_after=30,
-                    )
-                row = JobRow(
-                    id=secrets.token_hex(16),
+                row = self._queued(
+                    session,
                     learner=request.learner,
                     dataset_id=checked.dataset_id,
                     dataset=checked.dataset,
@@ -84,17 +80,9 @@ class JobQueue(Leases):
                     params=checked.params,
                     evaluation=request.evaluation.model_dump(),
                     promote=checked.promote,
-                    state="queued",
-                    progress=0.0,
-                    stage="queued",
-                    message="",
-                    attempt=0,
-                    cancel_requested=False,
                     idempotency_key=idempotency_key,
                     request_sha256=digest,
-                    created_at=self._db.now(session),
                 )
-                repository.add_job(session, row)
         except IntegrityError as error:
             if not is_unique_violation(error) or idempotency_key is None:
                 raise
@@ -105,6 +93,51 @@ class JobQueue(Leases):
             return earlier
         return job_out(row, [])
 
+    def submit_task(self, wanted: GalleryTask) -> JobOut:
+        """Queue the measuring of a gallery.
+
+        Raises
+        ------
+        UnknownDataset
+        RateLimited
+            When ``max_queued_jobs`` wait already.
+        """
+        with self._db.write() as session:
+            repository.lock_submissions(session)
+            dataset = dataset_out(dataset_of(session, wanted.dataset, hold=True))
+            row = self._queued(
+                session,
+                task=wanted.task,
+                gallery=wanted.gallery,
+                learner=wanted.kind,
+                dataset_id=dataset.id,
+                dataset=f"{dataset.name}:{dataset.version}",
+                model=wanted.model,
+                params=wanted.request,
+                evaluation={},
+            )
+        return job_out(row, [])
+
+    def _queued(self, session: Session, **values: Any) -> JobRow:
+        if repository.count_queued(session) >= self._settings.max_queued_jobs:
+            raise RateLimited(
+                f"{self._settings.max_queued_jobs} jobs wait already; try again when some are done",
+                retry_after=30,
+            )
+        row = JobRow(
+            **{"task": "training", **values},
+            id=secrets.token_hex(16),
+            state="queued",
+            progress=0.0,
+            stage="queued",
+            message="",
+            attempt=0,
+            cancel_requested=False,
+            created_at=self._db.now(session),
+        )
+        repository.add_job(session, row)
+        return row
+
     def get(self, job_id: str) -> JobOut:
         """The job of that id, or `UnknownJob`."""
         with self._db.read() as session:
@@ -113,15 +146,22 @@ class JobQueue(Leases):
                 raise UnknownJob(f"there is no job {job_id[:64]!r}")
             return job_out(row, repository.attempts_of(session, [row.id])[row.id])
 
-    def page(self, limit: int = 50, cursor: str | None = None, state: JobState | None = None) -> JobPage:
-        """Jobs, newest first."""
+    def page(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        state: JobState | None = None,
+        *,
+        galleries: bool = True,
+    ) -> JobPage:
+        """Jobs, newest first. ``galleries``: whether those that measure galleries are among them."""
         checked_limit(limit)
         after: tuple[float, str] | None = None
         if cursor is not None:
             created_at, job_id = decode_cursor(cursor, float, str)
             after = (created_at, job_id)
         with self._db.read() as session:
-            rows = repository.page(session, limit=limit + 1, after=after, state=state)
+            rows = repository.page(session, limit=limit + 1, after=after, state=state, galleries=galleries)
             attempts = repository.attempts_of(session, [row.id for row in rows])
         shown = rows[:limit]
         more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(rows) > limit else None

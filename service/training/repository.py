@@ -55,13 +55,22 @@ def attempts_of(session: Session, job_ids: Sequence[str]) -> dict[str, list[JobA
     return found
 
 
-def page(session: Session, *, limit: int, after: tuple[float, str] | None, state: str | None) -> list[JobRow]:
+def page(
+    session: Session,
+    *,
+    limit: int,
+    after: tuple[float, str] | None,
+    state: str | None,
+    galleries: bool = True,
+) -> list[JobRow]:
     """Jobs, newest first, after a (created_at, id) mark."""
     statement = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit)
     if after is not None:
         statement = statement.where(tuple_(JobRow.created_at, JobRow.id) < after)
     if state is not None:
         statement = statement.where(JobRow.state == state)
+    if not galleries:
+        statement = statement.where(JobRow.gallery.is_(None))
     return list(session.scalars(statement))
 
 

@@ -12,6 +12,7 @@ from service.store.groups import ROLE_TEXT, GroupRole
 Protocol = Literal["auto", "open-set", "closed-set"]
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
+Task = Literal["training", "gallery-calibration", "gallery-evaluation"]
 EventName = Literal["progress", "log", "done"]
 
 DEFAULT_EVALUATION_PAIRS = 200_000
@@ -85,6 +86,13 @@ class JobOut(BaseModel):
     """A job as clients see it. Times are ISO 8601, UTC."""
 
     id: str
+    task: Task = Field(
+        description="what is done; for galleries `learner` and `model` are of the gallery's version"
+    )
+    gallery: str | None = Field(description="the gallery that is measured")
+    result: dict[str, str] | None = Field(
+        description="what measuring a gallery made: `calibration` or `evaluation`, an id under the gallery"
+    )
     state: JobState
     progress: float = Field(ge=0.0, le=1.0)
     stage: str
@@ -123,6 +131,25 @@ class JobEventOut(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GalleryTask:
+    """Measuring a gallery, as a job.
+
+    Attributes
+    ----------
+    dataset : the probes, `name` or `name:version`.
+    kind, model : of the version that serves the gallery.
+    request : the body of `POST /galleries/{g}/calibrations` or `/evaluations`.
+    """
+
+    task: Task
+    gallery: str
+    dataset: str
+    kind: str
+    model: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """The right to work on a job: every write names the attempt, and a superseded attempt is refused.
 
@@ -131,6 +158,7 @@ class Claim:
     attempt : counts up with every claim, and fences writes.
     params, evaluation : validated when the job was submitted.
     created_at : seconds since the epoch.
+    task, gallery : what is to be done, and with which gallery.
     """
 
     job_id: str
@@ -145,6 +173,8 @@ class Claim:
     evaluation: EvaluationRequest
     promote: str | None
     created_at: float
+    task: Task = "training"
+    gallery: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

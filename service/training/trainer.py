@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -319,7 +319,10 @@ class Trainer:
 class Progress:
     """Tells the queue how far an attempt is: rows at most every half second, events every percent."""
 
-    def __init__(self, queue: JobQueue, claim: Claim) -> None:
+    def __init__(
+        self, queue: JobQueue, claim: Claim, stages: Mapping[str, tuple[float, float]] = STAGES
+    ) -> None:
+        self._stages = stages
         self._queue = queue
         self._claim = claim
         self._stage = "starting"
@@ -329,13 +332,13 @@ class Progress:
     def stage(self, name: str) -> None:
         """A stage begins: always told. Raises `Fenced` when the attempt was superseded."""
         self._stage = name
-        self._tell(STAGES[name][0], "", event=True)
+        self._tell(self._stages[name][0], "", event=True)
 
     def within(self, share: float, message: str = "") -> None:
         """A share of the stage is done: told when enough time has passed."""
         if time.monotonic() - self._written_at < _WRITE_EVERY_S:
             return
-        low, high = STAGES[self._stage]
+        low, high = self._stages[self._stage]
         fraction = low + (high - low) * min(max(share, 0.0), 1.0)
         self._tell(fraction, message, event=fraction >= self._event_at + _EVENT_STEP)
 

@@ -12,6 +12,9 @@ def job_out(row: JobRow, attempts: list[JobAttempt]) -> JobOut:
     return JobOut.model_validate(
         {
             "id": row.id,
+            "task": row.task,
+            "gallery": row.gallery,
+            "result": row.result,
             "state": row.state,
             "progress": row.progress,
             "stage": row.stage,

@@ -107,7 +107,7 @@ class Worker:
                 sys.executable,
                 "-P",
                 "-m",
-                "service.training.child",
+                "service.attempt",
                 claim.job_id,
                 str(claim.attempt),
                 str(os.getpid()),

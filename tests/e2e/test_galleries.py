@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from serving import RunningServer
+
+from service.client import Client
 
 NPZ = "application/x-npz"
 
@@ -405,3 +408,82 @@ def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
         "/similarity", json={"left": rows[0].tolist(), "right": rows[:40].tolist(), "model": "moving@shadow"}
     ).json()["scores"]
     assert [hit["score"] for hit in told["results"][0]] == sorted(scores, reverse=True)
+
+
+def test_a_gallery_is_measured_by_jobs(digits_house: RunningServer) -> None:
+    house = digits_house
+    rng = np.random.default_rng(5)
+    centres = (rng.normal(size=(200, 64)) * 3).astype(np.float32)
+
+    def samples(people: Sequence[int]) -> np.ndarray:
+        return (centres[list(people)] + rng.normal(size=(len(people), 64)) * 0.3).astype(np.float32)
+
+    house.upload(
+        "jobs-train", np.concatenate([samples(range(140, 200)) for _ in range(3)]), np.tile(np.arange(60), 3)
+    )
+    job = house.train(
+        learner="metric",
+        dataset="jobs-train",
+        model="jobs-near",
+        params={"metric": "euclidean"},
+        promote="shadow",
+    )
+    assert job["state"] == "succeeded", job
+    twice = [*range(140), *range(140)]
+    house.upload("jobs-probes", samples(twice), np.array([f"p{at:03}" for at in twice]))
+    http = make(house, "measured", "jobs-near@shadow")
+    problem(
+        http.post("/galleries/measured/evaluations?background=true", json={"dataset": "jobs-probes"}),
+        409,
+        "conflict",
+    )
+    enrolled = [
+        {"id": f"i{at}", "subject": f"p{at:03}", "vector": row.tolist()}
+        for at, row in enumerate(samples(range(60)))
+    ]
+    assert http.put("/galleries/measured/items", json={"items": enrolled}).status_code == 200
+    with Client(house.url) as client:
+        queued = client.calibrate_gallery("measured", "jobs-probes", background=True)
+        assert (queued["task"], queued["gallery"], queued["result"]) == (
+            "gallery-calibration",
+            "measured",
+            None,
+        )
+        stages: list[str] = []
+        done = client.wait(queued["id"], progress=lambda _, stage: stages.append(stage))
+        assert "searching" in stages
+        calibration = client.gallery_calibration("measured", done["result"]["calibration"])
+        assert (calibration["n_probes"], calibration["n_mated"]) == (80, 60)
+        options = {"fpir": [0.1], "leave_one_out": True}
+        queued = client.evaluate_gallery("measured", "jobs-probes", background=True, **options)
+        done = client.wait(queued["id"])
+        there = client.gallery_evaluation("measured", done["result"]["evaluation"])
+        here = client.evaluate_gallery("measured", "jobs-probes", **options)
+        differ = ("id", "created_at")
+        assert {name: one for name, one in there.items() if name not in differ} == {
+            name: one for name, one in here.items() if name not in differ
+        }
+        assert there["calibrated"]["calibration_id"] == calibration["id"]
+    picture = http.get(f"/galleries/measured/evaluations/{there['id']}/cmc.svg")
+    assert picture.headers["content-type"].startswith("image/svg+xml")
+    problem(
+        http.post(
+            "/galleries/measured/evaluations?background=true", json={"vectors": [[1.0]], "subjects": ["a"]}
+        ),
+        422,
+        "invalid-input",
+    )
+    problem(
+        http.post("/galleries/measured/evaluations?background=true", json={"dataset": "nobody"}),
+        404,
+        "unknown-dataset",
+    )
+    # What can only be found out on the way is told by the job.
+    http.put("/galleries/narrow", json={"model": "digits"})
+    assert http.put("/galleries/narrow/items", json=items(digits_house.facts["X"][:5])).status_code == 200
+    house.upload("jobs-narrow", np.ones((4, 3), np.float32), np.arange(4) // 2)
+    asked = http.post("/galleries/narrow/evaluations?background=true", json={"dataset": "jobs-narrow"})
+    assert (asked.status_code, asked.headers["location"]) == (202, f"/jobs/{asked.json()['id']}")
+    failed = house.finished(asked.json()["id"])
+    assert failed["state"] == "failed"
+    assert "probes have 3 numbers" in failed["error"]["detail"]

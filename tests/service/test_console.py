@@ -86,6 +86,12 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
     assert job["state"] == "succeeded", job
     assert house.http.put("/galleries/secret-guests", json={"model": "m"}).status_code == 201
     assert "secret-guests" in house.http.get("/", headers=HTML).text
+    items = [{"id": f"i{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
+    assert house.http.put("/galleries/secret-guests/items", json={"items": items}).status_code == 200
+    measured = house.http.post("/galleries/secret-guests/evaluations?background=true", json={"dataset": "d"})
+    assert measured.status_code == 202, measured.text
+    number = measured.json()["id"]
+    house.finished(number)
     keys = {
         scope: json.loads(house.cli("keys", "create", "--scope", scope, "--json").stdout)["key"]
         for scope in ("admin", "gallery", "train", "score")
@@ -93,7 +99,17 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
     for scope, key in keys.items():
         page = house.http.get("/", headers={**HTML, "X-API-Key": key})
         assert page.status_code == 200
-        assert ("secret-guests" in page.text) == (scope in ("admin", "gallery")), scope
+        seen = scope in ("admin", "gallery")
+        assert ("secret-guests" in page.text) == seen, scope
+        # Nor are they told by the jobs that measured them.
+        shown = {"X-API-Key": key}
+        assert ("secret-guests" in house.http.get("/jobs", headers=shown).text) == seen, scope
+        for path in (f"/jobs/{number}", f"/jobs/{number}/events"):
+            assert house.http.get(path, headers=shown).status_code == (200 if seen else 403), (scope, path)
+        cancelled = house.http.post(f"/jobs/{number}/cancel", headers=shown).status_code
+        assert cancelled == (202 if seen else 403), scope
+        cancelled = house.http.post(f"/jobs/{job['id']}/cancel", headers=shown).status_code
+        assert cancelled == (202 if scope in ("admin", "train") else 403), scope
 
 
 def test_names_cannot_smuggle_markup(serve: Serve) -> None:

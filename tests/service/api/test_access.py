@@ -25,7 +25,7 @@ from service.api.access import host_name, is_loopback, need, shown_key
         ("POST", "/datasets", "train"),
         ("DELETE", "/datasets/d", "train"),
         ("POST", "/jobs", "train"),
-        ("POST", "/jobs/x/cancel", "train"),
+        ("POST", "/jobs/x/cancel", "any"),
         ("PUT", "/models/m/aliases/production", "train"),
         ("DELETE", "/models/m/versions/1", "admin"),
         ("POST", "/calibrations", "train"),

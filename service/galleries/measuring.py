@@ -1,0 +1,81 @@
+"""Measuring galleries as jobs: a worker's child calibrates or evaluates, tells how far it is, and can be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from models.progress import listening
+from service.blobs import Blobs
+from service.datasets.ingest import Datasets
+from service.db import Database
+from service.galleries.galleries import Galleries
+from service.galleries.identification import Identification
+from service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from service.runtime.runtime import Runtime
+from service.runtime.scoring import Served
+from service.settings import Settings
+from service.store.store import ModelStore
+from service.training.queue import JobQueue
+from service.training.schemas import Claim
+from service.training.trainer import Progress
+
+STAGES = {"loading": (0.0, 0.05), "searching": (0.05, 1.0)}
+
+
+class Measurer:
+    """Runs one attempt at a gallery's calibration or evaluation."""
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
+        self._db, self._settings = db, settings
+        self._queue = JobQueue(db, settings)
+        self._store = ModelStore(db, blobs, settings)
+        self._datasets = Datasets(db, blobs, settings)
+
+    def run(self, claim: Claim) -> str:
+        """Measure and keep what was found; returns its id.
+
+        Raises
+        ------
+        Fenced
+            When the attempt was superseded or cancelled: nothing was kept.
+        PairmarkError
+            What a person can act on.
+        """
+        assert claim.gallery is not None
+        progress = Progress(self._queue, claim, STAGES)
+        progress.stage("loading")
+        galleries = Galleries(self._db, self._settings)
+        try:
+            room = Identification(galleries, self._datasets, self._store, self._settings)
+            served = self._served(galleries, claim.gallery)
+            # The version of the dataset that there was when the job was submitted.
+            given: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
+            progress.stage("searching")
+            with listening(progress.fit):
+                if claim.task == "gallery-calibration":
+                    request = ProbesRequest.model_validate(given)
+                    return room.calibrate(
+                        claim.gallery, served, request, ending=self._ending(claim, "calibration")
+                    ).id
+                return room.evaluate(
+                    claim.gallery,
+                    served,
+                    GalleryEvaluationRequest.model_validate(given),
+                    ending=self._ending(claim, "evaluation"),
+                ).id
+        finally:
+            galleries.close()
+
+    def _ending(self, claim: Claim, what: str) -> Any:
+        def end(session: Session, id: str) -> None:
+            self._queue.finish(claim, session, result={what: id}, message=f"{what} {id}")
+
+        return end
+
+    def _served(self, galleries: Galleries, name: str) -> Served:
+        state = galleries.state(name)
+        runtime = Runtime(self._store, self._db, self._settings)
+        return asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))

@@ -1,0 +1,94 @@
+"""A job that measures a gallery ends together with what it made, or makes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from gallery_rooms import rows
+from sqlalchemy import func, select
+
+from service.attempt import runner_of
+from service.errors import Conflict, Fenced, InvalidInput, RateLimited
+from service.galleries.galleries import Galleries
+from service.galleries.identification import Identification
+from service.galleries.rows import RowErrors
+from service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from service.runtime.runtime import Runtime
+from service.tables import GalleryCalibrationRow, GalleryEvaluationRow
+from tests.service.conftest import House, people
+
+PROBES = ProbesRequest(dataset="probes")
+
+
+@pytest.fixture
+def room(house: House) -> Iterator[Identification]:
+    """A gallery ``g`` of ten people, and probes of thirty others."""
+    house.train()
+    X, y = people(30, 2, seed=7)
+    house.upload("probes", X, np.array([f"stranger {at}" for at in y]))
+    galleries = Galleries(house.db, house.settings)
+    runtime = Runtime(house.store, house.db, house.settings)
+    galleries.put("g", asyncio.run(runtime.version_for("faces", "search")))
+    X, _ = people(10, 1, seed=8)
+    enrolled = {f"i{at}": (row, f"s{at}", None) for at, row in enumerate(X)}
+    galleries.write("g", [rows(enrolled)], RowErrors(), None)
+    yield Identification(galleries, house.datasets, house.store, house.settings)
+    galleries.close()
+
+
+def kept(house: House) -> list[int]:
+    with house.db.read() as session:
+        return [
+            session.scalar(select(func.count()).select_from(table)) or 0
+            for table in (GalleryCalibrationRow, GalleryEvaluationRow)
+        ]
+
+
+def test_what_was_made_and_the_jobs_end_are_one(house: House, room: Identification) -> None:
+    job = room.submit("g", "gallery-calibration", PROBES)
+    claim = house.queue.claim("test", only=job.id)
+    assert claim is not None
+    made = runner_of(claim, house.db, house.blobs, house.settings).run(claim)
+    done = house.queue.get(job.id)
+    assert (done.state, done.result, done.version) == ("succeeded", {"calibration": made}, None)
+    assert room.calibration("g", str(made)).n_probes == 30
+    # An attempt that is no longer held keeps nothing.
+    with pytest.raises(Fenced):
+        runner_of(claim, house.db, house.blobs, house.settings).run(claim)
+    assert kept(house) == [1, 0]
+
+
+def test_a_cancelled_evaluation_keeps_nothing(house: House, room: Identification) -> None:
+    job = room.submit("g", "gallery-evaluation", GalleryEvaluationRequest(dataset="probes"))
+    claim = house.queue.claim("test", only=job.id)
+    assert claim is not None
+    house.queue.cancel(job.id)
+    with pytest.raises(Fenced):
+        runner_of(claim, house.db, house.blobs, house.settings).run(claim)
+    house.queue.cancelled(claim)
+    assert house.queue.get(job.id).state == "cancelled"
+    assert kept(house) == [0, 0]
+
+
+def test_jobs_take_probes_of_a_dataset_and_wait_their_turn(house: House, room: Identification) -> None:
+    with pytest.raises(InvalidInput, match="dataset"):
+        room.submit("g", "gallery-calibration", ProbesRequest(vectors=[[0.0] * 6], subjects=["a"]))
+    first = room.submit("g", "gallery-calibration", PROBES)
+    house.queue.cancel(first.id)
+    assert house.queue.get(first.id).state == "cancelled"
+    full = house.settings.model_copy(update={"max_queued_jobs": 1})
+    galleries = Galleries(house.db, full)
+    try:
+        other = Identification(galleries, house.datasets, house.store, full)
+        other.submit("g", "gallery-calibration", PROBES)
+        with pytest.raises(RateLimited):
+            other.submit("g", "gallery-calibration", PROBES)
+        runtime = Runtime(house.store, house.db, house.settings)
+        galleries.put("empty", asyncio.run(runtime.version_for("faces", "search")))
+        with pytest.raises(Conflict, match="empty"):
+            other.submit("empty", "gallery-calibration", PROBES)
+    finally:
+        galleries.close()
