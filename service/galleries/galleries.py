@@ -309,8 +309,11 @@ class Galleries:
             return
         live = self.live(state, served.estimator)
         # Few rows are the next search's own affair.
-        if live.pending(state.seq) > (TAIL_ROWS if at_once else BLOCK_ROWS):
+        if at_once and live.pending(state.seq) > TAIL_ROWS:
             self._in_background(live, lambda: live.view(state.seq))
+        elif live.pending(state.seq) >= BLOCK_ROWS:
+            # Not tidied either: whoever waits for the last rows would wait for that too.
+            self._in_background(live, live.fill, tidy=False)
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""
@@ -378,6 +381,10 @@ class Galleries:
         pending = [
             "other API processes mask it at their next search, and let go of mapped files within 15 seconds"
         ]
+        if self._settings.dask_scheduler is not None:
+            pending.append(
+                "Dask workers mask it at their next search, and let go of its block within 15 seconds"
+            )
         if not self._db.is_sqlite:
             complete = not ids
             pending.append(
@@ -435,7 +442,7 @@ class Galleries:
         with self._lock:
             return [live for (one, *_), live in self._live.items() if one == key]
 
-    def _in_background(self, live: LiveGallery, work: Callable[[], Any]) -> None:
+    def _in_background(self, live: LiveGallery, work: Callable[[], Any], *, tidy: bool = True) -> None:
         with self._lock:
             if id(live) in self._scheduled:
                 return
@@ -447,7 +454,7 @@ class Galleries:
                     # From here on, what is asked for needs another turn.
                     self._scheduled.discard(id(live))
                 work()
-                while live.tidy():
+                while tidy and live.tidy():
                     pass
                 self._spread.settle(prefix_of(*live.key), live.block_names())
             except UnknownGallery:

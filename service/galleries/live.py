@@ -85,8 +85,22 @@ class LiveGallery:
         return {f"{prefix}{one.block.low}-{one.block.high}-{one.block.as_of}" for one in self._parts}
 
     def pending(self, seq: int) -> int:
-        """At most how many rows are not in a view."""
-        return seq - self._seq
+        """At most how many rows are neither in a view nor in a block."""
+        parts = self._parts
+        return seq - max(self._seq, parts[-1].block.high if parts else 0)
+
+    def fill(self) -> None:
+        """Make blocks of what waits, full ones only: while rows pour in, smaller ones would all be made again.
+
+        Raises
+        ------
+        UnknownGallery
+            When the gallery was deleted meanwhile.
+        """
+        while True:
+            with self._lock:
+                if self._step(BLOCK_ROWS):
+                    return
 
     # ------------------------------------------------------------ catching up
 
@@ -109,8 +123,13 @@ class LiveGallery:
         while not self._step():
             pass
 
-    def _step(self) -> bool:
-        """Open what others made, or make one block; says whether everything is seen."""
+    def _step(self, least: int | None = None) -> bool:
+        """Open what others made, or make one block; says whether that was all.
+
+        Parameters
+        ----------
+        least : make no block of fewer rows at the end, and leave what is too young for one unseen.
+        """
         with self._disk.lock():
             self._adopt()
             with self._db.read() as session:
@@ -119,11 +138,11 @@ class LiveGallery:
                 if state.floor > self._since(state):
                     self._forget()
                 erased = self._refresh(session, state)
-                gap = self._gap(session, state)
+                gap = self._gap(session, state, TAIL_ROWS + 1 if least is None else least)
                 if gap is not None:
                     block = self._built(session, state, *gap, BLOCK_ROWS)
                     self._insert(self._keep(block))
-                else:
+                elif least is None:
                     self._fill_tail(session, state)
         self._purge(erased)
         return gap is None
@@ -195,17 +214,17 @@ class LiveGallery:
         if erased:
             self._disk.drop_holders(erased)
 
-    def _gap(self, session: Any, state: State) -> tuple[int, int] | None:
-        """The first range that needs a block."""
+    def _gap(self, session: Any, state: State, least: int) -> tuple[int, int] | None:
+        """The first range that needs a block; the last one does from so many rows on."""
         at = 0
         for part in self._parts:
             if part.block.low > at:
                 return at, part.block.low
             at = part.block.high
         n = state.seq - at
-        if n > TAIL_ROWS:
+        if n >= least:
             n = repository.count_range(session, self._id, at, state.seq)
-        return (at, state.seq) if n > TAIL_ROWS else None
+        return (at, state.seq) if n >= least else None
 
     def _fill_tail(self, session: Any, state: State) -> None:
         low = max(self._seq, self._parts[-1].block.high if self._parts else 0)

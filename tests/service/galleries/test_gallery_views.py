@@ -76,6 +76,7 @@ STEPS = st.lists(
         st.tuples(st.just("subject"), st.sampled_from(["a", "b", "c"])),
         st.tuples(st.just("look"), st.integers(0, 1)),
         st.tuples(st.just("tidy"), st.integers(0, 1)),
+        st.tuples(st.just("fill"), st.integers(0, 1)),
         st.tuples(st.just("restart"), st.integers(0, 1)),
     ),
     min_size=4,
@@ -135,6 +136,8 @@ def test_every_interleaving_gives_what_brute_force_gives(
                     del truth[one]
             elif what == "restart":
                 pair[argument] = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+            elif what == "fill":
+                pair[argument].fill()
             elif what == "tidy":
                 while pair[argument].tidy():
                     pass
