@@ -141,6 +141,26 @@ def test_tree_is_what_its_definition_says(params: dict[str, Any], weighted: bool
     assert (np.diff(tpr) >= 0).all()
 
 
+def test_rates_of_all_pairs_are_those_of_enumeration() -> None:
+    """Eq. (2): F- and F+ of a cell are shares of all n (n - 1) / 2 pairs of either kind, which nobody sampled."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 8, (60, 3)).astype(np.float32)
+    y = rng.integers(0, 12, 60)
+    for params in ({}, {"pair_map": "products"}, {"leaf_rank": "boosting", "leaf_rounds": 5}):
+        model = SimilarityTree(n_pairs=None, max_depth=3, random_state=0, **params).fit(X, y)
+        scores: dict[bool, list[float]] = {True: [], False: []}
+        for i in range(60):
+            for j in range(i):
+                scores[bool(y[i] == y[j])].append(float(model.pair_score(X[i][None], X[j][None])[0]))
+        cells = model.trees_[0].cells[model.trees_[0].leaves]
+        assert cells[:, kernels.CELL_SAME].sum() == len(scores[True])
+        fpr, tpr = model.roc_
+        for rate, at, kind in ((fpr, 1, False), (tpr, 1, True)):
+            values = np.array(scores[kind])
+            for knot, leaf in enumerate(model.trees_[0].leaf_scores(3), start=at):
+                assert rate[knot] == pytest.approx((values >= leaf).mean())
+
+
 def leaf_means(model: SimilarityForest, f: np.ndarray) -> np.ndarray:
     totals = np.zeros(len(f))
     for tree in model.trees_:
@@ -362,6 +382,31 @@ class TestOddData:
         X, y = np.repeat(X[:60], 4, axis=0), np.repeat(y[:60], 4)
         model = SimilarityTree(random_state=0).fit(np.hstack([X, X]), y)
         assert model.auc_ > 0.95
+
+    @pytest.mark.parametrize("leaf_rank", ["cart", "linear", "boosting"])
+    @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min", "products"])
+    def test_odd_columns_under_every_split_and_map(self, leaf_rank: Any, pair_map: Any) -> None:
+        """One column of use among constant, repeated, huge and tiny ones."""
+        rng = np.random.default_rng(0)
+        y = np.repeat(np.arange(12), 6)
+        useful = y + 0.1 * rng.standard_normal(72)
+        odd = [np.zeros(72), np.full(72, -7.0), useful, 1e18 * rng.standard_normal(72), 1e-30 * useful]
+        X = np.column_stack([useful, *odd]).astype(np.float32)
+        model = SimilarityForest(
+            n_estimators=2,
+            max_depth=3,
+            leaf_rank=leaf_rank,
+            pair_map=pair_map,
+            max_features=None,
+            random_state=0,
+        ).fit(X, y)
+        a, b = X[rng.permutation(72)], X[rng.permutation(72)]
+        scores = model.pair_score(a, b)
+        assert np.isfinite(scores).all()
+        assert scores.tobytes() == model.pair_score(b, a).tobytes()
+        alone = SimilarityTree(leaf_rank=leaf_rank, pair_map=pair_map, n_pairs=None).fit(X[:, :1], y)
+        # No plane tells near from far by x x' and x + x': that takes squares.
+        assert alone.auc_ > (0.8 if (leaf_rank, pair_map) == ("linear", "products") else 0.9)
 
     def test_one_same_pair_in_five_thousand(self) -> None:
         rng = np.random.default_rng(0)
