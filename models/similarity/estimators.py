@@ -50,7 +50,7 @@ from models.similarity.pruning import gains
 from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree
 from models.spec import Params, check_params
 
-TREES_VERSION = 2
+TREES_VERSION = 3
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 

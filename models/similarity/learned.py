@@ -21,7 +21,7 @@ Every feature has one form, ``r r' sum_i D_i z_i z'_i + c + c'``, of a row's coo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -50,7 +50,8 @@ _COORDINATES = 128
 _FIT_ROWS = 100_000
 _ROW_BLOCK = 4_096
 _FOLDS = 4
-_WAVES = 4_096
+_WAVES = (4_096, 8_192)
+"""Most waves for few rows, and for 57,000 and more."""
 _TRIED_ROWS = 4_000
 _TRIED_WAVES = 512
 
@@ -321,13 +322,11 @@ def _learn_posteriors(
     centre, scale, curved, reach, ridge = _tuned(X, codes, n_classes, random)
     scaled = np.empty(X.shape, dtype=np.float32)
     learned_kernels.squash(np.ascontiguousarray(X), centre, scale, curved, scaled)
-    n_waves = int(np.clip(X.shape[0], 64, _WAVES))
+    # More waves tell more, and rows must be several times as many for that to hold on others.
+    n_waves = int(np.clip(X.shape[0], 64, np.clip(X.shape[0] // 7, *_WAVES)))
     first = _random_waves(X.shape[1], n_waves, reach, random)
     prior = np.bincount(codes, minlength=n_classes) / codes.size
     sums = [_sums(scaled[folds == fold], codes[folds == fold], first, prior) for fold in range(_FOLDS)]
-    gram, target = sum(part[0] for part in sums), sum(part[1] for part in sums)
-    assert isinstance(gram, np.ndarray)
-    assert isinstance(target, np.ndarray)
 
     def scores(fold: int, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         rows = scaled[folds == fold]
@@ -338,17 +337,22 @@ def _learn_posteriors(
             ) @ weights.astype(np.float32)
         return out + prior
 
-    def error(ridge: float) -> float:
-        got = scores(0, _solved(gram - sums[0][0], target - sums[0][1], ridge)).argmax(axis=1)
-        return float((got != codes[folds == 0]).mean())
+    def without(fold: int, ridge: float) -> NDArray[np.float64]:
+        """Scores of a fold's rows by the others."""
+        return scores(fold, _solved([part for other, part in enumerate(sums) if other != fold], ridge))
 
-    # More rows and waves than were tuned on bear less of a ridge.
-    ridge = min((ridge, ridge / 10, ridge / 100), key=error)
     left_out = np.empty((X.shape[0], n_classes))
-    for fold in range(_FOLDS):
-        left_out[folds == fold] = scores(fold, _solved(gram - sums[fold][0], target - sums[fold][1], ridge))
+    own, least, chosen = np.flatnonzero(folds == 0), np.inf, ridge
+    # More rows and waves than were tuned on bear less of a ridge.
+    for lower in (1.0, 0.1, 0.01):
+        tried = without(0, lower * ridge)
+        wrong = float((tried.argmax(axis=1) != codes[own]).mean())
+        if wrong < least:
+            least, chosen, left_out[own] = wrong, lower * ridge, tried
+    for fold in range(1, _FOLDS):
+        left_out[folds == fold] = without(fold, chosen)
     sharpness = _sharpness(left_out, codes)
-    last = (_solved(gram, target, ridge) * sharpness).astype(np.float32)
+    last = (_solved(sums, chosen) * sharpness).astype(np.float32)
     fitted = _Map(
         centre=centre,
         scale=scale,
@@ -421,18 +425,22 @@ def _tuned(
         for times in (0.3, 0.6, 1.2):
             reach = max(times * distance, 1e-6)
             first = _random_waves(X.shape[1], n_waves, reach, random)
-            gram, target = _sums(scaled[:cut], codes[:cut], first, prior)
+            sums = [_sums(scaled[:cut], codes[:cut], first, prior)]
             unseen = _waves(scaled[cut:], first)
             for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
-                scores = unseen @ _solved(gram, target, ridge).astype(np.float32) + prior
+                scores = unseen @ _solved(sums, ridge).astype(np.float32) + prior
                 wrong = float((scores.argmax(axis=1) != codes[cut:]).mean()) if cut < codes.size else 0.0
                 if wrong < best:
                     best, chosen = wrong, (*scaling, reach, ridge)
     return chosen
 
 
-def _solved(gram: Float32, target: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
-    left = gram.astype(np.float64)
+def _solved(sums: Sequence[tuple[Float32, NDArray[np.float64]]], ridge: float) -> NDArray[np.float64]:
+    """Ridge regression from sums over parts of the rows."""
+    left, target = sums[0][0].astype(np.float64), sums[0][1]
+    for gram, more in sums[1:]:
+        left += gram
+        target = target + more
     left[np.diag_indices(left.shape[0])] += ridge * max(float(np.trace(left)), 1e-6) / left.shape[0]
     return np.asarray(cho_solve(cho_factor(left, overwrite_a=True, check_finite=False), target))
 
