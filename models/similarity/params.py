@@ -27,7 +27,7 @@ class _SharedParams(Params):
         "boosting (a sum of stumps, which weighs up many weak features at once)",
     )
     leaf_rounds: int = Field(
-        50, ge=1, le=1_000, description="most stumps of a cell, where boosting splits it"
+        100, ge=1, le=1_000, description="most stumps of a cell, where boosting splits it"
     )
     pair_map: Literal["diff-sum", "max-min", "products"] = Field(
         "diff-sum",
