@@ -97,6 +97,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
         ("finite-sample", 0.0),
         ("band, finite-sample", 0.0),
         ("bootstrap", SLACK),
+        ("band, bootstrap", SLACK),
         ("auto", SLACK),
     ):
         mine = [row for row in rows if row["method"] == method]
