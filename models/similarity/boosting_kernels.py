@@ -18,6 +18,10 @@ BINS = 64
 """Most bins of a feature in a cell; a power of two, for the search in `code`."""
 SAMPLED = 512
 """Most pairs of either kind that settle a feature's bins."""
+BLOCK = 256
+"""Pairs that are scored at a time."""
+MANY = 32
+"""Nodes that at least so many pairs of a block meet sum up for all of it, at about the cost of so many pairs alone."""
 
 
 @kernel
@@ -174,10 +178,37 @@ def sums_of_stumps(f, features, thresholds, steps, out):
 
 
 @kernel
+def _sum_of_row(row, features, thresholds, steps, start, stop):
+    """Sum of the steps ``start:stop`` whose features are above their thresholds, of one pair."""
+    total = 0.0
+    for s in range(start, stop):
+        total += np.float64(steps[s]) * np.float64(row[features[s]] > thresholds[s])
+    return total
+
+
+@kernel
+def _sums_of_block(columns, features, thresholds, steps, start, stop, totals):
+    """The same of a whole block of pairs at a time: ``columns`` (m, `BLOCK` and more), ``totals`` (`BLOCK`,) float64.
+
+    Each pair's sum is made in the same order, so it is the same to the bit.
+    """
+    n = np.uint64(BLOCK)
+    for p in range(n):
+        totals[p] = 0.0
+    for s in range(start, stop):
+        column, threshold, step = columns[features[s]], thresholds[s], np.float64(steps[s])
+        for p in range(n):
+            totals[p] += step if column[p] > threshold else 0.0
+
+
+@kernel
 def score_by_stumps(
     f, children, limits, node_starts, stump_starts, features, thresholds, steps, values, value_starts, out
 ):
     """Sum of leaf values over trees whose nodes test sums of stumps, tree by tree in order.
+
+    Nodes that many pairs of a block meet sum up for the whole block at a time, feature by feature, which is several
+    times faster a pair than one pair after the other.
 
     Parameters
     ----------
@@ -187,16 +218,55 @@ def score_by_stumps(
     values : leaf values; tree t has those from ``value_starts[t]``, children from its node count on are its leaves.
     out : (n,) float64.
     """
-    for p in range(f.shape[0]):
-        row, sum_of_trees = f[p], 0.0
+    m = f.shape[1]
+    # Lines of a power of two bytes would meet in few places of the cache.
+    columns = np.zeros((m if f.shape[0] >= MANY else 0, BLOCK + 16), dtype=np.float32)
+    totals = np.zeros(BLOCK)
+    members, highs = np.empty(BLOCK, dtype=np.uint32), np.empty(BLOCK, dtype=np.uint32)
+    todo = np.empty((BLOCK + 1, 3), dtype=np.int64)
+    for first in range(0, f.shape[0], BLOCK):
+        n = min(BLOCK, f.shape[0] - first)
+        if n >= MANY:
+            for p in range(n):
+                for k in range(m):
+                    columns[k, p] = f[first + p, k]
+        out[first : first + n] = 0.0
         for t in range(node_starts.shape[0] - 1):
             base, n_nodes = node_starts[t], node_starts[t + 1] - node_starts[t]
-            at = np.int64(0)
-            while at < n_nodes:
+            for p in range(n):
+                members[p] = p
+            todo[0, 0], todo[0, 1], todo[0, 2] = 0, 0, n
+            n_todo = 1
+            while n_todo > 0:
+                n_todo -= 1
+                at, start, stop = todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2]
+                if at >= n_nodes:
+                    value = values[value_starts[t] + at - n_nodes]
+                    for q in range(start, stop):
+                        out[first + np.int64(members[q])] += value
+                    continue
                 node = base + at
-                total = 0.0
-                for s in range(stump_starts[node], stump_starts[node + 1]):
-                    total += np.float64(steps[s]) * np.float64(row[features[s]] > thresholds[s])
-                at = np.int64(children[node, 1] if total > np.float64(limits[node]) else children[node, 0])
-            sum_of_trees += values[value_starts[t] + at - n_nodes]
-        out[p] = sum_of_trees
+                begin, end = stump_starts[node], stump_starts[node + 1]
+                if stop - start >= MANY:
+                    _sums_of_block(columns, features, thresholds, steps, begin, end, totals)
+                else:
+                    for q in range(start, stop):
+                        p = np.int64(members[q])
+                        totals[p] = _sum_of_row(f[first + p], features, thresholds, steps, begin, end)
+                # Both places are written and one of them counts: a branch would be guessed wrong half the time.
+                limit, lower, higher = np.float64(limits[node]), np.uint64(start), np.uint64(0)
+                for q in range(start, stop):
+                    p = members[q]
+                    high = np.uint64(totals[p] > limit)
+                    members[lower], highs[higher] = p, p
+                    lower += np.uint64(1) - high
+                    higher += high
+                middle = np.int64(lower)
+                for q in range(middle, stop):
+                    members[q] = highs[q - middle]
+                if middle < stop:
+                    todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2] = children[node, 1], middle, stop
+                    n_todo += 1
+                if start < middle:
+                    todo[n_todo, 0], todo[n_todo, 1], todo[n_todo, 2] = children[node, 0], start, middle
+                    n_todo += 1

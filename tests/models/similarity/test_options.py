@@ -178,6 +178,19 @@ def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
     assert grown.cells[1, kernels.CELL_SAME] == given[same & (total > 0)].sum()
 
 
+@pytest.mark.parametrize("depth", [1, 6])
+def test_boosted_cells_score_a_pair_alike_alone_and_in_any_batch(depth: int) -> None:
+    forest = SimilarityForest(
+        leaf_rank="boosting", leaf_rounds=20, n_estimators=4, n_pairs=3_000, max_depth=depth, random_state=0
+    ).fit(X, y)
+    a, b = X[LEFT[::9]], X[RIGHT[::9]]
+    alone = np.concatenate([forest.pair_score(a[i][None], b[i][None]) for i in range(len(a))])
+    assert np.unique(alone).size > 3
+    for size in (3, 31, 32, 100, 256, 300, len(a)):
+        batches = [forest.pair_score(a[i : i + size], b[i : i + size]) for i in range(0, len(a), size)]
+        assert np.concatenate(batches).tobytes() == alone.tobytes()
+
+
 def test_boosting_weighs_up_many_weak_features() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(60), 8)
