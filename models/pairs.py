@@ -8,8 +8,9 @@ n x n exists, and a data set where one identity holds almost every row costs no 
 from __future__ import annotations
 
 import math
+import mmap
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +19,9 @@ PairMap = Literal["diff-sum", "max-min", "products"]
 PairScheme = Literal["balanced", "proportional"]
 PairSampling = Literal["without-replacement", "with-replacement", "identities"]
 
-_DECODED_AT_A_TIME = 8_192
+_DECODED_AT_A_TIME = 4_096
+_MOVED_AT_A_TIME = 4_096
+_LENT_FROM = 2**16
 MAX_PAIRS = 200_000_000
 """Most training pairs held at once (8 bytes of rows each); more than that is refused, with the number."""
 
@@ -70,11 +73,14 @@ class PairPopulation:
         ends = np.searchsorted(ordered, ordered, side="right").astype(np.int64)
         # Where each identity's rows begin, in that order.
         self._starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)) if n else places
-        self._first_same, self._first_different = places + 1, ends
-        self._below_same = np.cumsum(ends - places - 1)
-        self._below_different = np.cumsum(n - ends)
-        self.n_same = int(self._below_same[-1]) if n else 0
-        self.n_different = int(self._below_different[-1]) if n else 0
+        # Of each place, one past the ranks of the pairs whose earlier row is there; and what, added to such a rank, is
+        # the place of the later row.
+        n_same, n_different = ends - places - 1, n - ends
+        self._ends_same, self._ends_different = np.cumsum(n_same), np.cumsum(n_different)
+        self._shift_same = places + 1 - (self._ends_same - n_same)
+        self._shift_different = ends - (self._ends_different - n_different)
+        self.n_same = int(self._ends_same[-1]) if n else 0
+        self.n_different = int(self._ends_different[-1]) if n else 0
 
     def sample(
         self,
@@ -112,21 +118,25 @@ class PairPopulation:
 
         Returns
         -------
-        (3, n) int32: left and right rows, same pairs first, and ones.
+        (2, n) int32: left and right rows, same pairs first.
         """
         rng = np.random.default_rng(random_state)
         wanted, kinds = self._kinds(n_pairs, "balanced")
-        ranks = [_distinct_ranks(take, population, rng) if take else None for _, take, population in kinds]
-        out = np.empty((3, wanted), dtype=np.int32)
-        at = 0
-        for (same, take, _), its in zip(kinds, ranks, strict=True):
-            for start in range(0, take, _DECODED_AT_A_TIME):
-                assert its is not None
-                left, right = self._decoded(same, its[start : start + _DECODED_AT_A_TIME])
-                out[0, at : at + left.size], out[1, at : at + left.size] = left, right
-                at += left.size
-        out[2] = 1
-        return out, kinds[0][1]
+        out = np.empty((2, wanted), dtype=np.int32)
+        n_same = kinds[0][1]
+        # One kind after the other: ranks take as much memory as the pairs themselves.
+        for (same, take, population), its in zip(kinds, (out[:, :n_same], out[:, n_same:]), strict=True):
+            if take:
+                self._decode_into(its, same, _distinct_ranks(take, population, rng))
+        return out, n_same
+
+    def _decode_into(
+        self, out: NDArray[np.int32], same: bool, ranks: NDArray[np.int32] | NDArray[np.int64]
+    ) -> None:
+        """`_decoded`, some at a time."""
+        for start in range(0, ranks.size, _DECODED_AT_A_TIME):
+            block = slice(start, start + _DECODED_AT_A_TIME)
+            out[0, block], out[1, block] = self._decoded(same, ranks[block])
 
     def _kinds(
         self, n_pairs: int | None, scheme: PairScheme
@@ -148,7 +158,8 @@ class PairPopulation:
         if take == 0:
             return np.empty(0, dtype=np.int64), np.empty(0)
         if sampling == "without-replacement":
-            return _distinct_ranks(take, population, rng), np.full(take, 1.0 / take, dtype=np.float64)
+            ranks = _distinct_ranks(take, population, rng).astype(np.int64, copy=False)
+            return ranks, np.full(take, 1.0 / take, dtype=np.float64)
         if sampling == "with-replacement":
             ranks, times = np.unique(rng.integers(0, population, size=take), return_counts=True)
             return ranks, times.astype(np.float64) / take
@@ -188,21 +199,23 @@ class PairPopulation:
 
     def _tables(self, same: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if same:
-            return self._below_same, self._first_same
-        return self._below_different, self._first_different
+            return self._ends_same, self._shift_same
+        return self._ends_different, self._shift_different
 
-    def _decoded(self, same: bool, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _decoded(
+        self, same: bool, ranks: NDArray[np.int32] | NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The rows of pairs of a kind by their ranks."""
-        below, first = self._tables(same)
-        place = np.searchsorted(below, ranks, side="right")
-        before = np.where(place > 0, below[place - 1], 0)
-        return self._rows[place], self._rows[first[place] + (ranks - before)]
+        ends, shift = self._tables(same)
+        place = np.searchsorted(ends, ranks, side="right")
+        later = shift[place]
+        later += ranks
+        return self._rows[place], self._rows[later]
 
     def _encoded(self, same: bool, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ranks of pairs of a kind by their places, ``low < high``, in the order sorted by identity."""
-        below, first = self._tables(same)
-        before = np.where(low > 0, below[low - 1], 0)
-        return np.asarray(before + (high - first[low]))
+        _, shift = self._tables(same)
+        return np.asarray(high - shift[low])
 
     def _share(self, wanted: int, total: int, scheme: PairScheme) -> int:
         """How many same pairs are drawn; at least one of each kind that exists."""
@@ -274,28 +287,68 @@ def pair_features(
     raise ValueError(f"pair_map is {pair_map!r}; expected 'diff-sum', 'max-min' or 'products'")
 
 
-def _distinct_ranks(take: int, population: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _distinct_ranks(
+    take: int, population: int, rng: np.random.Generator
+) -> NDArray[np.int32] | NDArray[np.int64]:
     """``take`` distinct numbers below ``population``, uniformly, in order where they are few of many."""
-    if take == population:
-        return np.arange(population, dtype=np.int64)
     if 2 * take > population:
-        return rng.permutation(population)[:take].astype(np.int64)
+        # Fewer than 2^31, since `MAX_PAIRS` bounds what is taken; what is drawn does not depend on their type.
+        everything = _lent(population, np.dtype(np.int32))
+        everything[...] = 1
+        np.cumsum(everything, dtype=np.int32, out=everything)
+        everything -= 1
+        if take < population:
+            rng.shuffle(everything)
+        return everything[:take]
     ranks = np.empty(0, dtype=np.int64)
     while ranks.size < take:
         # As many draws as leave `take` distinct ones with some to spare.
         n = int(1.02 * population * -math.log1p(-(take - ranks.size) / population)) + 16
         # In order without sorting: sums of exponential steps over their total are ordered uniform numbers.
-        steps = rng.standard_exponential(n + 1)
+        steps = _lent(n + 1, np.dtype(np.float64))
+        rng.standard_exponential(out=steps)
         np.cumsum(steps, out=steps)
         steps *= population / steps[-1]
         np.minimum(steps, population - 1, out=steps)
-        more = steps[:-1].astype(np.int64)
+        more = _truncated(steps)[:-1]
         del steps
         ranks = np.sort(np.concatenate([ranks, more])) if ranks.size else more
+        del more
         first = np.ones(ranks.size, dtype=np.bool_)
         np.not_equal(ranks[1:], ranks[:-1], out=first[1:])
-        ranks, more = ranks[first], ranks[:0]
+        ranks = _compacted(ranks, first)
+        del first
     # Which numbers came is as likely to be one set as another: leaving any of them out at random keeps it so.
     kept = np.ones(ranks.size, dtype=np.bool_)
     kept[rng.choice(ranks.size, ranks.size - take, replace=False, shuffle=False)] = False
-    return ranks[kept]
+    return _compacted(ranks, kept)
+
+
+def _lent(n: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array in memory that the system has back as soon as it is dropped.
+
+    What numpy frees stays with the process: arrays of other sizes then often lie beside it instead of in its place.
+    """
+    if n * dtype.itemsize < _LENT_FROM:
+        return np.empty(n, dtype=dtype)
+    return np.frombuffer(mmap.mmap(-1, n * dtype.itemsize), dtype=dtype)
+
+
+def _truncated(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The numbers without their fractions, in the same memory."""
+    whole = values.view(np.int64)
+    for start in range(0, values.size, _MOVED_AT_A_TIME):
+        block = slice(start, start + _MOVED_AT_A_TIME)
+        whole[block] = values[block].astype(np.int64)
+    return whole
+
+
+def _compacted(numbers: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The numbers that are kept, in order, at the beginning of the same memory."""
+    at = 0
+    for start in range(0, numbers.size, _MOVED_AT_A_TIME):
+        block = slice(start, start + _MOVED_AT_A_TIME)
+        its = numbers[block][kept[block]]
+        numbers[at : at + its.size] = its
+        at += its.size
+    return numbers[:at]

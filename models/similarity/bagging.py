@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from models.base import Float32
 from models.pairs import PairMap, PairPopulation, PairSampling, TrainingPairs
 from models.similarity.learned import OutOfFold
-from models.similarity.trees import PackedTrees, Tree, WeightedPairs
+from models.similarity.trees import PackedTrees, Tree, WeightedPairs, evenly
 
 Bag = Literal["pairs", "identities"]
 
@@ -70,7 +70,9 @@ class PairSource:
             population, rows = self.population, None
             if self.sampling == "without-replacement" and not (self.bag == "identities" and self.bootstrap):
                 table, n_same = population.table(self.n_pairs, random_state=rng)
-                return self.described(WeightedPairs(pairs=table, n_same=n_same))
+                return self.described(
+                    WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same)
+                )
             if self.bag == "identities" and self.bootstrap:
                 rows = np.flatnonzero(self._bag_of(rng))
                 assert self.codes is not None
@@ -84,16 +86,16 @@ class PairSource:
         assert self.given is not None
         if self.bootstrap:
             return _resampled(self.given, rng)[0]
-        return replace(self.given, pairs=self.given.pairs.copy())
+        return self.given.copy()
 
     def described(self, drawn: WeightedPairs) -> WeightedPairs:
         """The pairs with their learned features, if any are learned."""
         if self.learned is None:
             return drawn
         numbers = np.arange(drawn.pairs.shape[1], dtype=np.int32)
-        return WeightedPairs(
+        return replace(
+            drawn,
             pairs=np.vstack([drawn.pairs, numbers]),
-            n_same=drawn.n_same,
             learned=self.learned.values(drawn.pairs[0], drawn.pairs[1]),
         )
 
@@ -102,8 +104,7 @@ class PairSource:
         rng = np.random.default_rng(self.seed)
         if self.population is not None:
             pairs = self.population.sample(OOB_PAIRS, random_state=rng)
-            ones = np.ones(len(pairs), dtype=np.int32)
-            drawn = weighted(pairs.left, pairs.right, ones, int(np.count_nonzero(pairs.same)))
+            drawn = weighted(pairs.left, pairs.right, evenly(len(pairs)), int(np.count_nonzero(pairs.same)))
             return OutOfBag(drawn=self.described(drawn), numbers=None)
         assert self.given is not None
         n = self.given.pairs.shape[1]
@@ -154,7 +155,7 @@ class PairSource:
     def _weights(self, pairs: TrainingPairs) -> NDArray[np.int32]:
         """Integer weights in proportion within each kind, which is all that rates of a kind depend on."""
         if self.sampling == "without-replacement":
-            return np.ones(len(pairs), dtype=np.int32)
+            return evenly(len(pairs))
         weight = np.empty(len(pairs), dtype=np.int32)
         for same in (True, False):
             own = pairs.weight[pairs.same == same]
@@ -191,12 +192,19 @@ def weighted(
     left: NDArray[np.int32], right: NDArray[np.int32], weight: NDArray[np.int32], n_same: int
 ) -> WeightedPairs:
     """Pairs as `trees.grow_tree` takes them."""
-    return WeightedPairs(pairs=np.stack([left, right, weight]), n_same=n_same)
+    if weight.size and weight.strides != (0,) and (weight == weight[0]).all():
+        weight = evenly(weight.size, int(weight[0]))
+    return WeightedPairs(pairs=np.stack([left, right]), weight=weight, n_same=n_same)
 
 
 def part(pairs: WeightedPairs, numbers: NDArray[np.int64]) -> WeightedPairs:
     """Some of the pairs, in order."""
-    return replace(pairs, pairs=pairs.pairs[:, numbers], n_same=int(np.searchsorted(numbers, pairs.n_same)))
+    return replace(
+        pairs,
+        pairs=pairs.pairs[:, numbers],
+        weight=pairs.weight[: numbers.size] if pairs.is_even else pairs.weight[numbers],
+        n_same=int(np.searchsorted(numbers, pairs.n_same)),
+    )
 
 
 def leaf_numbers(tree: Tree, X: Float32, pairs: WeightedPairs, pair_map: PairMap) -> NDArray[np.int64]:
@@ -208,7 +216,7 @@ def leaf_numbers(tree: Tree, X: Float32, pairs: WeightedPairs, pair_map: PairMap
         table = pairs.pairs[:, start : start + _SCORED_AT_A_TIME]
         columns = forms = None
         if pairs.learned is not None:
-            values = pairs.learned[table[3]]
+            values = pairs.learned[table[2]]
             m = values.shape[1]
             # Nothing but an offset, so that the form is the value itself.
             left = np.zeros((values.shape[0], 1 + 2 * m), dtype=np.float32)
@@ -232,9 +240,7 @@ def _resampled(given: WeightedPairs, rng: np.random.Generator) -> tuple[Weighted
         ]
     )
     drawn = np.flatnonzero(times)
-    pairs = given.pairs[:, drawn]
-    weight = pairs[2].astype(np.int64) * times[drawn]
+    weight = given.weight[drawn].astype(np.int64) * times[drawn]
     while weight.sum() > WEIGHT_TOTAL:
         weight = (weight + 1) // 2
-    pairs[2] = weight
-    return replace(given, pairs=pairs, n_same=int(np.searchsorted(drawn, given.n_same))), drawn
+    return replace(part(given, drawn), weight=weight.astype(np.int32)), drawn

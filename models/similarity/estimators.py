@@ -258,8 +258,11 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
             if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation", "oob_score")
         }
         told |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
-        given = (None, None) if source.given is None else (source.given.pairs, source.given.learned)
-        return shelf(told, X, source.codes, *given)
+        given = source.given
+        if given is None:
+            return shelf(told, X, source.codes, None, None)
+        weight = given.weight[:1] if given.is_even else given.weight
+        return shelf(told, X, source.codes, given.pairs, weight, given.learned)
 
     def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
         """Pairs to judge the trees on, where that is asked for."""
@@ -622,7 +625,7 @@ class SimilarityForest(_SimilarityBase):
             for tree, leaf, counts in zip(self.trees_, leaves, unseen, strict=True):
                 total += np.where(counts, self._leaf_values(tree)[leaf], 0.0)
             mean = total[scored] / unseen.sum(axis=0)[scored]
-            fpr, tpr, _ = roc_curve(same[scored], mean, sample_weight=pairs.drawn.pairs[2][scored])
+            fpr, tpr, _ = roc_curve(same[scored], mean, sample_weight=pairs.drawn.weight[scored])
             found[way] = RocKnots(fpr, tpr)
         self.aggregation_ = max(wanted, key=lambda way: float(np.trapezoid(found[way].tpr, found[way].fpr)))
         self.oob_roc_ = found[self.aggregation_]

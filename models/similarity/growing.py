@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from threading import Event
 from typing import Any
@@ -61,14 +61,14 @@ class Grower:
         pairs = self.source.draw(seed)
         if not self.prune:
             return self._grown(pairs, seed, self._counts)
-        whole = self._grown(replace(pairs, pairs=pairs.pairs.copy()), seed, self._counts)
+        whole = self._grown(pairs.copy(), seed, self._counts)
         folds = []
         for kept, held_out in self.source.folds(pairs, N_PRUNING_FOLDS):
             if min(kept.n_same, held_out.n_same, kept.n_different, held_out.n_different):
-                tree = self._grown(replace(kept, pairs=kept.pairs.copy()), seed)
+                tree = self._grown(kept.copy(), seed)
                 same = np.arange(held_out.pairs.shape[1]) < held_out.n_same
                 leaf = leaf_numbers(tree, self.X, held_out, self.pair_map)
-                folds.append((tree, counted(tree, leaf, same, held_out.pairs[2].astype(np.int64))))
+                folds.append((tree, counted(tree, leaf, same, held_out.weight.astype(np.int64))))
         return pruned(whole, best_price(whole, folds)) if folds else whole
 
     @cached_property

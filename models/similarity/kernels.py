@@ -1,10 +1,11 @@
 """Growing one similarity tree: TreeRank with symmetric LeafRank, in compiled loops.
 
-``pairs`` is (3, n) int32: left row, right row and weight of each pair, pairs of one identity first; where pairs have
-learned features, which no two rows' codes tell, a fourth line numbers their entries in those arrays. Either kind is
-parted in place as cells are split, so a set of pairs is a segment ``start, stop, start, stop``: its same pairs, then
-its different ones. Histograms of pair features are counted from byte codes, never from a written-out pair matrix.
-Weights are integers, so every sum is exact and no order of adding matters.
+``pairs`` is (2, n) int32: left row and right row of each pair, pairs of one identity first; where pairs have learned
+features, which no two rows' codes tell, a third line numbers their entries in those arrays. Pair ``p`` weighs
+``weight[p * stride]``: most often all weigh the same, and one number says so. Either kind is parted in place as cells
+are split, so a set of pairs is a segment ``start, stop, start, stop``: its same pairs, then its different ones.
+Histograms of pair features are counted from byte codes, never from a written-out pair matrix. Weights are integers, so
+every sum is exact, and neither the order of adding nor that of pairs within a segment matters.
 
 Layout of the results (see `grow`): ``cells`` has one row a TreeRank cell, ``nodes`` one row a LeafRank node. A
 child of a node is another node (>= 0) or a cell, written as ``-1 - cell``.
@@ -61,8 +62,9 @@ def _draw_first(features, n_first, state):
 
 @kernel
 def _count(
-    histogram, codes, pairs, segment, tried, n_tried, bases, shift, pair_map, places, own_codes, own_bases
-):
+    histogram, codes, pairs, weight, stride, segment, tried, n_tried, bases, shift, pair_map, places, own_codes,
+    own_bases,
+):  # fmt: skip
     """Count both pair features of every feature tried, and all learned ones, of same pairs and of different ones.
 
     The bins of a pair are first worked out for all features, which the compiler does for many at a time, then
@@ -74,7 +76,7 @@ def _count(
     for kind in range(2):
         counts = histogram[kind]
         for p in range(np.uint64(segment[2 * kind]), np.uint64(segment[2 * kind + 1])):
-            i, j, w = np.uint64(pairs[0, p]), np.uint64(pairs[1, p]), pairs[2, p]
+            i, j, w = np.uint64(pairs[0, p]), np.uint64(pairs[1, p]), weight[p * stride]
             row, other = codes[i], codes[j]
             if pair_map == DIFF_SUM:
                 for k in range(n_tried):
@@ -92,7 +94,7 @@ def _count(
                 counts[np.uint64(first[k])] += w
                 counts[np.uint64(second[k])] += w
             for k in range(own_codes.shape[1]):
-                counts[own_bases[k] + np.int64(own_codes[pairs[3, p], k])] += w
+                counts[own_bases[k] + np.int64(own_codes[pairs[2, p], k])] += w
 
 
 @kernel
@@ -100,6 +102,8 @@ def _count_products(
     histogram,
     codes,
     pairs,
+    weight,
+    stride,
     segment,
     tried,
     n_tried,
@@ -115,7 +119,7 @@ def _count_products(
     for kind in range(2):
         counts = histogram[kind]
         for p in range(segment[2 * kind], segment[2 * kind + 1]):
-            row, other, w = codes[pairs[0, p]], codes[pairs[1, p]], pairs[2, p]
+            row, other, w = codes[pairs[0, p]], codes[pairs[1, p]], weight[np.uint64(p) * stride]
             for k in range(n_tried):
                 f = tried[k]
                 a, b = np.int64(row[f]), np.int64(other[f])
@@ -125,7 +129,7 @@ def _count_products(
                 counts[np.int64(bases[0, k]) + (place >> np.int64(shift[k]))] += w
                 counts[np.int64(bases[1, k]) + ((a + b) >> np.int64(shift[k]))] += w
             for k in range(own_codes.shape[1]):
-                counts[own_bases[k] + np.int64(own_codes[pairs[3, p], k])] += w
+                counts[own_bases[k] + np.int64(own_codes[pairs[2, p], k])] += w
 
 
 @kernel
@@ -148,13 +152,17 @@ def _high_half(a, b):
 
 
 @kernel
-def _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift, pair_map):
+def _count_words(
+    histogram, words, first_word, last_word, pairs, weight, stride, segment, n_tried, bases, n_bins, shift, pair_map
+):  # fmt: skip
     """`_count` where every feature is tried: eight features at a time, so that their bins stay in the nearest cache.
 
+    Those of words ``first_word:last_word``, whose first bin is the histogram's first.
     Two increments a pair and feature are nearly all of the time: one store a cycle. Bins are worked out for a tile of
     pairs before they are counted; those of spare lanes go to a bin that nothing reads.
     """
-    left, right, weight = pairs[0], pairs[1], pairs[2]
+    left, right = pairs[0], pairs[1]
+    origin = np.int64(bases[0, LANES * first_word])
     one, other = np.empty(_TILE, dtype=np.uint64), np.empty(_TILE, dtype=np.uint64)
     x, y = one.view(np.uint8), other.view(np.uint8)
     first, second = np.empty(LANES * _TILE, dtype=np.uint16), np.empty(LANES * _TILE, dtype=np.uint16)
@@ -163,7 +171,7 @@ def _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift
     below, above = np.empty(span, dtype=np.uint16), np.empty(span, dtype=np.uint16)
     coarser = np.empty(span, dtype=np.uint16)
     tile, lanes = np.uint64(_TILE), np.uint64(LANES)
-    for q in range(words.shape[0]):
+    for q in range(first_word, last_word):
         line = words[q]
         start_bin = np.int64(bases[0, LANES * q])
         for e in range(LANES):
@@ -178,7 +186,7 @@ def _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift
         for e in range(LANES, span):
             below[e], above[e], coarser[e] = below[e - LANES], above[e - LANES], coarser[e - LANES]
         for kind in range(2):
-            counts = histogram[kind, start_bin:]
+            counts = histogram[kind, start_bin - origin :]
             stop = np.uint64(segment[2 * kind + 1])
             for start in range(np.uint64(segment[2 * kind]), stop, tile):
                 n = min(tile, stop - start)
@@ -199,21 +207,21 @@ def _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift
                             first[t + e] = np.uint16(_high_half(high, coarser[e]) + below[e])
                             second[t + e] = np.uint16(_high_half(low, coarser[e]) + above[e])
                 for t in range(n):
-                    w = weight[start + t]
+                    w = weight[(start + t) * stride]
                     for k in range(lanes):
                         counts[np.uint64(first[t * lanes + k])] += w
                         counts[np.uint64(second[t * lanes + k])] += w
 
 
 @kernel
-def _count_own(histogram, pairs, segment, own_codes, own_bases):
-    """Count the learned features."""
+def _count_own(histogram, pairs, weight, stride, segment, own_codes, own_bases, origin):
+    """Count the learned features; the histogram's first bin is number ``origin``."""
     for kind in range(2):
         counts = histogram[kind]
         for p in range(segment[2 * kind], segment[2 * kind + 1]):
-            w = pairs[2, p]
+            w = weight[np.uint64(p) * stride]
             for k in range(own_codes.shape[1]):
-                counts[own_bases[k] + np.int64(own_codes[pairs[3, p], k])] += w
+                counts[own_bases[k] - origin + np.int64(own_codes[pairs[2, p], k])] += w
 
 
 @kernel
@@ -230,6 +238,10 @@ def _best_split(
     different_cost,
     low_sums,
     gains,
+    origin,
+    first,
+    last,
+    most,
 ):
     """The split of least Gini impurity under the cell's costs.
 
@@ -240,27 +252,28 @@ def _best_split(
     Parameters
     ----------
     low_sums : (2, most bins) int32, and gains : (most bins) float64, room.
+    origin : number of the histogram's first bin.
+    first, last : which pair features are looked at: 2 for each feature tried, then the learned ones.
+    most : only a gain above this counts; see `_least_gain`.
 
     Returns
     -------
     which half of the pair map (0 or 1, or `LEARNED`; -1 when no split lowers the impurity), the feature's place among
-    those tried (or learned), last bin of the low side.
+    those tried (or learned), last bin of the low side, the gain.
     """
     same, different = histogram[0], histogram[1]
-    a_all, b_all = n_same * same_cost, n_different * different_cost
     all_same, all_different = np.float64(n_same), np.float64(n_different)
-    most = 1e-9 * a_all * b_all
     scale = same_cost * different_cost
     below, under = low_sums[0], low_sums[1]
     ordered = gains.view(np.int64)
     best_half, best_place, best_bin = -1, -1, -1
-    for which in range(2 * n_tried + own_bins.shape[0]):
+    for which in range(first, last):
         if which < 2 * n_tried:
             k, half = which >> 1, which & 1
-            offset, size = np.uint64(bases[half, k]), np.uint64(n_bins[half, k])
+            offset, size = np.uint64(np.int64(bases[half, k]) - origin), np.uint64(n_bins[half, k])
         else:
             k, half = which - 2 * n_tried, LEARNED
-            offset, size = np.uint64(own_bases[k]), np.uint64(own_bins[k])
+            offset, size = np.uint64(own_bases[k] - origin), np.uint64(own_bins[k])
         if size < 2:
             continue
         low_same, low_different = np.int32(0), np.int32(0)
@@ -287,7 +300,57 @@ def _best_split(
                     most = gains[b]
                     best_half, best_place, best_bin = half, k, np.int64(b)
                 break
-    return best_half, best_place, best_bin
+    return best_half, best_place, best_bin, most
+
+
+@kernel
+def _least_gain(n_same, n_different, same_cost, different_cost):
+    """Below this a gain is the rounding of none."""
+    return 1e-9 * (n_same * same_cost) * (n_different * different_cost)
+
+
+@kernel
+def _split_by_word(
+    room, parent, words, pairs, weight, stride, segment, n_tried, bases, n_bins, shift, pair_map, own_codes, own_bases,
+    own_bins, n_same, n_different, same_cost, different_cost, low_sums, gains,
+):  # fmt: skip
+    """`_best_split` of a node whose histogram nobody needs: counted and looked at eight features at a time.
+
+    ``parent`` : the histogram that its counts are taken off, which leaves its sibling's. room : bins of eight features,
+    or of all learned ones.
+    """
+    half, place, last_bin = -1, -1, -1
+    splits = n_same > 0 and n_different > 0
+    most = _least_gain(n_same, n_different, same_cost, different_cost)
+    n_words, n_own = words.shape[0], own_bins.shape[0]
+    for q in range(n_words + (1 if n_own > 0 else 0)):
+        if q < n_words:
+            first, last = 2 * LANES * q, min(2 * LANES * (q + 1), 2 * n_tried)
+            origin, final = np.int64(bases[0, first >> 1]), (last >> 1) - 1
+            size = np.int64(bases[1, final]) + n_bins[1, final] - origin
+        else:
+            first, last = 2 * n_tried, 2 * n_tried + n_own
+            origin, size = own_bases[0], own_bins.sum()
+        for kind in range(2):
+            for b in range(size):
+                room[kind, b] = 0
+        if q < n_words:
+            _count_words(
+                room, words, q, q + 1, pairs, weight, stride, segment, n_tried, bases, n_bins, shift, pair_map
+            )
+        else:
+            _count_own(room, pairs, weight, stride, segment, own_codes, own_bases, origin)
+        if splits:
+            its_half, its_place, its_bin, most = _best_split(
+                room, n_tried, bases, n_bins, own_bases, own_bins, n_same, n_different, same_cost, different_cost,
+                low_sums, gains, origin, first, last, most,
+            )  # fmt: skip
+            if its_half >= 0:
+                half, place, last_bin = its_half, its_place, its_bin
+        for kind in range(2):
+            for b in range(size):
+                parent[kind, origin + b] -= room[kind, b]
+    return half, place, last_bin
 
 
 @kernel
@@ -297,7 +360,7 @@ def _fill_values(column, half, pair_map, pairs, start, stop, values):
     n = np.uint64(stop - start)
     first = np.uint64(start)
     if half == LEARNED:
-        numbers = pairs[3]
+        numbers = pairs[2]
         for t in range(n):
             values[t] = column[np.uint64(numbers[first + t])]
     elif pair_map == DIFF_SUM and half == 0:
@@ -334,7 +397,7 @@ def _sort(values, owners, n):
 
 
 @kernel
-def _narrowed(pairs, n_same, below, totals, costs, values, owners, n):
+def _narrowed(weight, stride, n_same, below, totals, costs, values, owners, n):
     """Leave of many values only those around their best border by an even grid; adds those left out to ``below``."""
     least_value, most_value = values[0], values[0]
     for q in range(n):
@@ -345,7 +408,7 @@ def _narrowed(pairs, n_same, below, totals, costs, values, owners, n):
     counts = np.zeros((2, _SUB_BINS), dtype=np.int64)
     for q in range(n):
         place = np.int64((np.float64(values[q]) - np.float64(least_value)) * scale)
-        counts[0 if owners[q] < n_same else 1, place] += pairs[2, owners[q]]
+        counts[0 if owners[q] < n_same else 1, place] += weight[np.uint64(owners[q]) * stride]
     best, most = 0, -1.0
     low_same, low_different = below[0], below[1]
     all_same, all_different = totals[0] / costs[0], totals[1] / costs[1]
@@ -375,7 +438,7 @@ def _narrowed(pairs, n_same, below, totals, costs, values, owners, n):
 
 @kernel
 def _best_border(
-    column, half, pair_map, pairs, n_same, segment, low, high, totals, costs, least, values, owners
+    column, half, pair_map, pairs, weight, stride, n_same, segment, low, high, totals, costs, least, values, owners
 ):  # fmt: skip
     """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
 
@@ -389,7 +452,7 @@ def _best_border(
     -------
     the least impurity, the border, whether there is one.
     """
-    below, weight = np.zeros(2), pairs[2]
+    below = np.zeros(2)
     run = np.empty(_RUN, dtype=np.float32)
     n = 0
     for kind in range(2):
@@ -398,8 +461,14 @@ def _best_border(
         for start in range(segment[2 * kind], stop, _RUN):
             m = min(_RUN, stop - start)
             _fill_values(column, half, pair_map, pairs, start, start + m, run)
-            for t in range(m):
-                total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
+            if stride == 0:
+                n_below = np.int64(0)
+                for t in range(m):
+                    n_below += np.int64(run[t] <= low)
+                total += n_below * np.int64(weight[0])
+            else:
+                for t in range(m):
+                    total += np.int64(weight[start + t]) * np.int64(run[t] <= low)
             for t in range(m):
                 # Rarely so: the window is a few steps of the grid.
                 if low < run[t] <= high:
@@ -407,11 +476,11 @@ def _best_border(
                     n += 1
         below[kind] = total
     if n > _SORTED:
-        n = _narrowed(pairs, n_same, below, totals, costs, values, owners, n)
+        n = _narrowed(weight, stride, n_same, below, totals, costs, values, owners, n)
     _sort(values, owners, n)
     border, found = np.float32(0.0), False
     for q in range(n - 1):
-        below[0 if owners[q] < n_same else 1] += pairs[2, owners[q]]
+        below[0 if owners[q] < n_same else 1] += weight[np.uint64(owners[q]) * stride]
         if values[q] == values[q + 1]:
             continue
         a, c = below[0] * costs[0], below[1] * costs[1]
@@ -427,20 +496,61 @@ def _best_border(
 
 
 @kernel
-def _part(column, threshold, half, pair_map, pairs, start, stop, spare, even):
-    """Stable in-place parting of pairs ``start:stop``: features at most the threshold first; returns the border.
+def _part(column, threshold, half, pair_map, pairs, weight, stride, start, stop, spare):
+    """In-place parting of pairs ``start:stop``: features at most the threshold first; returns the border.
 
-    ``even`` : whether all pairs weigh the same, so that no weight has to move.
+    Runs from either end exchange what is on the wrong side of the border; what is left in between, of at most two
+    runs, goes through ``spare``, (4, 2 runs) int32.
     """
-    kept, moved = np.uint64(start), np.uint64(0)
-    left, right, weight = pairs[0], pairs[1], pairs[2]
-    spare_left, spare_right, spare_weight = spare[0], spare[1], spare[2]
+    left, right = pairs[0], pairs[1]
+    numbered, moves = pairs.shape[0] > 2, stride > 0
     run = np.empty(_RUN, dtype=np.float32)
-    # Written to both places, and only the counts tell which one holds: a branch here is a coin toss.
+    high, low = np.empty(_RUN, dtype=np.uint16), np.empty(_RUN, dtype=np.uint16)
+    size = np.uint64(_RUN)
+    n_high, n_low, next_high, next_low = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    # No branch on a comparison of values, here or below: it is a coin toss.
+    while stop - start > 2 * _RUN:
+        front, back = np.uint64(start), np.uint64(stop - _RUN)
+        if next_high == n_high:
+            _fill_values(column, half, pair_map, pairs, start, start + _RUN, run)
+            n_high, next_high = np.uint64(0), np.uint64(0)
+            for t in range(size):
+                high[n_high] = np.uint16(t)
+                n_high += np.uint64(run[t] > threshold)
+        if next_low == n_low:
+            _fill_values(column, half, pair_map, pairs, stop - _RUN, stop, run)
+            n_low, next_low = np.uint64(0), np.uint64(0)
+            for t in range(size):
+                low[n_low] = np.uint16(t)
+                n_low += np.uint64(1) - np.uint64(run[t] > threshold)
+        m = min(n_high - next_high, n_low - next_low)
+        for t in range(m):
+            p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+            left[p], left[q] = left[q], left[p]
+            right[p], right[q] = right[q], right[p]
+        if numbered:
+            numbers = pairs[2]
+            for t in range(m):
+                p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+                numbers[p], numbers[q] = numbers[q], numbers[p]
+        if moves:
+            for t in range(m):
+                p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+                weight[p], weight[q] = weight[q], weight[p]
+        next_high += m
+        next_low += m
+        if next_high == n_high:
+            start += _RUN
+        if next_low == n_low:
+            stop -= _RUN
+
+    kept, moved = np.uint64(start), np.uint64(0)
+    spare_left, spare_right = spare[0], spare[1]
+    # Written to both places, and only the counts tell which one holds.
     for begin in range(start, stop, _RUN):
         n, first = np.uint64(min(_RUN, stop - begin)), np.uint64(begin)
         _fill_values(column, half, pair_map, pairs, begin, begin + np.int64(n), run)
-        if even and pairs.shape[0] == 3:
+        if not moves and not numbered:
             for t in range(n):
                 above = np.uint64(run[t] > threshold)
                 i, j = left[first + t], right[first + t]
@@ -448,54 +558,88 @@ def _part(column, threshold, half, pair_map, pairs, start, stop, spare, even):
                 moved += above
                 kept += np.uint64(1) - above
         else:
-            numbered = pairs.shape[0] > 3
             for t in range(n):
                 above = np.uint64(run[t] > threshold)
-                i, j, w = left[first + t], right[first + t], weight[first + t]
+                i, j = left[first + t], right[first + t]
                 spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
-                spare_weight[moved], weight[kept] = w, w
                 if numbered:
-                    number = pairs[3, first + t]
-                    spare[3, moved], pairs[3, kept] = number, number
+                    number = pairs[2, first + t]
+                    spare[2, moved], pairs[2, kept] = number, number
+                if moves:
+                    w = weight[first + t]
+                    spare[3, moved], weight[kept] = w, w
                 moved += above
                 kept += np.uint64(1) - above
     for row in range(pairs.shape[0]):
-        if row != 2 or not even:
-            line, its = pairs[row], spare[row]
-            for q in range(moved):
-                line[kept + q] = its[q]
+        line, its = pairs[row], spare[row]
+        for q in range(moved):
+            line[kept + q] = its[q]
+    if moves:
+        its = spare[3]
+        for q in range(moved):
+            weight[kept + q] = its[q]
     return np.int64(kept)
 
 
 @kernel
-def _gather_leaves(segments, side, n_heap, pairs, spare, borders, even):
-    """Bring the pairs of a cell's kept leaves to the front, either kind; ``borders`` is where the others begin."""
-    for kind in range(2):
-        start = segments[1, 2 * kind]
-        for row in range(pairs.shape[0]):
-            if row == 2 and even:
-                continue
-            line, its = pairs[row], spare[row]
-            written = 0
-            for wanted in (_LEFT, _RIGHT):
-                for h in range(1, n_heap):
-                    if side[h] == wanted and (h == 1 or side[h >> 1] == _INNER):
-                        first = segments[h, 2 * kind]
-                        n = segments[h, 2 * kind + 1] - first
-                        for q in range(n):
-                            its[written + q] = line[first + q]
-                        written += n
-                if wanted == _LEFT:
-                    borders[kind] = start + written
-            for q in range(written):
-                line[start + q] = its[q]
+def _swap(line, one, other, n):
+    """Exchange ``n`` entries from ``one`` on with those from ``other`` on."""
+    for t in range(n):
+        line[one + t], line[other + t] = line[other + t], line[one + t]
 
 
 @kernel
-def _total(pairs, start, stop):
+def _gather_leaves(segments, side, leaves, pairs, weight, stride, borders):
+    """Bring the pairs of a cell's kept leaves to the front, either kind; ``borders`` is where the others begin.
+
+    ``leaves`` : room for their numbers.
+    """
+    # In the order that their pairs lie in.
+    n_leaves, h = 0, 1
+    while h > 0:
+        while side[h] == _INNER:
+            h *= 2
+        leaves[n_leaves] = h
+        n_leaves += 1
+        while h & 1:
+            h >>= 1
+        if h > 0:
+            h += 1
+    for kind in range(2):
+        first, last = 0, n_leaves - 1
+        start, stop = segments[1, 2 * kind], segments[1, 2 * kind + 1]
+        borders[kind] = start
+        for q in range(n_leaves):
+            if side[leaves[q]] == _LEFT:
+                borders[kind] += segments[leaves[q], 2 * kind + 1] - segments[leaves[q], 2 * kind]
+        # What is to go back, from the front on, for what is to come to the front, from the back on.
+        while True:
+            while first < last and (
+                side[leaves[first]] == _LEFT or start >= segments[leaves[first], 2 * kind + 1]
+            ):
+                first += 1
+                start = segments[leaves[first], 2 * kind]
+            while first < last and (side[leaves[last]] != _LEFT or stop <= segments[leaves[last], 2 * kind]):
+                last -= 1
+                stop = segments[leaves[last], 2 * kind + 1]
+            if first >= last:
+                break
+            n = min(segments[leaves[first], 2 * kind + 1] - start, stop - segments[leaves[last], 2 * kind])
+            for row in range(pairs.shape[0]):
+                _swap(pairs[row], start, stop - n, n)
+            if stride > 0:
+                _swap(weight, start, stop - n, n)
+            start += n
+            stop -= n
+
+
+@kernel
+def _total(weight, stride, start, stop):
+    if stride == 0:
+        return np.int64(stop - start) * np.int64(weight[0]) if stop > start else np.int64(0)
     total = np.int64(0)
     for p in range(start, stop):
-        total += pairs[2, p]
+        total += weight[p]
     return total
 
 
@@ -539,36 +683,28 @@ def _lay_out(n_codes, coarser, pair_map, product_bins, tried, n_tried, shift, n_
 
 @kernel
 def _count_all(
-    histogram, size, codes, words, pairs, segment, tried, n_tried, bases, n_bins, shift, pair_map, low, step,
-    product_bins, places, own_codes, own_bases,
+    histogram, size, codes, words, pairs, weight, stride, segment, tried, n_tried, bases, n_bins, shift, pair_map, low,
+    step, product_bins, places, own_codes, own_bases,
 ):  # fmt: skip
     """Fill the first ``size`` bins of a histogram with the counts of a segment."""
     for kind in range(2):
         for b in range(size):
             histogram[kind, b] = 0
     if words.shape[0] > 0:
-        _count_words(histogram, words, pairs, segment, n_tried, bases, n_bins, shift, pair_map)
-        _count_own(histogram, pairs, segment, own_codes, own_bases)
+        _count_words(
+            histogram, words, 0, words.shape[0], pairs, weight, stride, segment, n_tried, bases, n_bins, shift, pair_map
+        )  # fmt: skip
+        _count_own(histogram, pairs, weight, stride, segment, own_codes, own_bases, 0)
     elif pair_map == PRODUCTS:
         _count_products(
-            histogram, codes, pairs, segment, tried, n_tried, bases, shift, low, step, product_bins, own_codes,
-            own_bases,
+            histogram, codes, pairs, weight, stride, segment, tried, n_tried, bases, shift, low, step, product_bins,
+            own_codes, own_bases,
         )  # fmt: skip
     else:
         _count(
-            histogram,
-            codes,
-            pairs,
-            segment,
-            tried,
-            n_tried,
-            bases,
-            shift,
-            pair_map,
-            places,
-            own_codes,
-            own_bases,
-        )
+            histogram, codes, pairs, weight, stride, segment, tried, n_tried, bases, shift, pair_map, places,
+            own_codes, own_bases,
+        )  # fmt: skip
 
 
 @kernel
@@ -610,9 +746,10 @@ def _longer(table):
 
 @kernel
 def _grow_leaf_rank(
-    codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth, tried,
-    n_tried, side, segments, sums, features, thresholds, histograms, spare, values, owners, bases, shift, n_bins,
-    places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases, first, first_is_known, even, counts,
+    codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, weight, stride, n_same,
+    leaf_depth, tried, n_tried, side, segments, sums, features, thresholds, histograms, room, spare, values, owners,
+    bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases, first,
+    first_is_known, counts,
 ):  # fmt: skip
     """LeafRank: split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
@@ -625,12 +762,13 @@ def _grow_leaf_rank(
     costs, totals = np.empty(2), np.empty(2)
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
     borders = np.empty(2, dtype=np.int64)
-    free = np.arange(leaf_depth + 1)
+    free = np.arange(histograms.shape[0])
+    by_word = histograms.shape[0]
     stack = np.empty((2 * leaf_depth + 2, 2), dtype=np.int64)
     cell = segments[1]
     n_pairs = cell[1] - cell[0] + cell[3] - cell[2]
     sort = n_pairs <= EXACT_PAIRS
-    n_free, n_bins_all = leaf_depth, 0
+    n_free, n_bins_all = histograms.shape[0] - 1, 0
     if not sort:
         n_bins_all = _lay_out(
             n_codes, _coarseness(n_pairs), pair_map, product_bins, tried, n_tried, shift, n_bins, bases
@@ -638,31 +776,40 @@ def _grow_leaf_rank(
         for k in range(own_bins.shape[0]):
             own_bases[k] = n_bins_all
             n_bins_all += own_bins[k]
-    # What is on the stack: a node, and the buffer of its histogram: -1 for none, -2 - b for one to be counted into b.
+    # What is on the stack: a node, and the buffer of its histogram: -1 for none, -2 - b for one to be counted into b,
+    # which is beyond them all where eight features at a time are enough.
     stack[0, 0], stack[0, 1] = 1, -1 if sort else -2 - free[n_free]
     top = 1
     while top > 0:
         top -= 1
         h, buffer = stack[top, 0], stack[top, 1]
-        if buffer < -1:
+        half, f, threshold = -1, 0, np.float32(0.0)
+        place, b, is_split = -1, -1, False
+        if buffer == -2 - by_word:
+            buffer, is_split = -1, True
+            half, place, b = _split_by_word(
+                room, histograms[stack[top - 1, 1]], words, pairs, weight, stride, segments[h], n_tried, bases, n_bins,
+                shift, pair_map, own_codes, own_bases, own_bins, sums[h, 0], sums[h, 1], costs[0], costs[1], low_sums,
+                gains,
+            )  # fmt: skip
+        elif buffer < -1:
             buffer = -2 - buffer
             histogram = histograms[buffer]
             if h == 1 and first_is_known:
                 _copy(first, histogram, n_bins_all)
             elif h == 1 and counts.shape[0] > 0:
                 _take_counts(histogram, n_bins_all, counts, tried, n_tried, bases, n_bins, shift)
-                _count_own(histogram, pairs, segments[h], own_codes, own_bases)
+                _count_own(histogram, pairs, weight, stride, segments[h], own_codes, own_bases, 0)
             else:
                 _count_all(
-                    histogram, n_bins_all, codes, words, pairs, segments[h], tried, n_tried, bases, n_bins, shift,
-                    pair_map, low, step, product_bins, places, own_codes, own_bases,
+                    histogram, n_bins_all, codes, words, pairs, weight, stride, segments[h], tried, n_tried, bases,
+                    n_bins, shift, pair_map, low, step, product_bins, places, own_codes, own_bases,
                 )  # fmt: skip
             if h == 1 and first.shape[1] > 0 and not first_is_known:
                 _copy(histogram, first, n_bins_all)
             if h > 1:
                 # The larger child, next on the stack, has its parent's histogram less the smaller one's.
                 _subtract(histograms[stack[top - 1, 1]], histogram, n_bins_all)
-        half, f, threshold = -1, 0, np.float32(0.0)
         if h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0:
             totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
             least = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
@@ -670,28 +817,30 @@ def _grow_leaf_rank(
                 for k in range(n_tried):
                     for candidate in range(2):
                         least, border, found = _best_border(
-                            columns[tried[k]], candidate, pair_map, pairs, n_same, segments[h], -np.inf, np.inf,
-                            totals, costs, least, values, owners,
+                            columns[tried[k]], candidate, pair_map, pairs, weight, stride, n_same, segments[h],
+                            -np.inf, np.inf, totals, costs, least, values, owners,
                         )  # fmt: skip
                         if found:
                             half, f, threshold = candidate, np.int64(tried[k]), border
                 for k in range(own_bins.shape[0]):
                     least, border, found = _best_border(
-                        own_values[k], LEARNED, pair_map, pairs, n_same, segments[h], -np.inf, np.inf,
-                        totals, costs, least, values, owners,
+                        own_values[k], LEARNED, pair_map, pairs, weight, stride, n_same, segments[h],
+                        -np.inf, np.inf, totals, costs, least, values, owners,
                     )  # fmt: skip
                     if found:
                         half, f, threshold = LEARNED, k, border
             else:
-                half, place, b = _best_split(
-                    histograms[buffer], n_tried, bases, n_bins, own_bases, own_bins,
-                    sums[h, 0], sums[h, 1], costs[0], costs[1], low_sums, gains,
-                )  # fmt: skip
+                if not is_split:
+                    half, place, b, _ = _best_split(
+                        histograms[buffer], n_tried, bases, n_bins, own_bases, own_bins, sums[h, 0], sums[h, 1],
+                        costs[0], costs[1], low_sums, gains, 0, 0, 2 * n_tried + own_bins.shape[0],
+                        _least_gain(sums[h, 0], sums[h, 1], costs[0], costs[1]),
+                    )  # fmt: skip
                 if half == LEARNED:
                     f, threshold = place, own_edges[place, b]
                     # Bins are no finer than their number allows: settle the border among the values around it.
                     least, border, found = _best_border(
-                        own_values[f], LEARNED, pair_map, pairs, n_same, segments[h],
+                        own_values[f], LEARNED, pair_map, pairs, weight, stride, n_same, segments[h],
                         own_edges[f, b - 1] if b > 0 else -np.inf, own_edges[f, b + 1],
                         totals, costs, np.inf, values, owners,
                     )  # fmt: skip
@@ -708,8 +857,8 @@ def _grow_leaf_rank(
                         if product:
                             reach = max(product_bins[3, f], 2.0 * product_bins[1, f]) * (1 << halvings)
                         least, border, found = _best_border(
-                            columns[f], half, pair_map, pairs, n_same, segments[h], threshold - reach,
-                            threshold + reach, totals, costs, np.inf, values, owners,
+                            columns[f], half, pair_map, pairs, weight, stride, n_same, segments[h],
+                            threshold - reach, threshold + reach, totals, costs, np.inf, values, owners,
                         )  # fmt: skip
                         if found:
                             threshold = border
@@ -721,10 +870,11 @@ def _grow_leaf_rank(
                     half,
                     pair_map,
                     pairs,
+                    weight,
+                    stride,
                     segments[h, 2 * kind],
                     segments[h, 2 * kind + 1],
                     spare,
-                    even,
                 )
             n_low = borders[0] - segments[h, 0] + borders[1] - segments[h, 2]
             n_high = segments[h, 1] - borders[0] + segments[h, 3] - borders[1]
@@ -744,14 +894,18 @@ def _grow_leaf_rank(
                     borders[kind],
                     segments[h, 2 * kind + 1],
                 )
-                sums[c, kind] = _total(pairs, segments[c, 2 * kind], segments[c, 2 * kind + 1])
+                sums[c, kind] = _total(weight, stride, segments[c, 2 * kind], segments[c, 2 * kind + 1])
                 sums[c + 1, kind] = sums[h, kind] - sums[c, kind]
             smaller = c if n_low <= n_high else c + 1
             stack[top, 0], stack[top, 1] = 2 * c + 1 - smaller, -1
             stack[top + 1, 0], stack[top + 1, 1] = smaller, -1
             if not sort and c < (1 << leaf_depth):
-                n_free -= 1
-                stack[top, 1], stack[top + 1, 1] = buffer, -2 - free[n_free]
+                stack[top, 1] = buffer
+                if words.shape[0] > 0 and 2 * c >= (1 << leaf_depth):
+                    stack[top + 1, 1] = -2 - by_word
+                else:
+                    n_free -= 1
+                    stack[top + 1, 1] = -2 - free[n_free]
                 buffer = -1
             top += 2
         if buffer >= 0:
@@ -765,8 +919,8 @@ def _grow_leaf_rank(
 
 @kernel
 def grow(
-    codes, words, columns, low, step, n_codes, exact_grid, used, d, pair_map, product_bins, pairs, n_same,
-    own_codes, own_values, own_edges, own_bins,
+    codes, words, columns, low, step, n_codes, exact_grid, used, d, pair_map, product_bins, pairs, weight, stride,
+    n_same, own_codes, own_values, own_edges, own_bins,
     max_depth, leaf_depth, n_tried, seed, counts,
 ):  # fmt: skip
     """Grow a similarity tree (Clemencon & Vogel, "The Similarity TreeRank Algorithm").
@@ -778,7 +932,8 @@ def grow(
     low, step, n_codes, exact_grid : the grid, (u,) each.
     used : (u,) numbers of those features among all ``d``.
     product_bins : (4, u), see `binning.product_bins`; of use for products only.
-    pairs : (3 or 4, n_pairs) int32, ``n_same`` pairs of one identity first; reordered in place.
+    pairs : (2 or 3, n_pairs) int32, ``n_same`` pairs of one identity first; reordered in place.
+    weight, stride : int32 weights: of each pair, reordered with them, and 1; or a single one of all, and 0 (uint64).
     own_codes, own_values : (n, m) uint16 and (m, n) float32, learned features of pairs, coded and as they are.
     own_edges, own_bins : (m, most bins) float32 and (m,): the largest value of each bin, and how many bins there are.
     n_tried : features drawn for each cell; each brings its two pair features.
@@ -816,7 +971,11 @@ def grow(
     n_own_bins = own_bins.sum()
     own_bases = np.zeros(own_bins.shape[0], dtype=np.int64)
     size = n_tried * widest + n_own_bins + 1
-    histograms = np.empty((leaf_depth + 1, 2, size), dtype=np.int32)
+    # Every level of LeafRank but its root keeps one for a sibling to come; the last level's need none of their own
+    # where eight features are counted at a time.
+    n_histograms = max(leaf_depth - 1, 1) if words.shape[0] > 0 else leaf_depth
+    histograms = np.empty((n_histograms, 2, size), dtype=np.int32)
+    room = np.empty((2, max(LANES * widest + 1, n_own_bins)), dtype=np.int32)
     longest = widest
     for k in range(own_bins.shape[0]):
         longest = max(longest, own_bins[k])
@@ -828,10 +987,7 @@ def grow(
     n_free = shared.shape[0]
     none, no_counts = np.empty((2, 0), dtype=np.int32), np.empty((0, 0, 0, 0))
     n_pairs = pairs.shape[1]
-    even = True
-    for p in range(1, n_pairs):
-        even &= pairs[2, p] == pairs[2, 0]
-    spare = np.empty((pairs.shape[0], max(n_same, n_pairs - n_same)), dtype=np.int32)
+    spare, leaves = np.empty((4, 2 * _RUN), dtype=np.int32), np.empty(n_heap, dtype=np.int64)
     values, owners = np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)
 
     cells = np.empty((64, CELL_FIELDS), dtype=np.int64)
@@ -839,7 +995,8 @@ def grow(
     nodes = np.empty((64, 4), dtype=np.float64)
     cells[0, CELL_DEPTH], cells[0, CELL_POSITION], cells[0, CELL_NODE] = 0, 0, -1
     cells[0, CELL_LEFT], cells[0, CELL_RIGHT] = -1, -1
-    cells[0, CELL_SAME], cells[0, CELL_DIFFERENT] = _total(pairs, 0, n_same), _total(pairs, n_same, n_pairs)
+    cells[0, CELL_SAME] = _total(weight, stride, 0, n_same)
+    cells[0, CELL_DIFFERENT] = _total(weight, stride, n_same, n_pairs)
     n_cells, n_nodes = 1, 0
     todo = np.empty((max_depth + 2, 6), dtype=np.int64)
     todo[0, 0], todo[0, 1], todo[0, 2], todo[0, 3], todo[0, 4], todo[0, 5] = 0, 0, n_same, n_same, n_pairs, -1
@@ -870,16 +1027,16 @@ def grow(
         if n_tried < n_used:
             _draw_first(tried, n_tried, state)
         _grow_leaf_rank(
-            codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, n_same, leaf_depth,
-            tried, n_tried, side, segments, sums, split_feature, split_threshold, histograms, spare, values, owners,
-            bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases,
-            own, known, even, its_counts,
+            codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, weight, stride,
+            n_same, leaf_depth, tried, n_tried, side, segments, sums, split_feature, split_threshold, histograms, room,
+            spare, values, owners, bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges,
+            own_bins, own_bases, own, known, its_counts,
         )  # fmt: skip
         left_same, left_other = np.int64(0), np.int64(0)
         if side[1] == _INNER:
-            _gather_leaves(segments, side, n_heap, pairs, spare, borders, even)
-            left_same = _total(pairs, segments[1, 0], borders[0])
-            left_other = _total(pairs, segments[1, 2], borders[1])
+            _gather_leaves(segments, side, leaves, pairs, weight, stride, borders)
+            left_same = _total(weight, stride, segments[1, 0], borders[0])
+            left_other = _total(weight, stride, segments[1, 2], borders[1])
         if left_same * sums[1, 1] <= left_other * sums[1, 0]:
             if line_of_cell >= 0:
                 free[n_free] = line_of_cell
@@ -920,8 +1077,8 @@ def grow(
                 n_bins_all = np.int64(bases[1, n_tried - 1]) + n_bins[1, n_tried - 1] + 1 + n_own_bins
                 its = shared[free[n_free - 1]]
                 _count_all(
-                    its, n_bins_all, codes, words, pairs, smaller[1:5], tried, n_tried, bases, n_bins, shift, pair_map,
-                    low, step, product_bins, places, own_codes, own_bases,
+                    its, n_bins_all, codes, words, pairs, weight, stride, smaller[1:5], tried, n_tried, bases, n_bins,
+                    shift, pair_map, low, step, product_bins, places, own_codes, own_bases,
                 )  # fmt: skip
                 _subtract(own, its, n_bins_all)
                 larger[5] = line_of_cell

@@ -146,7 +146,7 @@ def grow_by_classifier(
     rng = np.random.default_rng(seed)
     d = X.shape[1]
     features = _Features(X, pairs, pair_map)
-    weight = pairs.pairs[2].astype(np.int64)
+    weight = pairs.weight.astype(np.int64)
     n = weight.size
     cells: list[list[int]] = [
         [0, 0, -1, int(weight[: pairs.n_same].sum()), int(weight[pairs.n_same :].sum()), -1, -1]
@@ -232,11 +232,11 @@ class _Features:
         f = pair_features(left, right, self._map)
         if self._pairs.learned is None:
             return f
-        return np.hstack([f, self._pairs.learned[table[3, members]]])
+        return np.hstack([f, self._pairs.learned[table[2, members]]])
 
     def weights(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
         """Weights of pairs, as given."""
-        return np.asarray(self._pairs.pairs[2, members], dtype=np.float64)
+        return np.asarray(self._pairs.weight[members], dtype=np.float64)
 
 
 def _fitted(

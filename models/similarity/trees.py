@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -41,20 +41,38 @@ class WeightedPairs:
 
     Attributes
     ----------
-    pairs : (3, n) int32: left row, right row, weight; pairs of one identity first. With learned features, a fourth
-        line: the pair's row of ``learned``.
-    n_same : how many those are.
+    pairs : (2, n) int32: left row, right row; pairs of one identity first. With learned features, a third line: the
+        pair's row of ``learned``.
+    weight : (n,) int32; where all weigh the same, one number seen n times (see `evenly`).
+    n_same : how many are of one identity.
     learned : (n, m) float32, learned features of pairs, or None.
     """
 
     pairs: NDArray[np.int32]
+    weight: NDArray[np.int32]
     n_same: int
     learned: Float32 | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether one number is the weight of all."""
+        return self.weight.strides == (0,)
+
+    def copy(self) -> WeightedPairs:
+        """The same pairs, in arrays that may be reordered."""
+        return replace(
+            self, pairs=self.pairs.copy(), weight=self.weight if self.is_even else self.weight.copy()
+        )
 
     @property
     def n_different(self) -> int:
         """How many are of different identities."""
         return int(self.pairs.shape[1]) - self.n_same
+
+
+def evenly(n: int, weight: int = 1) -> NDArray[np.int32]:
+    """The weights of ``n`` pairs that all weigh the same, in the memory of one."""
+    return np.broadcast_to(np.int32(weight), n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,17 +170,18 @@ def grow_tree(
     seed: int,
     counts: NDArray[np.float64] | None = None,
 ) -> Tree:
-    """Grow a tree; ``pairs`` are reordered.
+    """Grow a tree; ``pairs`` are reordered, and weights along with them.
 
     ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are.
     """
     learned = _learned_codes(pairs.learned)
     by_word = n_tried >= grid.used.size and pair_map != "products"
     words = kernels.words_of(grid.codes if by_word else grid.codes[:0, :0])
+    weight = np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight)
     cells, nodes = kernels.grow(
         grid.codes, words, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
         PAIR_MAPS[pair_map], product_bins(grid),
-        np.ascontiguousarray(pairs.pairs), pairs.n_same, *learned,
+        np.ascontiguousarray(pairs.pairs), weight, np.uint64(0 if pairs.is_even else 1), pairs.n_same, *learned,
         max_depth, leaf_depth, n_tried, np.uint64(seed),
         np.empty((0, 0, 0, 0)) if counts is None else counts,
     )  # fmt: skip

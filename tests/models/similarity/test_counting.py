@@ -25,7 +25,7 @@ def test_both_ways_of_counting_grow_the_same_tree(
     X[:, 3], X[:, 7], X[:, 8] = np.rint(X[:, 3]), 1.0, np.rint(30 * X[:, 8])
     drawn = sample_pairs(y, n_pairs, random_state=0)
     weight = rng.integers(1, 5, len(drawn)) if weighted else np.ones(len(drawn))
-    pairs = np.stack([drawn.left, drawn.right, weight.astype(np.int32)])
+    pairs, stride = np.stack([drawn.left, drawn.right]), np.uint64(1 if weighted else 0)
     values = None
     if learned:
         pairs = np.vstack([pairs, np.arange(len(drawn), dtype=np.int32)])
@@ -36,7 +36,7 @@ def test_both_ways_of_counting_grow_the_same_tree(
         kernels.grow(
             grid.codes, words, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, 11,
             PAIR_MAPS[pair_map], product_bins(grid), pairs.copy(),
-            int(drawn.same.sum()), *_learned_codes(values), 5, 3, 10, np.uint64(1),
+            weight.astype(np.int32), stride, int(drawn.same.sum()), *_learned_codes(values), 5, 3, 10, np.uint64(1),
             np.empty((0, 0, 0, 0)),
         )
         for words in (kernels.words_of(grid.codes), kernels.words_of(grid.codes[:0, :0]))

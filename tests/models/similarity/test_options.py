@@ -22,7 +22,7 @@ from models.similarity import kernels
 from models.similarity.bagging import leaf_numbers
 from models.similarity.choice import candidates
 from models.similarity.pruning import counted, gains, kept_cells, prices, pruned
-from models.similarity.trees import Tree, WeightedPairs
+from models.similarity.trees import Tree, WeightedPairs, evenly
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -261,8 +261,9 @@ def test_the_subtree_of_a_price_is_the_best_of_all_subtrees(seed: int) -> None:
 
 def leaf_of(tree: Tree, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     n = len(left)
-    table = np.stack([np.arange(n), np.arange(n, 2 * n), np.ones(n)]).astype(np.int32)
-    return leaf_numbers(tree, np.concatenate([left, right]), WeightedPairs(pairs=table, n_same=0), "diff-sum")
+    table = np.stack([np.arange(n), np.arange(n, 2 * n)]).astype(np.int32)
+    pairs = WeightedPairs(pairs=table, weight=evenly(n), n_same=0)
+    return leaf_numbers(tree, np.concatenate([left, right]), pairs, "diff-sum")
 
 
 def ancestors(tree: Tree, cell: int) -> list[int]:
