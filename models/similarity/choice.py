@@ -12,7 +12,8 @@ from models.base import Float32
 from models.evaluation import roc_curve_pairs
 from models.pairs import sample_pairs
 from models.progress import preparing
-from models.similarity.learned import MAX_CLASSES, MAX_WIDTH, PairFeatures
+from models.similarity.learned import PairFeatures
+from models.similarity.learning import MAX_CLASSES, MAX_WIDTH
 from models.splits import resolve_protocol
 
 TREES, PAIRS, JUDGED = 10, 50_000, 40_000
@@ -27,6 +28,7 @@ def candidates(X: Float32, codes: NDArray[np.int64]) -> list[PairFeatures]:
     found: list[PairFeatures] = ["raw"]
     if X.shape[1] <= MAX_WIDTH:
         found.append("discriminant")
+    found.append("kernel-discriminant")
     if resolve_protocol("auto", n_classes) == "closed-set":
         found += ["posteriors"] if n_classes <= MAX_CLASSES else []
     elif X.shape[1] <= MAX_WIDTH:

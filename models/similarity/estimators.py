@@ -44,13 +44,14 @@ from models.similarity.choice import choose
 from models.similarity.explain import PairWords
 from models.similarity.growing import Grower, grow_each
 from models.similarity.leaf_rank import checked_leaf_rank
-from models.similarity.learned import LearnedFeatures, PairFeatures, identities_of_pairs, learn
+from models.similarity.learned import LearnedFeatures, PairFeatures
+from models.similarity.learning import identities_of_pairs, learn
 from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from models.similarity.pruning import gains
 from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree
 from models.spec import Params, check_params
 
-TREES_VERSION = 3
+TREES_VERSION = 4
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
@@ -354,9 +355,10 @@ class SimilarityTree(_SimilarityBase):
     leaf_rounds : most stumps of a cell, for ``boosting``.
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
-        ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant`` or ``whitened``
-        (open-set use: new identities); see `models.similarity.learned`. ``auto``: whichever finds most held-out same
-        pairs at a false positive rate of 1 %, with small models of the same settings; see `models.similarity.choice`.
+        ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant``,
+        ``kernel-discriminant`` or ``whitened`` (open-set use: new identities); see `models.similarity.learned`.
+        ``auto``: whichever finds most held-out same pairs at a false positive rate of 1 %, with small models of the
+        same settings; see `models.similarity.choice`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
     pair_sampling : how `fit` draws them: ``without-replacement``, ``with-replacement``, or ``identities`` first and
         then rows of theirs, weighted so that rates stay those of all pairs; see `models.pairs.sample_pairs`.

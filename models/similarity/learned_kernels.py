@@ -66,17 +66,19 @@ def wave(values):
 
 
 @kernel
-def softmax(logits):
-    """Softmax of each row, in place."""
+def softmax(logits, n):
+    """Softmax of the first ``n`` values of each row, in place."""
+    if n == 0:
+        return
     for p in range(logits.shape[0]):
         row = logits[p]
         most = row[0]
-        for k in range(1, row.shape[0]):
+        for k in range(1, n):
             most = max(most, row[k])
         total = 0.0
-        for k in range(row.shape[0]):
+        for k in range(n):
             total += math.exp(np.float64(row[k]) - np.float64(most))
-        for k in range(row.shape[0]):
+        for k in range(n):
             row[k] = np.float32(math.exp(np.float64(row[k]) - np.float64(most)) / total)
 
 

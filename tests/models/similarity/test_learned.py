@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 import models
 from models import SimilarityForest, SimilarityTree
 from models.pairs import pair_features, sample_pairs
-from models.similarity import kernels
-from models.similarity.learned import LearnedFeatures, OutOfFold, identities_of_pairs, learn
+from models.similarity import kernels, waves
+from models.similarity.learned import LearnedFeatures, OutOfFold
+from models.similarity.learning import identities_of_pairs, learn
 from models.similarity.trees import Tree
 
-LEARNED = ["posteriors", "discriminant", "whitened"]
+LEARNED = ["posteriors", "discriminant", "kernel-discriminant", "whitened"]
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS.astype(np.float32)
 ROWS = np.random.default_rng(0).permutation(len(LABELS))
@@ -88,9 +90,22 @@ def test_posteriors_feature_is_the_inner_product_of_two_posteriors() -> None:
     assert np.allclose(values[:, 1], cosine, atol=1e-5)
 
 
-def test_the_likelihood_ratio_is_that_of_the_gaussian_model() -> None:
+def test_class_scores_stand_beside_posteriors_as_a_gaussian_model_of_them() -> None:
+    features, _ = learned("posteriors")
+    columns = features.columns(DIGITS[TEST][:200]).astype(np.float64)
+    scores = columns[:, 10:20]
+    # The softmax hides how sure a classifier is; its scores, whitened within classes, do not.
+    labels = LABELS[TEST][:200]
+    residual = scores - np.stack([scores[labels == k].mean(axis=0) for k in range(10)])[labels]
+    assert 0.3 < np.linalg.eigvalsh(residual.T @ residual / 190).mean() < 3.0
+    assert (features.forms[:2, 10:] == 0).all()
+    assert (features.forms[2:, :10] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["discriminant", "kernel-discriminant"])
+def test_the_likelihood_ratio_is_that_of_the_gaussian_model(kind: Any) -> None:
     # Identities around Gaussian centres: the feature must be the log-likelihood ratio itself, up to a constant.
-    features, _ = learned("discriminant")
+    features, _ = learned(kind)
     columns = features.columns(DIGITS[TEST][:60]).astype(np.float64)
     q = features.forms.shape[1]
     weight = features.forms[0].astype(np.float64)  # psi / (2 psi + 1)
@@ -105,6 +120,82 @@ def test_the_likelihood_ratio_is_that_of_the_gaussian_model() -> None:
     values = features.values(DIGITS[TEST][:30], DIGITS[TEST][30:60])
     assert np.allclose(values[:, 0], expected, rtol=1e-3, atol=1e-3)
     assert np.allclose(values[:, 2], -((z - other) ** 2).sum(axis=1), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [5, 40])
+def test_kernel_discriminant_of_sums_is_that_of_the_rows_waves(n_classes: int) -> None:
+    random = np.random.RandomState(0)
+    codes = np.sort(random.randint(n_classes, size=300))
+    X = (random.standard_normal((n_classes, 4))[codes] + random.standard_normal((300, 4))).astype(np.float32)
+    made = waves._random_waves(4, 20, 2.0, random)
+    h = made.of(X).astype(np.float64)
+    assert np.allclose(h, np.cos(2 * np.pi * (X @ made.frequencies + made.phases)), atol=1e-5)
+    part = np.arange(300) % 3
+    sums = [waves._sums(X[part == k], codes[part == k], made, n_classes) for k in range(3)]
+    for left_out in (None, 1):
+        seen = part != left_out
+        found = waves._discriminant([s for k, s in enumerate(sums) if k != left_out], 1e-2)
+        present, number, counts = np.unique(codes[seen], return_inverse=True, return_counts=True)
+        means = np.stack([h[seen][number == k].mean(axis=0) for k in range(present.size)])
+        residual = h[seen] - means[number]
+        within = residual.T @ residual / (int(seen.sum()) - present.size)
+        within += 1e-2 * np.trace(within) / 20 * np.eye(20)
+        between = np.cov(means.T)
+        q = found.psi.size
+        assert q == min(present.size - 1, 20)
+        assert np.allclose(found.axes.T @ within @ found.axes, np.eye(q), atol=1e-3)
+        values = eigh(between, within, eigvals_only=True)[::-1][:q]
+        assert np.allclose(np.diag(found.axes.T @ between @ found.axes), values, rtol=1e-3, atol=1e-4)
+        assert np.allclose(found.psi, np.maximum(values - (1 / counts).mean(), 0), rtol=1e-3, atol=1e-3)
+        assert np.allclose(found.centre, h[seen].mean(axis=0), atol=1e-4)
+
+
+def test_classifier_of_sums_is_ridge_regression_on_the_rows_waves() -> None:
+    random = np.random.RandomState(0)
+    codes, X = random.randint(3, size=200), random.standard_normal((200, 4)).astype(np.float32)
+    made = waves._random_waves(4, 12, 2.0, random)
+    h, prior = made.of(X).astype(np.float64), np.array([0.5, 0.3, 0.2])
+    gram = h.T @ h
+    gram += 1e-2 * np.trace(gram) / 12 * np.eye(12)
+    expected = np.linalg.solve(gram, h.T @ (np.eye(3)[codes] - prior))
+    sums = [waves._sums(X[k::2], codes[k::2], made, 3) for k in range(2)]
+    assert np.allclose(waves._classifier(sums, prior, 1e-2), expected, atol=1e-4)
+
+
+def test_kernel_discriminant_tells_apart_what_no_linear_map_does() -> None:
+    # Every identity's rows lie at a point of its own or opposite to it: all means are 0.
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(8), 60)
+    signs = rng.choice([-1.0, 1.0], (480, 1))
+    X = (signs * 3 * rng.standard_normal((8, 4))[codes] + 0.5 * rng.standard_normal((480, 4))).astype(
+        np.float32
+    )
+    train = np.arange(480) % 2 == 0
+    pairs = sample_pairs(codes[~train], 10_000, random_state=0)
+    left, right = X[~train][pairs.left], X[~train][pairs.right]
+    ratio = {}
+    for kind in ("discriminant", "kernel-discriminant"):
+        found, _ = learn(kind, X[train], codes[train], np.random.RandomState(0))
+        ratio[kind] = roc_auc_score(pairs.same, found.values(left, right)[:, 0])
+    assert ratio["kernel-discriminant"] > 0.95
+    assert ratio["discriminant"] < 0.8
+
+
+def test_posteriors_of_earlier_versions_are_read_as_they_were() -> None:
+    features, _ = learned("posteriors")
+    arrays, meta = features.to_state()
+    arrays |= {
+        f"learned_{name}": arrays[f"learned_{name}"][:2, :10] for name in ("forms", "norms", "offsets")
+    }
+    arrays |= {
+        "learned_weights1": arrays["learned_weights1"][:, :10],
+        "learned_bias1": arrays["learned_bias1"][:10],
+    }
+    old = {"curved": meta["curved"], "posteriors": True, "n_layers": 2}
+    read = LearnedFeatures.from_state("posteriors", arrays, old)
+    assert read.names == ("posteriors' inner product", "posteriors' cosine")
+    left, right = DIGITS[TEST][:50], DIGITS[TEST][50:100]
+    assert np.allclose(read.values(left, right), features.values(left, right)[:, :2], atol=1e-6)
 
 
 def test_whitening_leaves_rows_of_an_identity_with_unit_scatter() -> None:

@@ -422,6 +422,7 @@ def test_pair_features_are_chosen_by_held_out_pairs_and_kept(closed: bool, tmp_p
     assert chosen.pair_features_ != "raw"
     assert chosen.pair_features_ in candidates(X, y)
     assert ("posteriors" in candidates(X, y)) == closed
+    assert "kernel-discriminant" in candidates(X, y)
     fractions = [fraction for fraction, _ in stages]
     assert fractions == sorted(fractions)
     again = SimilarityForest(pair_features="auto", n_jobs=2, **params).fit(X, y)

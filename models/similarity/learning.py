@@ -1,0 +1,57 @@
+"""Learning pair features from rows and their identities, by the kind asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.base import Float32
+from models.similarity.gaussian import learn_gaussian
+from models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures
+from models.similarity.waves import learn_kernel_discriminant, learn_posteriors
+from models.splits import joined_groups
+
+MAX_CLASSES = 1_000
+"""Most classes whose posteriors are estimated; beyond it identities are rather met anew than known."""
+MAX_WIDTH = 2_048
+"""Most features that are whitened: the work grows with their cube."""
+
+
+def learn(
+    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
+) -> tuple[LearnedFeatures, OutOfFold]:
+    """Learn pair features from rows (n, d) with identities 0, 1, ..., and keep their out-of-fold values.
+
+    Raises
+    ------
+    ValueError
+        Where there are more classes than `MAX_CLASSES` (posteriors), or more features than `MAX_WIDTH` (those that
+        whiten them).
+    """
+    n_classes = int(codes.max()) + 1
+    if kind == "posteriors":
+        if n_classes > MAX_CLASSES:
+            raise ValueError(
+                f"pair_features is 'posteriors' and y holds {n_classes} classes; expected at most {MAX_CLASSES}: "
+                "use 'discriminant', which needs no posterior a class"
+            )
+        return learn_posteriors(X, codes, n_classes, random)
+    if kind == "kernel-discriminant":
+        return learn_kernel_discriminant(X, codes, n_classes, random)
+    if X.shape[1] > MAX_WIDTH:
+        raise ValueError(
+            f"pair_features is {kind!r} and X has {X.shape[1]} features; expected at most {MAX_WIDTH}: "
+            "reduce them first, say by PCA"
+        )
+    return learn_gaussian(kind, X, codes, n_classes, random)
+
+
+def identities_of_pairs(points: Float32, n: int, same: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Identities that explicit pairs tell of: equal points, and points joined by same pairs, are one.
+
+    ``points`` : (2 n, d), left rows then right rows.
+    """
+    _, number = np.unique(points, axis=0, return_inverse=True)
+    number = number.ravel()
+    _, component = joined_groups(int(number.max()) + 1, number[:n][same], number[n:][same])
+    return np.unique(component[number], return_inverse=True)[1].astype(np.int64)

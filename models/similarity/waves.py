@@ -1,0 +1,420 @@
+"""Learned features by random waves: cosines of random directions, on which linear maps stand for kernel ones.
+
+Products of random Fourier features approach a Gaussian kernel (Rahimi & Recht, 2007), and what is learned on them needs
+the rows only through sums. Sums of parts of the rows add up: a map that left some parts out costs a solve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
+from scipy.linalg.blas import ssyrk
+from scipy.sparse import coo_array
+from scipy.special import logsumexp
+
+from models.base import Float32
+from models.evaluation import roc_curve_pairs
+from models.pairs import TrainingPairs, sample_pairs
+from models.similarity import learned_kernels
+from models.similarity.gaussian import (
+    COORDINATES,
+    Forms,
+    TwoCovariance,
+    forms_of,
+    normal_scale,
+    pointed,
+    some_rows,
+    two_covariance,
+)
+from models.similarity.learned import (
+    FOLDS,
+    LearnedFeatures,
+    OutOfFold,
+    RowMap,
+    folds_of,
+    pair_values,
+    spread,
+)
+
+_ROW_BLOCK = 4_096
+_MOST_WAVES, _SETS = 4_096, 3
+"""Most waves that are solved for together, and how many classifiers on such waves vote."""
+_TRIED_ROWS, _TRIED_WAVES, _TRIED_PAIRS = 4_000, 512, 10_000
+_JUDGED_AT = (0.01, 0.1)
+_JUDGED_SHARE = 2
+"""Of a fold's rows, one in so many at most judges: their waves are held at once."""
+
+
+class _Scaling(NamedTuple):
+    """How features become comparable; ``curved`` by an asinh as well."""
+
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    curved: bool
+
+    def scaled(self, X: Float32) -> Float32:
+        """(n, d)."""
+        out = np.empty(X.shape, dtype=np.float32)
+        learned_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, self.curved, out)
+        return out
+
+
+class _Waves(NamedTuple):
+    """Frequencies (in turns), (d, w), and phases, (w,)."""
+
+    frequencies: Float32
+    phases: Float32
+
+    def of(self, scaled: Float32) -> Float32:
+        """(n, w)."""
+        turns = scaled @ self.frequencies + self.phases
+        learned_kernels.wave(turns)
+        return turns
+
+
+class _Sums(NamedTuple):
+    """Of rows' waves h: ``h' h``, (w, w), and the sum and number of each class's rows, (classes, w) and (classes,)."""
+
+    gram: Float32
+    by_class: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def learn_posteriors(
+    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+) -> tuple[LearnedFeatures, OutOfFold]:
+    """``posteriors`` features, and their out-of-fold values: each row's from a classifier that left out its fold.
+
+    The classifier is the mean of `_SETS`, each on waves of its own: nearly as good as one on all their waves, whose
+    solving would take the square of their number times the work.
+    """
+    folds = spread(codes, random)
+    scaling, reach, ridge = _tuned_classifier(X, codes, n_classes, random)
+    scaled = scaling.scaled(X)
+    n_waves = int(np.clip(X.shape[0], 64, _MOST_WAVES))
+    prior = np.bincount(codes, minlength=n_classes) / codes.size
+    own = np.flatnonzero(folds == 0)
+    left_out = np.tile(prior, (X.shape[0], 1))
+    sets, weights = [], []
+    for number in range(_SETS):
+        waves = _random_waves(X.shape[1], n_waves, reach, random)
+        sums = [_sums(scaled[folds == fold], codes[folds == fold], waves, n_classes) for fold in range(FOLDS)]
+        if number == 0:
+            least, chosen = np.inf, ridge
+            # More rows and waves than were tuned on bear less of a ridge.
+            for lower in (1.0, 0.1, 0.01):
+                tried = prior + _scores(waves, scaled[own], _classifier(sums[1:], prior, lower * ridge))
+                wrong = float((tried.argmax(axis=1) != codes[own]).mean())
+                if wrong < least:
+                    least, chosen = wrong, lower * ridge
+        for fold in range(FOLDS):
+            others = _classifier([part for other, part in enumerate(sums) if other != fold], prior, chosen)
+            left_out[folds == fold] += _scores(waves, scaled[folds == fold], others) / _SETS
+        sets.append(waves)
+        weights.append(_classifier(sums, prior, chosen) / _SETS)
+    sharpness = _sharpness(left_out, codes)
+    centre, axes, psi = two_covariance(left_out, codes)
+    last = np.concatenate(weights)
+    q = n_classes + psi.size
+    sure, pair = np.zeros((2, q)), forms_of(psi)
+    sure[:, :n_classes] = 1.0
+    forms = Forms(*(np.zeros((4, q)) for _ in range(3)))
+    forms.forms[:2], forms.norms[1] = sure, sure[1]
+    for of_pair, of_scores in zip(forms, pair, strict=True):
+        of_pair[2:, n_classes:] = of_scores[:2]
+    fitted = RowMap(
+        *scaling,
+        layers=(
+            (
+                np.hstack([waves.frequencies for waves in sets]),
+                np.concatenate([waves.phases for waves in sets]),
+            ),
+            (
+                np.hstack([last * sharpness, last @ axes]).astype(np.float32),
+                np.concatenate([prior * sharpness, (prior - centre) @ axes]).astype(np.float32),
+            ),
+        ),
+        waved=True,
+        n_posteriors=n_classes,
+        forms=forms.forms.astype(np.float32),
+        norms=forms.norms,
+        offsets=forms.offsets,
+    )
+    coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
+    learned_kernels.softmax(coordinates, n_classes)
+    columns = _columns(coordinates, forms)
+    return LearnedFeatures(kind="posteriors", map=fitted), OutOfFold(folds, {(0, 0): (columns, fitted.forms)})
+
+
+def learn_kernel_discriminant(
+    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+) -> tuple[LearnedFeatures, OutOfFold]:
+    """``kernel-discriminant`` features, and their out-of-fold values: a pair's from maps that saw neither fold."""
+    folds = folds_of(codes, n_classes, random)
+    scaling, reach, ridge = _tuned_discriminant(X, codes, n_classes, random)
+    scaled = scaling.scaled(X)
+    waves = _random_waves(X.shape[1], _n_waves(X.shape[0], n_classes), reach, random)
+    sums = []
+    for fold in range(FOLDS):
+        rows, of = some_rows(scaled[folds == fold], codes[folds == fold], random, FOLDS)
+        sums.append(_sums(rows, of, waves, n_classes))
+    rows, of = some_rows(scaled[folds == 0], codes[folds == 0], random, FOLDS * _JUDGED_SHARE)
+    pairs = _judged(of, random)
+    most, chosen = -np.inf, ridge
+    if pairs is not None:
+        h = [waves.of(rows[start : start + _ROW_BLOCK]) for start in range(0, rows.shape[0], _ROW_BLOCK)]
+        # More rows and waves than were tuned on bear less of a ridge.
+        for lower in (1.0, 0.1, 0.01):
+            reached = _reached(_discriminant(sums[1:], lower * ridge), h, pairs)
+            if reached > most:
+                most, chosen = reached, lower * ridge
+    maps = {
+        (a, b): _discriminant([part for fold, part in enumerate(sums) if fold not in (a, b)], chosen)
+        for a in range(FOLDS)
+        for b in range(a, FOLDS)
+    }
+    seen = {key: (folds == key[0]) | (folds == key[1]) for key in maps}
+    found = {key: np.empty((int(seen[key].sum()), maps[key].psi.size), dtype=np.float32) for key in maps}
+    done = dict.fromkeys(maps, 0)
+    for start in range(0, X.shape[0], _ROW_BLOCK):
+        block = waves.of(scaled[start : start + _ROW_BLOCK])
+        for key, model in maps.items():
+            own = _coordinates(model, block[seen[key][start : start + _ROW_BLOCK]])
+            found[key][done[key] : done[key] + own.shape[0]] = own
+            done[key] += own.shape[0]
+    columns = {}
+    for key, model in maps.items():
+        forms = forms_of(model.psi)
+        columns[key] = _columns(found[key], forms), forms.forms.astype(np.float32)
+    whole = _discriminant(sums, chosen)
+    forms = forms_of(whole.psi)
+    fitted = RowMap(
+        *scaling,
+        layers=(
+            (waves.frequencies, waves.phases),
+            (
+                np.ascontiguousarray(whole.axes, dtype=np.float32),
+                (-(whole.centre @ whole.axes)).astype(np.float32),
+            ),
+        ),
+        waved=True,
+        n_posteriors=0,
+        forms=forms.forms.astype(np.float32),
+        norms=forms.norms,
+        offsets=forms.offsets,
+    )
+    return LearnedFeatures(kind="kernel-discriminant", map=fitted), OutOfFold(folds, columns)
+
+
+def _n_waves(n: int, n_classes: int) -> int:
+    """More waves tell more; solving takes their cube, and their square for each identity."""
+    most = _MOST_WAVES if n_classes <= 512 else 2_048 if n_classes <= 4_096 else 1_024
+    return int(np.clip(n // 7, np.clip(n, 64, 1_024), most))
+
+
+def _random_waves(d: int, n_waves: int, reach: float, random: np.random.RandomState) -> _Waves:
+    """Waves whose products stand for a Gaussian kernel of width ``reach``."""
+    frequencies = random.standard_normal((d, n_waves)) / (2 * np.pi * reach)
+    return _Waves(frequencies.astype(np.float32), random.random_sample(n_waves).astype(np.float32))
+
+
+def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves, n_classes: int) -> _Sums:
+    w = waves.phases.size
+    gram = np.zeros((w, w), dtype=np.float32, order="F")
+    by_class = np.zeros((n_classes, w))
+    for start in range(0, scaled.shape[0], _ROW_BLOCK):
+        h = waves.of(scaled[start : start + _ROW_BLOCK])
+        # One triangle, at half the work.
+        gram = ssyrk(1.0, h.T, beta=1.0, c=gram, overwrite_c=True)
+        here = codes[start : start + _ROW_BLOCK]
+        ones = np.ones(here.size, dtype=np.float32)
+        by_class += coo_array((ones, (here, np.arange(here.size))), shape=(n_classes, here.size)).tocsr() @ h
+    return _Sums(gram, by_class, np.bincount(codes, minlength=n_classes))
+
+
+def _scores(waves: _Waves, scaled: Float32, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, classes) waves times weights, a bounded block of rows at a time."""
+    weights = weights.astype(np.float32)
+    out = np.empty((scaled.shape[0], weights.shape[1]))
+    for start in range(0, scaled.shape[0], _ROW_BLOCK):
+        out[start : start + _ROW_BLOCK] = waves.of(scaled[start : start + _ROW_BLOCK]) @ weights
+    return out
+
+
+def _gram(parts: Sequence[_Sums]) -> NDArray[np.float64]:
+    """Sum over the parts, its upper triangle alone filled in; in Fortran's order."""
+    gram = parts[0].gram.astype(np.float64, order="F")
+    for part in parts[1:]:
+        gram += part.gram
+    return gram
+
+
+def _classifier(parts: Sequence[_Sums], prior: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    """(w, classes) ridge regression of the classes, less their shares, on waves."""
+    gram = _gram(parts)
+    by_class = np.add.reduce([part.by_class for part in parts])
+    target = by_class - np.outer(prior, by_class.sum(axis=0))
+    gram[np.diag_indices(gram.shape[0])] += ridge * max(float(np.trace(gram)), 1e-6) / gram.shape[0]
+    return np.asarray(cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), target.T))
+
+
+def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
+    """The two-covariance model of waves, as many coordinates as classes part."""
+    counts = np.add.reduce([part.counts for part in parts])
+    present = counts > 0
+    counts = counts[present]
+    means = np.add.reduce([part.by_class[present] for part in parts]) / counts[:, None]
+    n, k, w = int(counts.sum()), counts.size, means.shape[1]
+    within = _gram(parts)
+    within -= (means * counts[:, None]).T @ means
+    within /= max(n - k, 1)
+    root = _root(within, ridge)
+    spread = solve_triangular(root, (means - means.mean(axis=0)).T, trans="T", check_finite=False)
+    q = max(min(k - 1, w, COORDINATES), 1)
+    share = 1.0 / max(k - 1, 1)
+    if k <= w:
+        values, axes = eigh(share * (spread.T @ spread), subset_by_index=(k - q, k - 1))
+        axes = spread @ axes
+    else:
+        values, axes = eigh(share * (spread @ spread.T), subset_by_index=(w - q, w - 1))
+    values, axes = values[::-1], axes[:, ::-1]
+    # Without any spread between classes no direction tells them apart.
+    length = np.linalg.norm(axes, axis=0)
+    told = (values > 1e-9 * max(float(values[0]), 1e-9)) & (length > 0)
+    axes = np.where(told, axes / np.where(told, length, 1.0), 0.0)
+    return TwoCovariance(
+        np.average(means, axis=0, weights=counts),
+        pointed(solve_triangular(root, axes, check_finite=False)),
+        np.where(told, np.maximum(values - float((1.0 / counts).mean()), 0.0), 0.0),
+    )
+
+
+def _root(within: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    """The upper root of a covariance with a ridge: of more where rounding has left it without one."""
+    w = within.shape[0]
+    own = max(float(np.trace(within)), 1e-6) / w
+    while True:
+        drawn = within.copy(order="F")
+        drawn[np.diag_indices(w)] += ridge * own
+        try:
+            return np.asarray(cholesky(drawn, overwrite_a=True, check_finite=False))
+        except LinAlgError:
+            ridge *= 10.0
+
+
+def _coordinates(model: TwoCovariance, h: Float32) -> Float32:
+    found = h @ model.axes.astype(np.float32) - (model.centre @ model.axes).astype(np.float32)
+    learned_kernels.bounded(found)
+    return np.asarray(found, dtype=np.float32)
+
+
+def _columns(coordinates: Float32, forms: Forms) -> Float32:
+    """Coordinates, factors and offsets of rows."""
+    m, q = forms.forms.shape
+    columns = np.empty((coordinates.shape[0], q + 2 * m), dtype=np.float32)
+    columns[:, :q] = coordinates
+    learned_kernels.complete(columns, q, forms.norms, forms.offsets)
+    return columns
+
+
+def _judged(codes: NDArray[np.int64], random: np.random.RandomState) -> TrainingPairs | None:
+    """Pairs that tell good features from bad ones; None where there are not both kinds."""
+    seed = int(random.randint(2**31))
+    if np.unique(codes).size < 2 or np.bincount(codes).max() < 2:
+        return None
+    return sample_pairs(codes, _TRIED_PAIRS, random_state=seed)
+
+
+def _reached(model: TwoCovariance, h: Iterable[Float32], pairs: TrainingPairs) -> float:
+    """The log-likelihood ratio's mean TPR at the rates of `_JUDGED_AT`."""
+    forms = forms_of(model.psi)
+    columns = _columns(np.concatenate([_coordinates(model, block) for block in h]), forms)
+    values = pair_values(columns, columns, pairs.left, pairs.right, forms.forms.astype(np.float32))
+    fpr, tpr, _ = roc_curve_pairs(values[:, 0], pairs.same)
+    return float(np.mean([tpr[fpr <= rate].max(initial=0.0) for rate in _JUDGED_AT]))
+
+
+def _scalings(X: Float32) -> tuple[_Scaling, ...]:
+    """Features share one unit (pixels, principal components), which those that vary most may tell most in, or have each
+    its own: which, only trying tells."""
+    mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    scalings = []
+    for power in (0.0, 0.5, 1.0):
+        weight = deviation**power
+        unit = max(float(np.sqrt(((weight * deviation) ** 2).mean())), 1e-30)
+        scalings.append(_Scaling(mean, weight / unit, False))
+    return *scalings, _Scaling(*normal_scale(X), True)
+
+
+def _reach(scaled: Float32, times: float) -> float:
+    """A kernel's width by the distance of two rows."""
+    return max(times * float(np.sqrt(2 * scaled.var(axis=0, dtype=np.float64).sum())), 1e-6)
+
+
+def _tuned_classifier(
+    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+) -> tuple[_Scaling, float, float]:
+    """Scaling, kernel width and ridge that classify best, on some rows."""
+    looked_at = random.permutation(X.shape[0])[:_TRIED_ROWS]
+    cut = looked_at.size * 2 // 3
+    codes = codes[looked_at]
+    scalings = _scalings(X)
+    n_waves = int(np.clip(cut, 32, _TRIED_WAVES))
+    prior = np.bincount(codes[:cut], minlength=n_classes) / max(cut, 1)
+    best, chosen = np.inf, (scalings[-1], 1.0, 1e-3)
+    for scaling in scalings:
+        scaled = scaling.scaled(X[looked_at])
+        for times in (0.3, 0.6, 1.2):
+            reach = _reach(scaled, times)
+            waves = _random_waves(X.shape[1], n_waves, reach, random)
+            sums = [_sums(scaled[:cut], codes[:cut], waves, n_classes)]
+            unseen = waves.of(scaled[cut:])
+            for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
+                scores = unseen @ _classifier(sums, prior, ridge).astype(np.float32) + prior
+                wrong = float((scores.argmax(axis=1) != codes[cut:]).mean()) if cut < codes.size else 0.0
+                if wrong < best:
+                    best, chosen = wrong, (scaling, reach, ridge)
+    return chosen
+
+
+def _tuned_discriminant(
+    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+) -> tuple[_Scaling, float, float]:
+    """Scaling, kernel width and ridge that tell apart best: pairs of identities left out, or of rows where few."""
+    folds = folds_of(codes, n_classes, random)
+    looked_at = random.permutation(X.shape[0])
+    learned = np.sort(looked_at[folds[looked_at] != 0][: _TRIED_ROWS * 3 // 4])
+    judged = np.sort(looked_at[folds[looked_at] == 0][: _TRIED_ROWS // 4])
+    scalings = _scalings(X)
+    best, chosen = -np.inf, (scalings[-1], _reach(scalings[-1].scaled(X[looked_at[:_TRIED_ROWS]]), 0.6), 1e-2)
+    pairs = _judged(codes[judged], random)
+    if pairs is None or learned.size < 2:
+        return chosen
+    _, known = np.unique(codes[learned], return_inverse=True)
+    n_waves = int(np.clip(learned.size, 32, _TRIED_WAVES))
+    for scaling in scalings:
+        scaled, unseen = scaling.scaled(X[learned]), scaling.scaled(X[judged])
+        for times in (0.3, 0.6, 1.2, 2.4):
+            reach = _reach(scaled, times)
+            waves = _random_waves(X.shape[1], n_waves, reach, random)
+            sums = [_sums(scaled, known, waves, int(known.max()) + 1)]
+            h = [waves.of(unseen)]
+            for ridge in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
+                reached = _reached(_discriminant(sums, ridge), h, pairs)
+                if reached > best:
+                    best, chosen = reached, (scaling, reach, ridge)
+    return chosen
+
+
+def _sharpness(scores: NDArray[np.float64], codes: NDArray[np.int64]) -> float:
+    """The factor of the scores under which their softmax is likeliest."""
+    own = scores[np.arange(codes.size), codes]
+
+    def loss(factor: float) -> float:
+        return float((logsumexp(factor * scores, axis=1) - factor * own).mean())
+
+    return min((float(factor) for factor in np.geomspace(1, 60, 25)), key=loss)
