@@ -17,6 +17,7 @@ from service.api.house import Caller, Cursor, InHouse, Limit
 from service.api.problems import responses
 from service.errors import InvalidInput
 from service.runtime.pictures import MEDIA_TYPES, roc_picture
+from service.runtime.trees import tree_data, tree_svg
 from service.store.groups import ROLE_TEXT, GroupRole
 from service.store.refs import MAX_VERSION
 from service.store.schemas import (
@@ -188,9 +189,10 @@ def _picture(house: InHouse, name: str, version: int, format: Literal["svg", "pn
 @router.get(
     "/models/{name}/versions/{version}/tree", response_model=dict[str, Any], responses=responses(404, 503)
 )
-def get_tree(house: InHouse, name: Name, version: Number, tree: TreeNumber = 0) -> Any:
+async def get_tree(house: InHouse, name: Name, version: Number, tree: TreeNumber = 0) -> Any:
     """The tree itself, for kinds that have one: cells with counts and rates, and what splits them."""
-    return house.store.tree(name, version, tree)
+    served = await house.runtime.version(name, version)
+    return await house.runtime.in_thread(lambda: tree_data(served, tree))
 
 
 @router.get(
@@ -198,11 +200,12 @@ def get_tree(house: InHouse, name: Name, version: Number, tree: TreeNumber = 0) 
     response_class=Response,
     responses=_picture_responses("image/svg+xml"),
 )
-def get_tree_svg(
+async def get_tree_svg(
     house: InHouse, name: Name, version: Number, tree: TreeNumber = 0, depth: TreeDepth = 5
 ) -> Response:
     """The tree as a picture (SVG): what splits its cells, how many pairs they hold and their rates."""
-    body = house.store.tree_svg(name, version, tree, depth)
+    served = await house.runtime.version(name, version)
+    body = await house.runtime.in_thread(lambda: tree_svg(served, tree, depth))
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 

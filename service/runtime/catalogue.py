@@ -71,7 +71,7 @@ class View:
         """
         if ref is None:
             return self._only_one(capability)
-        entry = self._named(ref)
+        entry = self.named(ref)
         if capability not in entry.capabilities:
             able = [model.name for model in self._able(capability)]
             raise ModelNotCapable(
@@ -83,7 +83,8 @@ class View:
             )
         return entry
 
-    def _named(self, ref: str) -> VersionEntry:
+    def named(self, ref: str) -> VersionEntry:
+        """The version that a reference names, whatever it can do, or `UnknownModel`."""
         name, separator, rest = ref, "", ""
         for mark in ("@", ":"):
             if mark in ref:

@@ -98,13 +98,7 @@ class Runtime:
         ------
         UnknownModel, AmbiguousModel, ModelNotCapable, CorruptArtefact
         """
-        view = self.catalogue.current()
-        if view is None:
-            view = await self.catalogue.refreshed()
-        if view is not self._seen:
-            self._seen = view
-            self._served.clear()
-            self.loaded.forget_deleted(view)
+        view = await self._view()
         served = self._served.get((ref, capability))
         if served is not None and self.loaded.at_hand(served.entry) is not None:
             return served
@@ -122,6 +116,20 @@ class Runtime:
                 self._served.clear()
             self._served[(ref, capability)] = served
         return served
+
+    async def version(self, name: str, version: int) -> Served:
+        """A version by its number, loaded and warm, whatever it can do.
+
+        Raises
+        ------
+        UnknownModel, CorruptArtefact
+        """
+        ref = f"{name}:{version}"
+        try:
+            entry = (await self._view()).named(ref)
+        except UnknownModel:
+            entry = (await self.catalogue.changed()).named(ref)
+        return Served(await self.loaded.get(entry, None))
 
     async def decide(
         self, served: Served | None, fpr: float, confidence: float, method: str, calibration: str | None
@@ -226,6 +234,17 @@ class Runtime:
     def close(self) -> None:
         """Let threads end."""
         self._batches.shutdown(wait=False, cancel_futures=True)
+
+    async def _view(self) -> View:
+        """What there is now; what was deleted is forgotten."""
+        view = self.catalogue.current()
+        if view is None:
+            view = await self.catalogue.refreshed()
+        if view is not self._seen:
+            self._seen = view
+            self._served.clear()
+            self.loaded.forget_deleted(view)
+        return view
 
     def _load(self, entry: VersionEntry) -> LoadedVersion:
         estimator = self.store.load(entry.name, entry.version)

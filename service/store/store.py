@@ -9,11 +9,10 @@ from typing import Any, BinaryIO, Literal
 from sqlalchemy.orm import Session
 
 from models.operating_points import Calibration
-from models.registry import spec_of
 from service.blobs import Blobs, delete_unused, hold
 from service.datasets.data import LabelledData
 from service.db import Database, bump_revision
-from service.errors import Conflict, InvalidInput, ModelNotCapable, PreconditionFailed
+from service.errors import Conflict, ModelNotCapable, PreconditionFailed
 from service.names import checked_name
 from service.pagination import checked_limit, decode_cursor, encode_cursor
 from service.settings import Settings
@@ -147,42 +146,6 @@ class ModelStore:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) has no ROC: it does not score pairs")
         curve = read_roc(self._blobs.folder(row.report))
         return curve.model_copy(update={"groups": row.metrics.get("groups")})
-
-    def tree(self, name: str, version: int, number: int = 0) -> dict[str, Any]:
-        """The version's tree as JSON-able data; ``number`` picks one of a forest's.
-
-        Raises
-        ------
-        ModelNotCapable
-            When the kind has no tree.
-        InvalidInput
-            When there is no tree of that number.
-        """
-        estimator, known, n_trees = self._with_trees(name, version, number)
-        drawn: dict[str, Any] = (
-            estimator.tree_data(known, tree=number) if n_trees > 1 else estimator.tree_data(known)
-        )
-        return drawn
-
-    def tree_svg(self, name: str, version: int, number: int = 0, depth: int = 5) -> str:
-        """The same tree as a drawing, SVG text: its first ``depth`` levels. Raises what `tree` does."""
-        estimator, known, n_trees = self._with_trees(name, version, number)
-        which = f", tree {number} of 0 to {n_trees - 1}" if n_trees > 1 else ""
-        more: dict[str, Any] = {"tree": number} if n_trees > 1 else {}
-        drawn: str = estimator.tree_svg(known, depth=depth, title=f"{name}, version {version}{which}", **more)
-        return drawn
-
-    def _with_trees(self, name: str, version: int, number: int) -> tuple[Any, list[str] | None, int]:
-        """A version's estimator, the names of its features, and how many trees it has."""
-        row = self._shelf.row(name, version)
-        if not hasattr(spec_of(row.kind).estimator, "tree_data"):
-            raise ModelNotCapable(f"{name}:{version} is a {row.kind}, which has no tree to show")
-        known = _feature_names(row)
-        estimator = self._shelf.load(row, name)
-        n_trees = len(getattr(estimator, "trees_", [None]))
-        if not 0 <= number < n_trees:
-            raise InvalidInput(f"tree: {number}; {name}:{version} has trees 0 to {n_trees - 1}", field="tree")
-        return estimator, known, n_trees
 
     def feature_names(self, name: str, version: int) -> list[str] | None:
         """The names of all features, in order; None when the data had none (or too many to keep)."""

@@ -294,13 +294,3 @@ def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(house):
     again = house.store.evaluate("faces", 1, "people", n_pairs=3_000)
     assert again.overlap.rows == house.store.version("faces", 1).facts["parts"]["train_rows"]
     assert "too good" in again.warnings[0]
-
-
-def test_the_tree_is_shown(house):
-    house.train(learner="similarity-tree", model="tree", params={"max_depth": 3, "n_pairs": 2000})
-    assert house.store.version("tree", 1).has_tree
-    assert house.store.tree("tree", 1)["cells"]
-    house.train()
-    assert house.store.tree("faces", 1, 2)["tree"] == 2
-    with pytest.raises(InvalidInput, match="trees 0 to 2"):
-        house.store.tree("faces", 1, 3)

@@ -1,0 +1,46 @@
+"""The tree of a served version: as data and as a drawing, from what is in memory anyway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.errors import InvalidInput, ModelNotCapable
+from service.runtime.scoring import Served
+
+
+def tree_data(served: Served, number: int = 0) -> dict[str, Any]:
+    """The version's tree as JSON-able data; ``number`` picks one of a forest's.
+
+    Raises
+    ------
+    ModelNotCapable
+        When the kind has no tree.
+    InvalidInput
+        When there is no tree of that number.
+    """
+    _, which = _tree(served, number)
+    drawn: dict[str, Any] = served.estimator.tree_data(served.feature_names, **which)
+    return drawn
+
+
+def tree_svg(served: Served, number: int = 0, depth: int = 5) -> str:
+    """The same tree as a drawing, SVG text: its first ``depth`` levels. Raises what `tree_data` does."""
+    n_trees, which = _tree(served, number)
+    title = f"{served.entry.name}, version {served.entry.version}"
+    if which:
+        title += f", tree {number} of 0 to {n_trees - 1}"
+    drawn: str = served.estimator.tree_svg(served.feature_names, depth=depth, title=title, **which)
+    return drawn
+
+
+def _tree(served: Served, number: int) -> tuple[int, dict[str, int]]:
+    """How many trees there are, and how the learner is told which one; a lone tree is not told."""
+    entry = served.entry
+    if not hasattr(served.estimator, "tree_data"):
+        raise ModelNotCapable(f"{entry.name}:{entry.version} is a {entry.kind}, which has no tree to show")
+    n_trees = len(getattr(served.estimator, "trees_", [None]))
+    if not 0 <= number < n_trees:
+        raise InvalidInput(
+            f"tree: {number}; {entry.name}:{entry.version} has trees 0 to {n_trees - 1}", field="tree"
+        )
+    return n_trees, {"tree": number} if n_trees > 1 else {}
