@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
 from scipy.linalg.blas import ssyrk
 from scipy.sparse import coo_array
 from scipy.special import logsumexp
@@ -258,8 +258,7 @@ def _classifier(parts: Sequence[_Sums], prior: NDArray[np.float64], ridge: float
     gram = _gram(parts)
     by_class = np.add.reduce([part.by_class for part in parts])
     target = by_class - np.outer(prior, by_class.sum(axis=0))
-    gram[np.diag_indices(gram.shape[0])] += ridge * max(float(np.trace(gram)), 1e-6) / gram.shape[0]
-    return np.asarray(cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), target.T))
+    return np.asarray(cho_solve((_root(gram, ridge), False), target.T, check_finite=False))
 
 
 def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
@@ -293,12 +292,15 @@ def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     )
 
 
-def _root(within: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
-    """The upper root of a covariance with a ridge: of more where rounding has left it without one."""
-    w = within.shape[0]
-    own = max(float(np.trace(within)), 1e-6) / w
+def _root(squares: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
+    """The upper root of a matrix of squares, of which only the upper triangle counts, with a ridge on its diagonal.
+
+    The ridge is a share of the mean square, and more where float32's rounding has left the matrix without a root.
+    """
+    w = squares.shape[0]
+    own = max(float(np.trace(squares)), 1e-6) / w
     while True:
-        drawn = within.copy(order="F")
+        drawn = squares.copy(order="F")
         drawn[np.diag_indices(w)] += ridge * own
         try:
             return np.asarray(cholesky(drawn, overwrite_a=True, check_finite=False))

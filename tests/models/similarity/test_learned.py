@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.linalg import eigh
+from scipy.linalg import cholesky, eigh
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
@@ -160,6 +160,18 @@ def test_classifier_of_sums_is_ridge_regression_on_the_rows_waves() -> None:
     expected = np.linalg.solve(gram, h.T @ (np.eye(3)[codes] - prior))
     sums = [waves._sums(X[k::2], codes[k::2], made, 3) for k in range(2)]
     assert np.allclose(waves._classifier(sums, prior, 1e-2), expected, atol=1e-4)
+
+
+def test_waves_that_tell_all_the_same_are_borne() -> None:
+    # A kernel much wider than the rows' distances: sums of float32 products have no root at so small a ridge.
+    random = np.random.RandomState(0)
+    codes, X = random.randint(3, size=400), random.standard_normal((400, 2)).astype(np.float32)
+    made = waves._random_waves(2, 200, 30.0, random)
+    sums = [waves._sums(X, codes, made, 3)]
+    with pytest.raises(np.linalg.LinAlgError):
+        cholesky(sums[0].gram.astype(np.float64) + 1e-12 * np.eye(200))
+    assert np.isfinite(waves._classifier(sums, np.full(3, 1 / 3), 1e-12)).all()
+    assert np.isfinite(waves._discriminant(sums, 1e-12).axes).all()
 
 
 def test_kernel_discriminant_tells_apart_what_no_linear_map_does() -> None:
