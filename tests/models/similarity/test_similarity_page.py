@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import models
-from models.similarity.learned import NAMES
 from models.similarity.leaf_rank import NAMED
+from models.similarity.learned import NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"
 
