@@ -39,23 +39,32 @@ def classify(
     else:
         points = [numbers(spread(features or ()), "features")]
     with connected(url) as client:
-        answers = []
-        for start in range(0, len(points), ROWS_A_REQUEST):
-            if not start and names:
-                points = _in_order(client, model, names, points)
-            answers.append(client.classify(points[start : start + ROWS_A_REQUEST], model=model))
+        answers = _classified(client, model, names, points)
     labels = [label for answer in answers for label in answer["labels"]]
     probabilities = [chances for answer in answers for chances in answer["probabilities"]]
     told = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
     output.show(told, lambda to: _show(to, probabilities))
 
 
-def _in_order(
+def _classified(
     client: Client, model: str | None, names: list[str], points: list[list[float]]
+) -> list[dict[str, Any]]:
+    """The answers to all points, asked for in parts; the first one says which version has to know the ``names``."""
+    first = client.classify(points[:ROWS_A_REQUEST], model=model)
+    if names:
+        ordered = _in_order(client, first["model"], names, points)
+        if ordered is not points:
+            points = ordered
+            first = client.classify(points[:ROWS_A_REQUEST], model=model)
+    later = range(ROWS_A_REQUEST, len(points), ROWS_A_REQUEST)
+    return [first, *(client.classify(points[start : start + ROWS_A_REQUEST], model=model) for start in later)]
+
+
+def _in_order(
+    client: Client, version: dict[str, Any], names: list[str], points: list[list[float]]
 ) -> list[list[float]]:
-    """Points with their columns in the model's order, where the model knows its features' names."""
-    asked = client.classify(points[:1], model=model)["model"]
-    known = client.get(f"/models/{asked['name']}/versions/{asked['version']}").get("feature_names")
+    """Points with their columns in the version's order: as they are where they have it, or it knows no names."""
+    known = client.version(version["name"], version["version"]).get("feature_names")
     if not known or known == names:
         return points
     if sorted(known) != sorted(names):

@@ -146,6 +146,51 @@ def test_client_and_command_line_classify(house: RunningServer, tmp_path) -> Non
     assert one.stdout.startswith("setosa "), one.stdout + one.stderr
 
 
+def test_a_file_of_points_is_asked_about_once_and_may_order_its_columns_its_own_way(
+    house: RunningServer, tmp_path
+) -> None:
+    named = ["sepal length", "sepal width", "petal length", "petal width"]
+    lines = [[*row, name] for row, name in zip(X.tolist(), np.array(NAMES)[codes], strict=True)]
+    table = "\n".join(",".join(map(str, line)) for line in [[*named, "kind"], *lines])
+    answer = house.http.post(
+        "/datasets",
+        data={"name": "named-irises", "label": "kind"},
+        files={"file": ("named.csv", table.encode())},
+    )
+    assert answer.status_code == 201, answer.text
+    job = house.train(
+        learner="rsbl",
+        dataset="named-irises",
+        model="named",
+        params={"depth": 1, "k_max": 2},
+        promote="shadow",
+    )
+    assert job["state"] == "succeeded", job
+    with Client(house.url) as client:
+        told = client.classify(X[::25], model="named@shadow")
+
+    def asked() -> float:
+        lines = house.http.get("/metrics").text.splitlines()
+        counted = 'pairmark_requests_total{method="POST",route="/classify"'
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
+
+    file = tmp_path / "points.csv"
+    for order, requests in (([0, 1, 2, 3], 1), ([3, 0, 2, 1], 2)):
+        rows = [",".join(named[at] for at in order)] + [",".join(map(str, row[order])) for row in X[::25]]
+        file.write_text("\n".join(rows) + "\n")
+        before = asked()
+        done = house.cli(
+            "classify", "--file", str(file), "--model", "named@shadow", "--url", house.url, "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == told
+        assert asked() - before == requests
+    file.write_text("a,b,c,d\n1,2,3,4\n")
+    done = house.cli("classify", "--file", str(file), "--model", "named@shadow", "--url", house.url)
+    assert done.returncode == 2
+    assert "does not hold the model's features" in done.stderr
+
+
 def test_a_classifier_moves_house_with_the_names_of_its_classes(house: RunningServer) -> None:
     http = house.http
     exported = http.get("/models/irises/versions/1/export").content
