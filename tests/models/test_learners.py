@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,6 @@ import models
 from models.artefact import ArtefactError, read_artefact
 from models.registry import LEARNERS, spec_for, spec_of
 from models.spec import LearnerSpec
-from models.warmup import warm
 
 SMALL: dict[str, Any] = {
     "n_estimators": 4,
@@ -475,5 +476,15 @@ def test_public_names_are_sorted_and_exist() -> None:
     assert {spec.estimator.__name__ for spec in LEARNERS} <= set(models.__all__)
 
 
-def test_warm_up_runs_every_learner() -> None:
-    warm()
+def test_warm_up_reaches_every_kernel_that_scores_pairs_by_trees() -> None:
+    """In a process of its own: other tests use kernels too."""
+    left = (
+        "from models.warmup import warm\n"
+        "from models.similarity import boosting_kernels, scoring_kernels as kernels\n"
+        "warm()\n"
+        "used = kernels.score_narrow, kernels.score_pairs, kernels.score_by_planes, boosting_kernels.score_by_stumps\n"
+        "print([one.__name__ for one in used if not one.signatures])\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", left], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
