@@ -23,6 +23,9 @@ LEARNED = 2
 """Third kind of pair feature, after the two halves of the pair map."""
 EXACT_PAIRS = 48
 """Cells of at most so many pairs are split by sorting their values: no grid, and cheaper than scanning its bins."""
+FEW_PAIRS, FEW_FEATURES = 2_048, 8
+"""Trees of at most so many pairs of rows of at most so many features are split so throughout. Sorting them takes
+moments, and where much of the data lies in a box narrower than a bin, no other feature or pair makes up for it."""
 LANES = 8
 """Features whose codes of a row lie side by side in one 64-bit word."""
 SHARED_PAIRS = 16_384
@@ -438,7 +441,8 @@ def _narrowed(weight, stride, n_same, below, totals, costs, values, owners, n):
 
 @kernel
 def _best_border(
-    column, half, pair_map, pairs, weight, stride, n_same, segment, low, high, totals, costs, least, values, owners
+    column, half, pair_map, pairs, weight, stride, n_same, segment, low, high, totals, costs, least, values, owners,
+    most_sorted,
 ):  # fmt: skip
     """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
 
@@ -447,6 +451,7 @@ def _best_border(
     totals : weights of the segment's same and different pairs, times ``costs``.
     least : only a border below this impurity counts.
     values, owners : room for the segment.
+    most_sorted : more values than so many are narrowed down by a grid before they are sorted.
 
     Returns
     -------
@@ -475,7 +480,7 @@ def _best_border(
                     values[n], owners[n] = run[t], start + t
                     n += 1
         below[kind] = total
-    if n > _SORTED:
+    if n > most_sorted:
         n = _narrowed(weight, stride, n_same, below, totals, costs, values, owners, n)
     _sort(values, owners, n)
     border, found = np.float32(0.0), False
@@ -749,13 +754,14 @@ def _grow_leaf_rank(
     codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, weight, stride, n_same,
     leaf_depth, tried, n_tried, side, segments, sums, features, thresholds, histograms, room, spare, values, owners,
     bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges, own_bins, own_bases, first,
-    first_is_known, counts,
+    first_is_known, counts, exact_pairs,
 ):  # fmt: skip
     """LeafRank: split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
 
     Fills ``side``, ``segments``, ``sums``, ``features`` (place of the feature, and half) and ``thresholds``.
     ``first`` : the cell's own histogram, (2, bins), given when ``first_is_known``, else filled; or without bins.
     ``counts`` : the cell's counts as `_take_counts` takes them, or none.
+    ``exact_pairs`` : cells of at most so many pairs are split by sorting.
     """
     for h in range(side.shape[0]):
         side[h] = 0
@@ -767,7 +773,7 @@ def _grow_leaf_rank(
     stack = np.empty((2 * leaf_depth + 2, 2), dtype=np.int64)
     cell = segments[1]
     n_pairs = cell[1] - cell[0] + cell[3] - cell[2]
-    sort = n_pairs <= EXACT_PAIRS
+    sort = n_pairs <= exact_pairs
     n_free, n_bins_all = histograms.shape[0] - 1, 0
     if not sort:
         n_bins_all = _lay_out(
@@ -818,14 +824,14 @@ def _grow_leaf_rank(
                     for candidate in range(2):
                         least, border, found = _best_border(
                             columns[tried[k]], candidate, pair_map, pairs, weight, stride, n_same, segments[h],
-                            -np.inf, np.inf, totals, costs, least, values, owners,
+                            -np.inf, np.inf, totals, costs, least, values, owners, exact_pairs,
                         )  # fmt: skip
                         if found:
                             half, f, threshold = candidate, np.int64(tried[k]), border
                 for k in range(own_bins.shape[0]):
                     least, border, found = _best_border(
                         own_values[k], LEARNED, pair_map, pairs, weight, stride, n_same, segments[h],
-                        -np.inf, np.inf, totals, costs, least, values, owners,
+                        -np.inf, np.inf, totals, costs, least, values, owners, exact_pairs,
                     )  # fmt: skip
                     if found:
                         half, f, threshold = LEARNED, k, border
@@ -842,7 +848,7 @@ def _grow_leaf_rank(
                     least, border, found = _best_border(
                         own_values[f], LEARNED, pair_map, pairs, weight, stride, n_same, segments[h],
                         own_edges[f, b - 1] if b > 0 else -np.inf, own_edges[f, b + 1],
-                        totals, costs, np.inf, values, owners,
+                        totals, costs, np.inf, values, owners, _SORTED,
                     )  # fmt: skip
                     if found:
                         threshold = border
@@ -858,7 +864,7 @@ def _grow_leaf_rank(
                             reach = max(product_bins[3, f], 2.0 * product_bins[1, f]) * (1 << halvings)
                         least, border, found = _best_border(
                             columns[f], half, pair_map, pairs, weight, stride, n_same, segments[h],
-                            threshold - reach, threshold + reach, totals, costs, np.inf, values, owners,
+                            threshold - reach, threshold + reach, totals, costs, np.inf, values, owners, _SORTED,
                         )  # fmt: skip
                         if found:
                             threshold = border
@@ -987,6 +993,7 @@ def grow(
     n_free = shared.shape[0]
     none, no_counts = np.empty((2, 0), dtype=np.int32), np.empty((0, 0, 0, 0))
     n_pairs = pairs.shape[1]
+    exact_pairs = n_pairs if n_pairs <= FEW_PAIRS and n_used <= FEW_FEATURES else EXACT_PAIRS
     spare, leaves = np.empty((4, 2 * _RUN), dtype=np.int32), np.empty(n_heap, dtype=np.int64)
     values, owners = np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)
 
@@ -1030,7 +1037,7 @@ def grow(
             codes, words, columns, low, step, exact_grid, n_codes, pair_map, product_bins, pairs, weight, stride,
             n_same, leaf_depth, tried, n_tried, side, segments, sums, split_feature, split_threshold, histograms, room,
             spare, values, owners, bases, shift, n_bins, places, low_sums, gains, own_codes, own_values, own_edges,
-            own_bins, own_bases, own, known, its_counts,
+            own_bins, own_bases, own, known, its_counts, exact_pairs,
         )  # fmt: skip
         left_same, left_other = np.int64(0), np.int64(0)
         if side[1] == _INNER:

@@ -486,3 +486,18 @@ def test_defaults_give_a_good_model_of_digits() -> None:
     )
     pairs = sample_pairs(y[test], 50_000, scheme="proportional", random_state=0)
     assert roc_auc_score(pairs.same, model.pair_score(X[test][pairs.left], X[test][pairs.right])) > 0.96
+
+
+def test_few_pairs_are_split_by_their_values_where_much_of_them_lies_within_a_bin() -> None:
+    rng = np.random.default_rng(0)
+    crowded = rng.random(900) < 0.5
+    x = np.where(crowded, 0.3 + 1e-4 * rng.random(900), rng.random(900)).astype(np.float32)
+    same = np.where(crowded, x < np.median(x[crowded]), rng.random(900) < 0.5)
+    tree = SimilarityTree(max_depth=1, leaf_depth=1, random_state=0)
+    tree.fit_pairs(x[:, None], np.zeros((900, 1)), same)
+    # |x - 0| and x + 0 are x: of all borders between two values, the one of least impurity.
+    borders = np.unique(x)[:-1]
+    low = x <= borders[:, None]
+    a, c = (low & same).sum(axis=1) / same.sum(), (low & ~same).sum(axis=1) / (~same).sum()
+    best = borders[np.argmin(a * c / (a + c) + (1 - a) * (1 - c) / (2 - a - c))]
+    assert np.array_equal(x <= tree.trees_[0].node_threshold[0], x <= best)
