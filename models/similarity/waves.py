@@ -43,6 +43,8 @@ from models.similarity.learned import (
 _ROW_BLOCK = 4_096
 _MOST_WAVES, _SETS = 4_096, 3
 """Most waves that are solved for together, and how many classifiers on such waves vote."""
+_WAVES_OF_CLASSES, _LEAST_WAVES = ((512, _MOST_WAVES), (4_096, 2_048), (16_384, 1_024)), 512
+"""Most waves of a discriminant of at most so many identities, and of more."""
 _TRIED_ROWS, _TRIED_WAVES, _TRIED_PAIRS = 4_000, 512, 10_000
 _JUDGED_AT = (0.01, 0.1)
 _JUDGED_SHARE = 2
@@ -77,9 +79,11 @@ class _Waves(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Of rows' waves h: ``h' h``, (w, w), and the sum and number of each class's rows, (classes, w) and (classes,)."""
+    """Of rows' waves h: ``h' h``, (w, w), and for the k classes among them, their codes, the sums and numbers of their
+    rows: (k,), (k, w) and (k,)."""
 
     gram: Float32
+    classes: NDArray[np.int64]
     by_class: NDArray[np.float64]
     counts: NDArray[np.int64]
 
@@ -102,7 +106,7 @@ def learn_posteriors(
     sets, weights = [], []
     for number in range(_SETS):
         waves = _random_waves(X.shape[1], n_waves, reach, random)
-        sums = [_sums(scaled[folds == fold], codes[folds == fold], waves, n_classes) for fold in range(FOLDS)]
+        sums = [_sums(scaled[folds == fold], codes[folds == fold], waves) for fold in range(FOLDS)]
         if number == 0:
             least, chosen = np.inf, ridge
             # More rows and waves than were tuned on bear less of a ridge.
@@ -161,7 +165,7 @@ def learn_kernel_discriminant(
     sums = []
     for fold in range(FOLDS):
         rows, of = some_rows(scaled[folds == fold], codes[folds == fold], random, FOLDS)
-        sums.append(_sums(rows, of, waves, n_classes))
+        sums.append(_sums(rows, of, waves))
     rows, of = some_rows(scaled[folds == 0], codes[folds == 0], random, FOLDS * _JUDGED_SHARE)
     pairs = _judged(of, random)
     most, chosen = -np.inf, ridge
@@ -212,7 +216,7 @@ def learn_kernel_discriminant(
 
 def _n_waves(n: int, n_classes: int) -> int:
     """More waves tell more; solving takes their cube, and their square for each identity."""
-    most = _MOST_WAVES if n_classes <= 512 else 2_048 if n_classes <= 4_096 else 1_024
+    most = next((w for k, w in _WAVES_OF_CLASSES if n_classes <= k), _LEAST_WAVES)
     return int(np.clip(n // 7, np.clip(n, 64, 1_024), most))
 
 
@@ -222,18 +226,32 @@ def _random_waves(d: int, n_waves: int, reach: float, random: np.random.RandomSt
     return _Waves(frequencies.astype(np.float32), random.random_sample(n_waves).astype(np.float32))
 
 
-def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves, n_classes: int) -> _Sums:
+def _sums(scaled: Float32, codes: NDArray[np.int64], waves: _Waves) -> _Sums:
     w = waves.phases.size
     gram = np.zeros((w, w), dtype=np.float32, order="F")
-    by_class = np.zeros((n_classes, w))
+    classes, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    by_class = np.zeros((classes.size, w))
     for start in range(0, scaled.shape[0], _ROW_BLOCK):
         h = waves.of(scaled[start : start + _ROW_BLOCK])
         # One triangle, at half the work.
         gram = ssyrk(1.0, h.T, beta=1.0, c=gram, overwrite_c=True)
-        here = codes[start : start + _ROW_BLOCK]
-        ones = np.ones(here.size, dtype=np.float32)
-        by_class += coo_array((ones, (here, np.arange(here.size))), shape=(n_classes, here.size)).tocsr() @ h
-    return _Sums(gram, by_class, np.bincount(codes, minlength=n_classes))
+        here, its = np.unique(place[start : start + _ROW_BLOCK], return_inverse=True)
+        ones = np.ones(its.size, dtype=np.float32)
+        by_class[here] += (
+            coo_array((ones, (its, np.arange(its.size))), shape=(here.size, its.size)).tocsr() @ h
+        )
+    return _Sums(gram, classes, by_class, counts)
+
+
+def _by_class(parts: Sequence[_Sums]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Classes, sums and numbers of the parts' rows together."""
+    classes = np.unique(np.concatenate([part.classes for part in parts]))
+    sums, counts = np.zeros((classes.size, parts[0].gram.shape[0])), np.zeros(classes.size, dtype=np.int64)
+    for part in parts:
+        place = np.searchsorted(classes, part.classes)
+        sums[place] += part.by_class
+        counts[place] += part.counts
+    return classes, sums, counts
 
 
 def _scores(waves: _Waves, scaled: Float32, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -256,17 +274,16 @@ def _gram(parts: Sequence[_Sums]) -> NDArray[np.float64]:
 def _classifier(parts: Sequence[_Sums], prior: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
     """(w, classes) ridge regression of the classes, less their shares, on waves."""
     gram = _gram(parts)
-    by_class = np.add.reduce([part.by_class for part in parts])
-    target = by_class - np.outer(prior, by_class.sum(axis=0))
+    classes, by_class, _ = _by_class(parts)
+    target = np.outer(-prior, by_class.sum(axis=0))
+    target[classes] += by_class
     return np.asarray(cho_solve((_root(gram, ridge), False), target.T, check_finite=False))
 
 
 def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     """The two-covariance model of waves, as many coordinates as classes part."""
-    counts = np.add.reduce([part.counts for part in parts])
-    present = counts > 0
-    counts = counts[present]
-    means = np.add.reduce([part.by_class[present] for part in parts]) / counts[:, None]
+    _, means, counts = _by_class(parts)
+    means /= counts[:, None]
     n, k, w = int(counts.sum()), counts.size, means.shape[1]
     within = _gram(parts)
     within -= (means * counts[:, None]).T @ means
@@ -373,7 +390,7 @@ def _tuned_classifier(
         for times in (0.3, 0.6, 1.2):
             reach = _reach(scaled, times)
             waves = _random_waves(X.shape[1], n_waves, reach, random)
-            sums = [_sums(scaled[:cut], codes[:cut], waves, n_classes)]
+            sums = [_sums(scaled[:cut], codes[:cut], waves)]
             unseen = waves.of(scaled[cut:])
             for ridge in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
                 scores = unseen @ _classifier(sums, prior, ridge).astype(np.float32) + prior
@@ -396,14 +413,13 @@ def _tuned_discriminant(
     pairs = _judged(codes[judged], random)
     if pairs is None or learned.size < 2:
         return chosen
-    _, known = np.unique(codes[learned], return_inverse=True)
     n_waves = int(np.clip(learned.size, 32, _TRIED_WAVES))
     for scaling in scalings:
         scaled, unseen = scaling.scaled(X[learned]), scaling.scaled(X[judged])
         for times in (0.3, 0.6, 1.2, 2.4):
             reach = _reach(scaled, times)
             waves = _random_waves(X.shape[1], n_waves, reach, random)
-            sums = [_sums(scaled, known, waves, int(known.max()) + 1)]
+            sums = [_sums(scaled, codes[learned], waves)]
             h = [waves.of(unseen)]
             for ridge in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
                 reached = _reached(_discriminant(sums, ridge), h, pairs)

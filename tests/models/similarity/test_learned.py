@@ -131,7 +131,7 @@ def test_kernel_discriminant_of_sums_is_that_of_the_rows_waves(n_classes: int) -
     h = made.of(X).astype(np.float64)
     assert np.allclose(h, np.cos(2 * np.pi * (X @ made.frequencies + made.phases)), atol=1e-5)
     part = np.arange(300) % 3
-    sums = [waves._sums(X[part == k], codes[part == k], made, n_classes) for k in range(3)]
+    sums = [waves._sums(X[part == k], codes[part == k], made) for k in range(3)]
     for left_out in (None, 1):
         seen = part != left_out
         found = waves._discriminant([s for k, s in enumerate(sums) if k != left_out], 1e-2)
@@ -158,7 +158,7 @@ def test_classifier_of_sums_is_ridge_regression_on_the_rows_waves() -> None:
     gram = h.T @ h
     gram += 1e-2 * np.trace(gram) / 12 * np.eye(12)
     expected = np.linalg.solve(gram, h.T @ (np.eye(3)[codes] - prior))
-    sums = [waves._sums(X[k::2], codes[k::2], made, 3) for k in range(2)]
+    sums = [waves._sums(X[k::2], codes[k::2], made) for k in range(2)]
     assert np.allclose(waves._classifier(sums, prior, 1e-2), expected, atol=1e-4)
 
 
@@ -167,7 +167,7 @@ def test_waves_that_tell_all_the_same_are_borne() -> None:
     random = np.random.RandomState(0)
     codes, X = random.randint(3, size=400), random.standard_normal((400, 2)).astype(np.float32)
     made = waves._random_waves(2, 200, 30.0, random)
-    sums = [waves._sums(X, codes, made, 3)]
+    sums = [waves._sums(X, codes, made)]
     with pytest.raises(np.linalg.LinAlgError):
         cholesky(sums[0].gram.astype(np.float64) + 1e-12 * np.eye(200))
     assert np.isfinite(waves._classifier(sums, np.full(3, 1 / 3), 1e-12)).all()
