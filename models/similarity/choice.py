@@ -25,7 +25,7 @@ AT_FPR = 0.01
 def candidates(X: Float32, codes: NDArray[np.int64]) -> list[PairFeatures]:
     """What may be chosen, simplest first: posteriors only where the classes to come are those learned from."""
     n_classes = int(codes.max()) + 1
-    found: list[PairFeatures] = ["raw"]
+    found: list[PairFeatures] = ["raw", "distances"]
     if X.shape[1] <= MAX_WIDTH:
         found.append("discriminant")
     found.append("kernel-discriminant")

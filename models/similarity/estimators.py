@@ -355,8 +355,9 @@ class SimilarityTree(_SimilarityBase):
     leaf_rounds : most stumps of a cell, for ``boosting``.
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
-        ``posteriors`` (closed-set use: the classes to come are those learned from), ``discriminant``,
-        ``kernel-discriminant`` or ``whitened`` (open-set use: new identities); see `models.similarity.learned`.
+        ``distances`` (cosine and distance, where few identities are known), ``posteriors`` (closed-set use: the
+        classes to come are those learned from), ``discriminant``, ``kernel-discriminant`` or ``whitened`` (open-set
+        use: new identities); see `models.similarity.learned`.
         ``auto``: whichever finds most held-out same pairs at a false positive rate of 1 %, with small models of the
         same settings; see `models.similarity.choice`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.

@@ -14,12 +14,11 @@ from scipy.linalg import eigh
 
 from models.base import Float32
 from models.similarity import learned_kernels
+from models.similarity.distances import FIT_ROWS, Forms, normal_scale
 from models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, PairFeatures, RowMap, folds_of
 
 COORDINATES = 128
 """Most coordinates kept of the model."""
-FIT_ROWS = 100_000
-"""Most rows that a covariance is worked out from."""
 
 
 class TwoCovariance(NamedTuple):
@@ -28,14 +27,6 @@ class TwoCovariance(NamedTuple):
     centre: NDArray[np.float64]
     axes: NDArray[np.float64]
     psi: NDArray[np.float64]
-
-
-class Forms(NamedTuple):
-    """Pair features of coordinates, see `models.similarity.learned`: (m, q) each."""
-
-    forms: NDArray[np.float64]
-    norms: NDArray[np.float64]
-    offsets: NDArray[np.float64]
 
 
 def forms_of(psi: NDArray[np.float64]) -> Forms:
@@ -75,15 +66,6 @@ def two_covariance(U: NDArray[np.float64], codes: NDArray[np.int64]) -> TwoCovar
 def pointed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
     """An axis has no sign of its own: the largest entry positive, so that runs agree."""
     return axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)
-
-
-def normal_scale(X: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Medians, and one over the normal-consistent interquartile range (else the deviation)."""
-    low, middle, high = np.percentile(X[: 4 * FIT_ROWS], (25, 50, 75), axis=0).astype(np.float64)
-    width = (high - low) / 1.349
-    deviation = X.std(axis=0, dtype=np.float64)
-    width = np.where(width > 0, width, np.where(deviation > 0, deviation, 1.0))
-    return middle, 1.0 / np.maximum(width, 1e-30)
 
 
 def some_rows(

@@ -4,6 +4,8 @@ The best similarity is any increasing transform of ``eta(x, x') = sum_k eta_k(x)
 section 2.1), which axis-parallel splits of (|x - x'|, x + x') approach slowly. So estimates of it, or of what stands in
 for it when identities to come are unknown, are learned first:
 
+- ``distances``: cosine and distance of the rows, of which only the scaling is learned. They hold where so few
+  identities are known that nothing learned is of use with others; splits of single features do not know sums of them.
 - ``posteriors`` (closed-set use): a kernel classifier estimates the class posteriors ``eta_k``; a pair's features are
   the inner product of its two posteriors, and their cosine. The classifier is ridge regression of the classes on
   random Fourier features of a Gaussian kernel (Rahimi & Recht, 2007): its sums over rows add up, so leaving a fold out
@@ -34,9 +36,10 @@ from numpy.typing import NDArray
 from models.base import Float32
 from models.similarity import learned_kernels, scoring_kernels
 
-PairFeatures = Literal["raw", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
+PairFeatures = Literal["raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
 NAMES: dict[str, tuple[str, ...]] = {
     "raw": (),
+    "distances": ("cosine", "nearness"),
     "posteriors": (
         "posteriors' inner product",
         "posteriors' cosine",

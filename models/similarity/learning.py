@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.base import Float32
+from models.similarity.distances import learn_distances
 from models.similarity.gaussian import learn_gaussian
 from models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures
 from models.similarity.waves import learn_kernel_discriminant, learn_posteriors
@@ -36,6 +37,8 @@ def learn(
                 "use 'discriminant', which needs no posterior a class"
             )
         return learn_posteriors(X, codes, n_classes, random)
+    if kind == "distances":
+        return learn_distances(X, codes, random)
     if kind == "kernel-discriminant":
         return learn_kernel_discriminant(X, codes, n_classes, random)
     if X.shape[1] > MAX_WIDTH:

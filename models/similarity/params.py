@@ -33,13 +33,14 @@ class _SharedParams(Params):
         "diff-sum",
         description="symmetric features of a pair: (|x-x'|, x+x'), (max, min), or products: (x x', x+x')",
     )
-    pair_features: Literal["raw", "posteriors", "discriminant", "kernel-discriminant", "whitened", "auto"] = (
-        Field(
-            "raw",
-            description="learned features of a pair beside the raw ones: 'posteriors' when classes to come are those "
-            "learned from (closed-set), 'discriminant', 'kernel-discriminant' or 'whitened' for new identities "
-            "(open-set), 'auto' for whichever finds most held-out same pairs at a false positive rate of 1 %",
-        )
+    pair_features: Literal[
+        "raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened", "auto"
+    ] = Field(
+        "raw",
+        description="features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
+        "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
+        "'whitened' for new identities (open-set), 'auto' for whichever finds most held-out same pairs at a false "
+        "positive rate of 1 %",
     )
     n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
         100_000, description="training pairs drawn from identities; null: all of them"

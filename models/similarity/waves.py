@@ -17,15 +17,13 @@ from scipy.sparse import coo_array
 from scipy.special import logsumexp
 
 from models.base import Float32
-from models.evaluation import roc_curve_pairs
-from models.pairs import TrainingPairs, sample_pairs
+from models.pairs import TrainingPairs
 from models.similarity import learned_kernels
+from models.similarity.distances import TRIED_ROWS, Forms, Scaling, judging_pairs, scalings
 from models.similarity.gaussian import (
     COORDINATES,
-    Forms,
     TwoCovariance,
     forms_of,
-    normal_scale,
     pointed,
     some_rows,
     two_covariance,
@@ -36,7 +34,6 @@ from models.similarity.learned import (
     OutOfFold,
     RowMap,
     folds_of,
-    pair_values,
     spread,
 )
 
@@ -45,24 +42,9 @@ _MOST_WAVES, _SETS = 4_096, 3
 """Most waves that are solved for together, and how many classifiers on such waves vote."""
 _WAVES_OF_CLASSES, _LEAST_WAVES = ((512, _MOST_WAVES), (4_096, 2_048), (16_384, 1_024)), 512
 """Most waves of a discriminant of at most so many identities, and of more."""
-_TRIED_ROWS, _TRIED_WAVES, _TRIED_PAIRS = 4_000, 512, 10_000
-_JUDGED_AT = (0.01, 0.1)
+_TRIED_WAVES = 512
 _JUDGED_SHARE = 2
 """Of a fold's rows, one in so many at most judges: their waves are held at once."""
-
-
-class _Scaling(NamedTuple):
-    """How features become comparable; ``curved`` by an asinh as well."""
-
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    curved: bool
-
-    def scaled(self, X: Float32) -> Float32:
-        """(n, d)."""
-        out = np.empty(X.shape, dtype=np.float32)
-        learned_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, self.curved, out)
-        return out
 
 
 class _Waves(NamedTuple):
@@ -150,7 +132,7 @@ def learn_posteriors(
     )
     coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
     learned_kernels.softmax(coordinates, n_classes)
-    columns = _columns(coordinates, forms)
+    columns = forms.columns(coordinates)
     return LearnedFeatures(kind="posteriors", map=fitted), OutOfFold(folds, {(0, 0): (columns, fitted.forms)})
 
 
@@ -167,7 +149,7 @@ def learn_kernel_discriminant(
         rows, of = some_rows(scaled[folds == fold], codes[folds == fold], random, FOLDS)
         sums.append(_sums(rows, of, waves))
     rows, of = some_rows(scaled[folds == 0], codes[folds == 0], random, FOLDS * _JUDGED_SHARE)
-    pairs = _judged(of, random)
+    pairs = judging_pairs(of, random)
     most, chosen = -np.inf, ridge
     if pairs is not None:
         h = [waves.of(rows[start : start + _ROW_BLOCK]) for start in range(0, rows.shape[0], _ROW_BLOCK)]
@@ -193,7 +175,7 @@ def learn_kernel_discriminant(
     columns = {}
     for key, model in maps.items():
         forms = forms_of(model.psi)
-        columns[key] = _columns(found[key], forms), forms.forms.astype(np.float32)
+        columns[key] = forms.columns(found[key]), forms.forms.astype(np.float32)
     whole = _discriminant(sums, chosen)
     forms = forms_of(whole.psi)
     fitted = RowMap(
@@ -327,46 +309,12 @@ def _root(squares: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
 
 def _coordinates(model: TwoCovariance, h: Float32) -> Float32:
     found = h @ model.axes.astype(np.float32) - (model.centre @ model.axes).astype(np.float32)
-    learned_kernels.bounded(found)
     return np.asarray(found, dtype=np.float32)
 
 
-def _columns(coordinates: Float32, forms: Forms) -> Float32:
-    """Coordinates, factors and offsets of rows."""
-    m, q = forms.forms.shape
-    columns = np.empty((coordinates.shape[0], q + 2 * m), dtype=np.float32)
-    columns[:, :q] = coordinates
-    learned_kernels.complete(columns, q, forms.norms, forms.offsets)
-    return columns
-
-
-def _judged(codes: NDArray[np.int64], random: np.random.RandomState) -> TrainingPairs | None:
-    """Pairs that tell good features from bad ones; None where there are not both kinds."""
-    seed = int(random.randint(2**31))
-    if np.unique(codes).size < 2 or np.bincount(codes).max() < 2:
-        return None
-    return sample_pairs(codes, _TRIED_PAIRS, random_state=seed)
-
-
 def _reached(model: TwoCovariance, h: Iterable[Float32], pairs: TrainingPairs) -> float:
-    """The log-likelihood ratio's mean TPR at the rates of `_JUDGED_AT`."""
-    forms = forms_of(model.psi)
-    columns = _columns(np.concatenate([_coordinates(model, block) for block in h]), forms)
-    values = pair_values(columns, columns, pairs.left, pairs.right, forms.forms.astype(np.float32))
-    fpr, tpr, _ = roc_curve_pairs(values[:, 0], pairs.same)
-    return float(np.mean([tpr[fpr <= rate].max(initial=0.0) for rate in _JUDGED_AT]))
-
-
-def _scalings(X: Float32) -> tuple[_Scaling, ...]:
-    """Features share one unit (pixels, principal components), which those that vary most may tell most in, or have each
-    its own: which, only trying tells."""
-    mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    scalings = []
-    for power in (0.0, 0.5, 1.0):
-        weight = deviation**power
-        unit = max(float(np.sqrt(((weight * deviation) ** 2).mean())), 1e-30)
-        scalings.append(_Scaling(mean, weight / unit, False))
-    return *scalings, _Scaling(*normal_scale(X), True)
+    """What the model's log-likelihood ratio finds of the same pairs."""
+    return forms_of(model.psi).reached(np.concatenate([_coordinates(model, block) for block in h]), pairs)
 
 
 def _reach(scaled: Float32, times: float) -> float:
@@ -376,16 +324,16 @@ def _reach(scaled: Float32, times: float) -> float:
 
 def _tuned_classifier(
     X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
-) -> tuple[_Scaling, float, float]:
+) -> tuple[Scaling, float, float]:
     """Scaling, kernel width and ridge that classify best, on some rows."""
-    looked_at = random.permutation(X.shape[0])[:_TRIED_ROWS]
+    looked_at = random.permutation(X.shape[0])[:TRIED_ROWS]
     cut = looked_at.size * 2 // 3
     codes = codes[looked_at]
-    scalings = _scalings(X)
+    ways = scalings(X)
     n_waves = int(np.clip(cut, 32, _TRIED_WAVES))
     prior = np.bincount(codes[:cut], minlength=n_classes) / max(cut, 1)
-    best, chosen = np.inf, (scalings[-1], 1.0, 1e-3)
-    for scaling in scalings:
+    best, chosen = np.inf, (ways[-1], 1.0, 1e-3)
+    for scaling in ways:
         scaled = scaling.scaled(X[looked_at])
         for times in (0.3, 0.6, 1.2):
             reach = _reach(scaled, times)
@@ -402,19 +350,19 @@ def _tuned_classifier(
 
 def _tuned_discriminant(
     X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
-) -> tuple[_Scaling, float, float]:
+) -> tuple[Scaling, float, float]:
     """Scaling, kernel width and ridge that tell apart best: pairs of identities left out, or of rows where few."""
     folds = folds_of(codes, n_classes, random)
     looked_at = random.permutation(X.shape[0])
-    learned = np.sort(looked_at[folds[looked_at] != 0][: _TRIED_ROWS * 3 // 4])
-    judged = np.sort(looked_at[folds[looked_at] == 0][: _TRIED_ROWS // 4])
-    scalings = _scalings(X)
-    best, chosen = -np.inf, (scalings[-1], _reach(scalings[-1].scaled(X[looked_at[:_TRIED_ROWS]]), 0.6), 1e-2)
-    pairs = _judged(codes[judged], random)
+    learned = np.sort(looked_at[folds[looked_at] != 0][: TRIED_ROWS * 3 // 4])
+    judged = np.sort(looked_at[folds[looked_at] == 0][: TRIED_ROWS // 4])
+    ways = scalings(X)
+    best, chosen = -np.inf, (ways[-1], _reach(ways[-1].scaled(X[looked_at[:TRIED_ROWS]]), 0.6), 1e-2)
+    pairs = judging_pairs(codes[judged], random)
     if pairs is None or learned.size < 2:
         return chosen
     n_waves = int(np.clip(learned.size, 32, _TRIED_WAVES))
-    for scaling in scalings:
+    for scaling in ways:
         scaled, unseen = scaling.scaled(X[learned]), scaling.scaled(X[judged])
         for times in (0.3, 0.6, 1.2, 2.4):
             reach = _reach(scaled, times)

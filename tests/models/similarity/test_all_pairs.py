@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from models import SimilarityForest, SimilarityTree
 from models.pairs import pair_features
-from models.similarity import growing
+from models.similarity import all_pairs, growing
 from models.similarity.all_pairs import pair_counts, root_split
 
 X, y = load_digits(return_X_y=True)
@@ -100,3 +100,28 @@ def test_nothing_to_split_is_refused() -> None:
         root_split(np.ones((6, 2)), [0, 0, 1, 1, 2, 2])
     with pytest.raises(ValueError, match="single identity"):
         root_split(X[:6], np.zeros(6))
+
+
+@pytest.mark.parametrize("transformed", [0, all_pairs.TRANSFORMED])
+def test_counts_of_a_million_rows_are_exact(transformed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whole numbers beyond what float32 or uint32 hold: most rows in two codes, a few everywhere.
+    monkeypatch.setattr(all_pairs, "TRANSFORMED", transformed)
+    rng = np.random.default_rng(0)
+    sizes = np.array([2**20 - 1_300, 1_200, 60, 40])
+    classes = rng.permutation(np.repeat(np.arange(4), sizes))
+    column = np.where(
+        rng.random(classes.size) < 0.9, rng.choice([3, 250], classes.size), rng.integers(0, 256, classes.size)
+    )
+    counts = all_pairs.pair_counts(column.astype(np.uint8)[:, None], classes)
+    expected = np.zeros((2, 2, 511), dtype=np.int64)
+    for kind, groups in enumerate(([classes == c for c in range(4)], [np.ones(classes.size, dtype=bool)])):
+        for rows in groups:
+            h = np.bincount(column[rows], minlength=256)
+            summed = np.convolve(h, h)
+            summed[::2] -= h
+            expected[kind, 1] += summed // 2
+            apart = np.correlate(h, h, "full")[255:]
+            apart[0] = (apart[0] - h.sum()) // 2
+            expected[kind, 0, :256] += apart
+    expected[1] -= expected[0]
+    assert np.array_equal(counts[:, :, 0], expected)
