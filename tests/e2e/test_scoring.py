@@ -236,8 +236,9 @@ def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
         promote=False,
     )
     assert job["state"] == "succeeded", job
-    told = http.post("/explain", json={"model": "named:1", "left": [1, 0], "right": [2, 0]}).json()
-    steps = told["explanation"]["path"]
+    told = http.post("/explain", json={"model": "named:1", "left": [1, 0], "right": [2, 0]})
+    assert told.status_code == 200, told.text
+    steps = told.json()["explanation"]["path"]
     assert steps
     assert {step["feature"] for step in steps} <= {"hold time", "pressure"}
 
