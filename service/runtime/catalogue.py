@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 PRODUCTION = "production"
 _PATIENCE_S = 0.5
 """How long a request waits for a slow database before the view at hand serves it."""
+_LOOK_UP_PATIENCE_S = 10.0
+"""How long one waits that the view at hand cannot serve, before it is told to come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,24 @@ class Catalogue:
             # It may have read before the change.
             await asyncio.wait([pending])
         return await self.refreshed()
+
+    async def looked_up(self) -> View:
+        """A view read from now on, for whom an older one would tell that something does not exist.
+
+        Raises
+        ------
+        NotReady
+            When the database does not answer in time: whether it exists is not known.
+        """
+        self.expire()
+        try:
+            async with asyncio.timeout(_LOOK_UP_PATIENCE_S):
+                if self._refreshing is not None:
+                    # It may have read before now.
+                    await asyncio.wait([self._refreshing])
+                return await asyncio.shield(self._refresh_task())
+        except TimeoutError:
+            raise NotReady("the database does not answer in time; try again") from None
 
     def _refresh_task(self) -> asyncio.Task[View]:
         if self._refreshing is None:

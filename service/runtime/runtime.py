@@ -97,6 +97,8 @@ class Runtime:
         Raises
         ------
         UnknownModel, AmbiguousModel, ModelNotCapable, CorruptArtefact
+        NotReady
+            When the view at hand knows no such model, and the database does not answer.
         """
         view = await self._view()
         served = self._served.get((ref, capability))
@@ -106,7 +108,7 @@ class Runtime:
             entry = view.resolve(ref, capability)
         except UnknownModel:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
-            view = await self.catalogue.changed()
+            view = await self.catalogue.looked_up()
             entry = view.resolve(ref, capability)
         loaded = await self.loaded.get(entry, _alias_of(ref))
         served = Served(loaded)
@@ -122,13 +124,13 @@ class Runtime:
 
         Raises
         ------
-        UnknownModel, CorruptArtefact
+        UnknownModel, CorruptArtefact, NotReady
         """
         ref = f"{name}:{version}"
         try:
             entry = (await self._view()).named(ref)
         except UnknownModel:
-            entry = (await self.catalogue.changed()).named(ref)
+            entry = (await self.catalogue.looked_up()).named(ref)
         return Served(await self.loaded.get(entry, None))
 
     async def decide(
