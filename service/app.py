@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import gc
 import logging
+import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -137,9 +139,24 @@ def served_app() -> FastAPI:
     """What `pairmark serve` runs in each of its processes: the application, its logs as JSON lines."""
     settings = Settings()
     configure_logging(settings.log_level)
+    _end_with_the_parent()
     app = create_app(settings)
     app.state.own_process = True
     return app
+
+
+def _end_with_the_parent() -> None:
+    """One of several processes ends when the one that started them does, even when that is killed: else it would go on
+    answering, and a restart find the port taken."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 async def _answered_by_the_edge(_: Request) -> Any:

@@ -151,6 +151,17 @@ def test_a_killed_service_takes_its_worker_along(start) -> None:
     assert gone(beside)
 
 
+def test_a_killed_service_takes_its_other_processes_along(start) -> None:
+    # Else they went on answering, and a restart would find the port taken.
+    process = start("--port", str(free_port()), "--workers", "2")
+    process.stdout.readline()
+    beside = children_of(process.pid)
+    assert len(beside) >= 2
+    process.kill()
+    process.wait()
+    assert gone(beside)
+
+
 def test_tied_to_its_parent_it_ends_when_the_pipe_closes(start) -> None:
     process = start("--port", "0", "--until-stdin-closes")
     process.stdout.readline()
