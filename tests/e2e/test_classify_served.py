@@ -161,13 +161,13 @@ def test_a_file_of_points_is_asked_about_once_and_may_order_its_columns_its_own_
     job = house.train(
         learner="rsbl",
         dataset="named-irises",
-        model="named",
+        model="named-irises",
         params={"depth": 1, "k_max": 2},
         promote="shadow",
     )
     assert job["state"] == "succeeded", job
     with Client(house.url) as client:
-        told = client.classify(X[::25], model="named@shadow")
+        told = client.classify(X[::25], model="named-irises@shadow")
 
     def asked() -> float:
         lines = house.http.get("/metrics").text.splitlines()
@@ -180,13 +180,13 @@ def test_a_file_of_points_is_asked_about_once_and_may_order_its_columns_its_own_
         file.write_text("\n".join(rows) + "\n")
         before = asked()
         done = house.cli(
-            "classify", "--file", str(file), "--model", "named@shadow", "--url", house.url, "--json"
+            "classify", "--file", str(file), "--model", "named-irises@shadow", "--url", house.url, "--json"
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == told
         assert asked() - before == requests
     file.write_text("a,b,c,d\n1,2,3,4\n")
-    done = house.cli("classify", "--file", str(file), "--model", "named@shadow", "--url", house.url)
+    done = house.cli("classify", "--file", str(file), "--model", "named-irises@shadow", "--url", house.url)
     assert done.returncode == 2
     assert "does not hold the model's features" in done.stderr
 
