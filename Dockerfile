@@ -6,14 +6,14 @@ COPY requirements/runtime.txt requirements/
 RUN python -m venv /opt/pairmark \
  && /opt/pairmark/bin/pip install --quiet --require-hashes -r requirements/runtime.txt
 COPY pyproject.toml README.md ./
+COPY pairmark pairmark
 COPY models models
 COPY service service
 COPY migrations migrations
 # Numba's cache knows a source by its modification time, and image layers keep whole seconds only.
 RUN /opt/pairmark/bin/pip install --quiet --no-deps --no-build-isolation . \
  && find /opt/pairmark/lib -name '*.py' -newermt @0 -exec touch -d @1700000000 {} + \
- && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/service \
-    /opt/pairmark/lib/python3*/site-packages/models
+ && /opt/pairmark/bin/python -m compileall -q -j 0 /opt/pairmark/lib/python3*/site-packages/pairmark
 
 FROM python:3.11-slim-bookworm
 LABEL org.opencontainers.image.title="Pairmark" org.opencontainers.image.licenses="Apache-2.0"
@@ -29,6 +29,6 @@ WORKDIR /var/lib/pairmark
 RUN pairmark warmup
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-m", "service.healthcheck"]
+  CMD ["python", "-m", "pairmark.service.healthcheck"]
 ENTRYPOINT ["pairmark"]
 CMD ["serve"]

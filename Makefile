@@ -54,7 +54,7 @@ $(BENCH_VENV)/.bench: requirements/bench.txt pyproject.toml
 	$(call environment,$(BENCH_VENV),requirements/bench.txt,$@)
 
 demo: $(VENV)/.runtime
-	@$(VENV)/bin/python -m service.demo $(DEMO_ARGS)
+	@$(VENV)/bin/python -m pairmark.service.demo $(DEMO_ARGS)
 
 # The page is tested in a real browser. As root on Debian it is installed when absent; elsewhere this says what to do.
 browser:

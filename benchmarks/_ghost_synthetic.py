@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from models import Ghost
-from models.ghost.classify import classification_report
+from pairmark.models import Ghost
+from pairmark.models.ghost.classify import classification_report
 
 SPLITS = ("training", "validation", "test")
 RATES = ("balanced_accuracy", "weighted_precision", "weighted_sensitivity", "weighted_specificity")
@@ -73,7 +73,7 @@ def world(seed: int, rewiring: float, protocol: str) -> World:
 
 def nearest(X: np.ndarray, k: int = 5) -> np.ndarray:
     """Links between nearest neighbours by scaled city-block distance, as GHOST makes them."""
-    from models.ghost.space import scales_of
+    from pairmark.models.ghost.space import scales_of
 
     scaled = X / scales_of(X).differences
     apart = np.abs(scaled[:, None] - scaled[None]).sum(axis=2)

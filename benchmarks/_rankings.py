@@ -17,8 +17,8 @@ from joblib import Parallel, delayed
 from sklearn.model_selection import KFold
 
 from benchmarks.common import Skip, data_folder
-from models.rankings import kendall_tau, kendall_tau_of_lists
-from service.datasets.rankings import RankingColumn
+from pairmark.models.evaluation.rankings import kendall_tau, kendall_tau_of_lists
+from pairmark.service.datasets.rankings import RankingColumn
 
 SEED = 42
 SETS = (

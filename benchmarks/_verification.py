@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.evaluation import roc_curve_pairs
-from models.pairs import pair_features, sample_pairs
+from pairmark.models.evaluation.pairs import roc_curve_pairs
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
 
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 BLOCK = 50_000

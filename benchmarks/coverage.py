@@ -20,8 +20,8 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.common import Claim, Parts, Preset, Result
-from models.identification import GalleryCalibration, independent_fpir
-from models.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.identification import GalleryCalibration, independent_fpir
+from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from tests.models.pair_worlds import Classes, People, Scored
 
 CONFIDENCES = (0.90, 0.95)

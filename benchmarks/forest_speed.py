@@ -27,8 +27,8 @@ import numpy as np
 
 from benchmarks._verification import in_blocks, rates
 from benchmarks.common import Claim, Preset, Result
-from models import SimilarityForest
-from models.pairs import pair_features, sample_pairs
+from pairmark.models import SimilarityForest
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
 
 D, PEOPLE, ROWS_EACH, N_TREES = 64, 400, 50, 44
 OURS, RAW = "pairmark, 44 trees, discriminant", "pairmark, 44 trees, raw"

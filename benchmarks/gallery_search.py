@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from usearch.index import Index
 
 from benchmarks.common import Claim, Preset, Result, ratio
-from models import MetricSimilarity, SimilarityForest
+from pairmark.models import MetricSimilarity, SimilarityForest
 
 D, EACH, K, N_TREES = 128, 10, 10, 50
 HARDNESS = {"easy": 0.5, "hard": 1.0}

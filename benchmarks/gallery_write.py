@@ -177,7 +177,7 @@ def _train(environment: dict[str, str]) -> None:
         )
         for command in commands:
             subprocess.run(
-                [sys.executable, "-m", "service.cli", *command],
+                [sys.executable, "-m", "pairmark.service.cli", *command],
                 env=environment,
                 check=True,
                 stdout=subprocess.DEVNULL,
@@ -190,7 +190,7 @@ def _served(environment: dict[str, str]) -> Iterator[tuple[httpx.Client, float, 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port", str(port)]
     started = time.perf_counter()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

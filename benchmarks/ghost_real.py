@@ -29,8 +29,8 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks._verification import euclidean, in_blocks, rates
 from benchmarks.common import Claim, Preset, Result, Skip, needed_data
-from models import Ghost
-from models.pairs import sample_pairs
+from pairmark.models import Ghost
+from pairmark.models.pairs.sampling import sample_pairs
 
 TEST = 0.3
 OURS = "ghost"

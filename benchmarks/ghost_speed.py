@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Claim, Preset, Result
-from models import Ghost
+from pairmark.models import Ghost
 
 AUTHORS_SECONDS = 41.6
 SHAPES: tuple[tuple[int, int, dict[str, Any]], ...] = (

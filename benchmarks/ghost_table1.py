@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks._ghost_synthetic import PAPERS, PROTOCOLS, SPLITS, collected, judged, world
 from benchmarks.common import Claim, Preset, Result
-from models.ghost.classify import STRATEGIES
+from pairmark.models.ghost.classify import STRATEGIES
 
 PAPER = {
     ("unbalanced", "average"): (1, 0.6, 0.42), ("unbalanced", "minimum"): (1, 0.52, 0.4),

@@ -66,7 +66,7 @@ def run(preset: Preset) -> Result:
         environment.pop("PAIRMARK_DATABASE_URL", None)
         _train(environment)
         ready = [_ready_seconds(environment) for _ in range(3)]
-        serve = [sys.executable, "-m", "service.cli", "serve", "--port"]
+        serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
         floor = [sys.executable, "-m", "uvicorn", "benchmarks.http_overhead:echo", "--no-access-log"]
         floor += [
             "--loop",
@@ -239,7 +239,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _ready_seconds(environment: dict[str, str]) -> float:
     started = time.perf_counter()
-    process, port = _start([sys.executable, "-m", "service.cli", "serve", "--port"], environment)
+    process, port = _start([sys.executable, "-m", "pairmark.service.cli", "serve", "--port"], environment)
     try:
         _await(port, "/readyz", process)
         return time.perf_counter() - started
@@ -249,14 +249,14 @@ def _ready_seconds(environment: dict[str, str]) -> float:
 
 def _train(environment: dict[str, str]) -> None:
     """Two models of the dimension, through the ordinary queue: a forest as people train it, and one small tree."""
-    from service.blobs import open_blobs
-    from service.datasets import Datasets
-    from service.datasets.schemas import DatasetRequest
-    from service.db import open_database
-    from service.settings import Settings
-    from service.training.queue import JobQueue
-    from service.training.schemas import JobRequest
-    from service.training.worker import Worker
+    from pairmark.service.blobs import open_blobs
+    from pairmark.service.datasets import Datasets
+    from pairmark.service.datasets.schemas import DatasetRequest
+    from pairmark.service.db import open_database
+    from pairmark.service.jobs.worker import Worker
+    from pairmark.service.settings import Settings
+    from pairmark.service.training.schemas import JobRequest
+    from pairmark.service.training.submission import TrainingQueue
 
     random = np.random.default_rng(1)
     y = np.repeat(np.arange(12), 40)
@@ -270,7 +270,7 @@ def _train(environment: dict[str, str]) -> None:
     Datasets(database, open_blobs(settings), settings).add(
         stream, DatasetRequest.model_validate({"name": "points"}), filename="points.npz"
     )
-    queue = JobQueue(database, settings)
+    queue = TrainingQueue(database, settings)
     asked = [
         ("similarity-forest", "forest", {"n_estimators": 100, "n_pairs": 10_000}),
         ("similarity-tree", "tree", {"max_depth": 2, "n_pairs": 10_000}),

@@ -24,8 +24,8 @@ from sklearn.preprocessing import QuantileTransformer
 
 from benchmarks._verification import Score, boosted, cosine, euclidean, in_blocks, rates, timed
 from benchmarks.common import Claim, Preset, Result, needed_data
-from models import SimilarityForest
-from models.pairs import sample_pairs
+from pairmark.models import SimilarityForest
+from pairmark.models.pairs.sampling import sample_pairs
 
 FMR = (1e-2, 1e-3)
 OURS = "pairmark forest, discriminant, boosted cells"

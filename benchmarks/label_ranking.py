@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks._rankings import COLUMNS, PUBLISHED, RankingSet, cross_validated, read_sets, summary
 from benchmarks.common import Claim, Preset, Result
-from models import LabelRankingAuto, LabelRankingForest, LabelRankingTree, PairwiseLabelRanker
+from pairmark.models import LabelRankingAuto, LabelRankingForest, LabelRankingTree, PairwiseLabelRanker
 
 ROUNDED = 0.005
 """Published figures have two decimals, so a mean within half of the last one equals them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks._rankings import AUTHORS, cross_validated, read_sets, summary
 from benchmarks.common import Claim, Preset, Result
-from models import LabelRankingForest, LabelRankingTree
+from pairmark.models import LabelRankingForest, LabelRankingTree
 
 ROUNDED = 0.005
 

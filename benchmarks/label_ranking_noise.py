@@ -19,8 +19,9 @@ from sklearn.model_selection import KFold
 
 from benchmarks._rankings import SEED
 from benchmarks.common import Claim, Preset, Result
-from models import LabelRankingForest, LabelRankingTree
-from models.datasets import (
+from pairmark.models import LabelRankingForest, LabelRankingTree
+from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.label_ranking.generators import (
     RankingSample,
     alpha_inconsistency,
     beta_gap,
@@ -29,7 +30,6 @@ from models.datasets import (
     sample_mallows,
     truncated_gaussian,
 )
-from models.rankings import kendall_tau
 
 PICTURE = Path(__file__).parent.parent / "docs" / "label-ranking-noise.svg"
 FAMILIES = {"SFN": make_sfn, "LFN": make_lfn}

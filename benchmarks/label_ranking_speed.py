@@ -26,9 +26,9 @@ from sklearn.ensemble import RandomForestRegressor
 from benchmarks._rankings import RankingSet, read_sets
 from benchmarks.common import Claim, Preset, Result, Skip, interleaved, ratio
 from benchmarks.http_overhead import ROOT, _server
-from models import LabelRankingForest
-from models.datasets import linear_scores, make_ranking_data, truncated_gaussian
-from models.rankings import kendall_tau, positions_of
+from pairmark.models import LabelRankingForest
+from pairmark.models.evaluation.rankings import kendall_tau, positions_of
+from pairmark.models.label_ranking.generators import linear_scores, make_ranking_data, truncated_gaussian
 
 TREES = 50
 
@@ -168,7 +168,7 @@ def _served(quick: bool) -> tuple[float, dict[str, Any]]:
         environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
         environment.pop("PAIRMARK_DATABASE_URL", None)
         _train(folder)
-        serve = [sys.executable, "-m", "service.cli", "serve", "--port"]
+        serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
         floor = [
             sys.executable,
             "-m",
@@ -194,14 +194,14 @@ def _served(quick: bool) -> tuple[float, dict[str, Any]]:
 
 
 def _train(folder: str) -> None:
-    from service.blobs import open_blobs
-    from service.datasets import Datasets
-    from service.datasets.schemas import DatasetRequest
-    from service.db import open_database
-    from service.settings import Settings
-    from service.training.queue import JobQueue
-    from service.training.schemas import JobRequest
-    from service.training.worker import Worker
+    from pairmark.service.blobs import open_blobs
+    from pairmark.service.datasets import Datasets
+    from pairmark.service.datasets.schemas import DatasetRequest
+    from pairmark.service.db import open_database
+    from pairmark.service.jobs.worker import Worker
+    from pairmark.service.settings import Settings
+    from pairmark.service.training.schemas import JobRequest
+    from pairmark.service.training.submission import TrainingQueue
 
     X = np.random.default_rng(1).normal(size=(600, 16)).astype(np.float32)
     file = Path(folder) / "orders.npz"
@@ -212,7 +212,7 @@ def _train(folder: str) -> None:
     Datasets(database, open_blobs(settings), settings).add(
         file, DatasetRequest(name="orders", ranking=["positions"])
     )
-    queue = JobQueue(database, settings)
+    queue = TrainingQueue(database, settings)
     queue.submit(JobRequest(learner="label-ranking-forest", dataset="orders", model="orders"))
     Worker(settings).run(threading.Event(), drain=True)
     states = {job.model: job.state for job in queue.page().items}

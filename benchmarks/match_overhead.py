@@ -37,7 +37,7 @@ def run(preset: Preset) -> Result:
         environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
         environment.pop("PAIRMARK_DATABASE_URL", None)
         _train(environment)
-        serve = [sys.executable, "-m", "service.cli", "serve", "--port"]
+        serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
         with _server(serve, environment, "/readyz") as service:
             for name, body, headers, query, times in (
                 ("one pair as JSON", json.dumps(one).encode(), JSON, "", small),

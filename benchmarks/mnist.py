@@ -14,7 +14,7 @@ MNIST by principal components that keep 95 % of the variance. The same ten class
 - XGBoost on written-out pairs; cosine and Euclidean distance.
 
 Rates are those of test pairs drawn without looking at scores, half of the same digit. Intervals draw test images with
-replacement (`models.evaluation.pair_report`). The test images were used for nothing else.
+replacement (`pairmark.models.evaluation.pairs.pair_report`). The test images were used for nothing else.
 
 Ten classes that stay the same flatter whatever is learned from them. So, last, those without posteriors learn from the
 digits 0 to 5 alone and are asked about pairs of 6 to 9: *open-set*, digits never met (but by the components, which
@@ -37,9 +37,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._verification import Score, boosted, cosine, euclidean, in_blocks
 from benchmarks.common import RESULTS, Claim, Preset, Result, needed_data
-from models import SimilarityForest
-from models.evaluation import pair_report
-from models.pairs import sample_pairs
+from pairmark.models import SimilarityForest
+from pairmark.models.evaluation.pairs import pair_report
+from pairmark.models.pairs.sampling import sample_pairs
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

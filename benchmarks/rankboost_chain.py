@@ -27,9 +27,9 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks import _sparse
 from benchmarks.common import Claim, Preset, Result
-from models import AlignedKernel, RankBoostKernel
-from models.rankboost.embedding import binary_projection, chosen_pivots, composed
-from models.rankboost.svm import linear_svm
+from pairmark.models import AlignedKernel, RankBoostKernel
+from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, composed
+from pairmark.models.rankboost.svm import linear_svm
 
 PENALTIES = (0.1, 0.22, 0.38, 1.0, 3.0, 10.0)
 CHAINS = ("A-D", "A-B-D", "A-C-D", "A-B-C-D")

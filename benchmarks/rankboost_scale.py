@@ -61,7 +61,7 @@ def _write(folder: Path, n: int) -> None:
 
 
 def _main(folder: Path, n: int, weak: str, criterion: str) -> None:
-    from models import RankBoostKernel
+    from pairmark.models import RankBoostKernel
 
     X, y = _sparse.challenge_rows(50_000, WIDTH, 1, noise=0.1)
     X_test, y_test = _sparse.challenge_rows(10_000, WIDTH, 2)

@@ -124,9 +124,9 @@ def _fitter(name: str) -> Any:
 
 
 def _ours(criterion: Any, X: Any, y: np.ndarray, rounds: int) -> Any:
-    from models.rankboost.binning import binned, sparse_rows
-    from models.rankboost.boosting import Settings, boost, one_against_rest
-    from models.rankboost.rules import FeatureMap
+    from pairmark.models.rankboost.binning import binned, sparse_rows
+    from pairmark.models.rankboost.boosting import Settings, boost, one_against_rest
+    from pairmark.models.rankboost.rules import FeatureMap
 
     settings = Settings(n_estimators=rounds, weak="stump", criterion=criterion, n_beams=1, alternate=True)
     rules = boost(binned(sparse_rows(X), 256), one_against_rest(y, np.array([1])), settings)

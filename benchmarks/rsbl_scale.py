@@ -22,7 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.common import Claim, Preset, Result
 from benchmarks.mnist import _read
-from models import RSBL
+from pairmark.models import RSBL
 
 SETTINGS: dict[str, Any] = {
     "depth": 1, "k_max": 10, "patience": 1, "n_folds": 2, "beta": 0.03, "C": 0.1, "standardize": False,

@@ -27,8 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks._classes import ClassSet, difference, divisions, read_sets
 from benchmarks.common import Claim, Preset, Result
-from models import RSBL
-from models.rsbl.depths import scores_by_depth
+from pairmark.models import RSBL
+from pairmark.models.rsbl.depths import scores_by_depth
 
 DEPTH = 5
 PUBLISHED = {

@@ -30,8 +30,8 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.common import Claim, Preset, Result, interleaved, ratio
 from benchmarks.forest_speed import BOOSTED as OF_BOOSTED
 from benchmarks.forest_speed import FORESTS, PEOPLE, world
-from models import SimilarityForest
-from models.pairs import pair_features, sample_pairs
+from pairmark.models import SimilarityForest
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
 
 N_TREES, N_PAIRS, BATCH = 44, 260_000, 100_000
 OURS, PLAIN, LEARNED = "pairmark forest, raw", "plain numba traversal", "pairmark forest, discriminant"

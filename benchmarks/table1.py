@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Claim, Preset, Result
-from models import SimilarityTree
+from pairmark.models import SimilarityTree
 
 DIMENSIONS, DELTA, N_TEST, LEAF_DEPTH = 3, 0.01, 100_000, 1
 GRID = np.linspace(1e-3, 1 - 1e-3, 998)

@@ -37,10 +37,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.common import Claim, Preset, Result, Skip, interleaved, needed_data, ratio
 from benchmarks.forest_speed import PEOPLE, world
-from models import SimilarityTree
-from models.pairs import pair_features, sample_pairs
-from models.similarity.all_pairs import pair_counts, split_of_counts
-from models.similarity.binning import quantise
+from pairmark.models import SimilarityTree
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.similarity.all_pairs import pair_counts, split_of_counts
+from pairmark.models.similarity.binning import quantise
 
 MAX_DEPTH, LEAF_DEPTH, N_PAIRS, MANY_PAIRS = 8, 3, 100_000, 1_000_000
 

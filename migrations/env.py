@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from alembic import context
 
-from service.db import open_database
-from service.settings import Settings
-from service.tables import Base
+from pairmark.service.db import open_database
+from pairmark.service.settings import Settings
+from pairmark.service.tables import Base
 
 given = context.config.attributes.get("connection")
 if given is not None:

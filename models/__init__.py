@@ -1,18 +1,22 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
-from models.evaluation import roc_curve_pairs
-from models.ghost.estimator import Ghost
-from models.label_ranking.auto import LabelRankingAuto
-from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
-from models.label_ranking.pairwise import PairwiseLabelRanker
-from models.metric.estimator import MetricSimilarity
-from models.operating_points import InsufficientCalibrationData, OperatingPoint, operating_point
-from models.rankboost.aligned import AlignedKernel
-from models.rankboost.estimator import RankBoostKernel
-from models.rankings import kendall_tau
-from models.registry import load, save
-from models.rsbl.estimator import RSBL
-from models.similarity.estimators import SimilarityForest, SimilarityTree
+from pairmark.models.calibration.operating_points import (
+    InsufficientCalibrationData,
+    OperatingPoint,
+    operating_point,
+)
+from pairmark.models.core.registry import load, save
+from pairmark.models.evaluation.pairs import roc_curve_pairs
+from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.ghost.estimator import Ghost
+from pairmark.models.label_ranking.auto import LabelRankingAuto
+from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
+from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
+from pairmark.models.metric.estimator import MetricSimilarity
+from pairmark.models.rankboost.aligned import AlignedKernel
+from pairmark.models.rankboost.estimator import RankBoostKernel
+from pairmark.models.rsbl.estimator import RSBL
+from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 
 __all__ = [  # noqa: RUF022, sorted as Python sorts
     "AlignedKernel",

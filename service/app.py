@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from service.api import (
+from pairmark.service.api import (
     calibrations,
     datasets,
     docs,
@@ -37,20 +37,20 @@ from service.api import (
     problems,
     status,
 )
-from service.api.classify import ClassifyRoute
-from service.api.embed import EmbedRoute
-from service.api.hot import ScoringRoutes
-from service.api.house import House
-from service.api.middleware import Edge
-from service.api.problems import ProblemAnswer
-from service.api.rank import RankRoute
-from service.api.search import SEARCH, VERIFY, SearchRoutes
-from service.api.upkeep import keep_galleries
-from service.console import pages as console
-from service.errors import NotReady
-from service.logs import configure_logging
-from service.settings import Settings
-from service.version import VERSION
+from pairmark.service.api.classify import ClassifyRoute
+from pairmark.service.api.embed import EmbedRoute
+from pairmark.service.api.hot import ScoringRoutes
+from pairmark.service.api.house import House
+from pairmark.service.api.middleware import Edge
+from pairmark.service.api.problems import ProblemAnswer
+from pairmark.service.api.rank import RankRoute
+from pairmark.service.api.search import SEARCH, VERIFY, SearchRoutes
+from pairmark.service.api.upkeep import keep_galleries
+from pairmark.service.console import pages as console
+from pairmark.service.errors import NotReady
+from pairmark.service.logs import configure_logging
+from pairmark.service.settings import Settings
+from pairmark.service.version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import sys
 
-from service.blobs import Blobs
-from service.db import Database
-from service.settings import Settings
-from service.training.child import Runner, main
-from service.training.schemas import Claim
+from pairmark.service.blobs import Blobs
+from pairmark.service.db import Database
+from pairmark.service.deferred import defer_unused
+from pairmark.service.jobs.child import Runner, main
+from pairmark.service.jobs.schemas import Claim
+from pairmark.service.settings import Settings
 
 
 def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> Runner:
     """Who does the claim's work."""
     if claim.task == "training":
-        from service.training.trainer import Trainer
+        from pairmark.service.training.trainer import Trainer
 
         return Trainer(db, blobs, settings)
-    from service.galleries.measuring import Measurer
+    from pairmark.service.galleries.measuring import Measurer
 
     return Measurer(db, blobs, settings)
 
 
 if __name__ == "__main__":
+    defer_unused()
     sys.exit(main(sys.argv[1:], runner_of))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from service.errors import NotReady
+from pairmark.service.errors import NotReady
 
 
 def connected(address: str, seconds: float) -> Any:

@@ -13,10 +13,10 @@ from sqlalchemy.exc import DataError, IntegrityError, OperationalError, Programm
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-import migrations
-from service.errors import InvalidInput, NotReady, StorageFailed
-from service.settings import Settings
-from service.tables import Revision
+from pairmark import migrations
+from pairmark.service.errors import InvalidInput, NotReady, StorageFailed
+from pairmark.service.settings import Settings
+from pairmark.service.tables import Revision
 
 
 class Database:

@@ -79,3 +79,10 @@ def defer(name: str) -> None:
     """Let the module load when it is first used. Nothing happens when it is loaded already."""
     if name not in sys.modules:
         sys.meta_path.insert(0, _Finder(name))
+
+
+def defer_unused() -> None:
+    """For a process that is ours alone: put off what others import whole though serving never calls it."""
+    # scikit-learn imports the first four, SciPy the last.
+    for name in ("scipy.stats", "narwhals", "narwhals.stable", "narwhals.stable.v2", "numpy.f2py"):
+        defer(name)

@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.cli.output import progress_bar
-from service.client import Client, ClientError, InsufficientCalibration
-from service.settings import Settings
+from pairmark.client import Client, ClientError, InsufficientCalibration
+from pairmark.service.cli.output import progress_bar
+from pairmark.service.settings import Settings
 
 NAME = "digits"
 RATES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -68,7 +68,16 @@ def _service(port: int) -> Iterator[str]:
     home.mkdir(parents=True, exist_ok=True)
     log = home / "demo.log"
     print(f"Pairmark demo: data in {home}/, log in {log}", flush=True)
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port), "--with-worker", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pairmark.service.cli",
+        "serve",
+        "--port",
+        str(port),
+        "--with-worker",
+        "--json",
+    ]
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [*command, "--until-stdin-closes"],

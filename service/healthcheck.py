@@ -1,4 +1,4 @@
-"""``python -m service.healthcheck [URL]``: exits 0 when the service is ready, for containers' health checks."""
+"""``python -m pairmark.service.healthcheck [URL]``: exits 0 when ready; for container health checks."""
 
 from __future__ import annotations
 

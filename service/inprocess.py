@@ -178,9 +178,9 @@ class _Exchange(httpx.SyncByteStream):
 
 
 def embedded_client(settings: Any, **options: Any) -> Any:
-    """A `service.client.Client` of the service that the settings describe, run in this process."""
-    from service.app import create_app
-    from service.client import Client
+    """A `pairmark.client.Client` of the service that the settings describe, run in this process."""
+    from pairmark.client import Client
+    from pairmark.service.app import create_app
 
     transport = InProcessTransport(create_app(settings, warm=False))
     return Client("http://pairmark.embedded", api_key="", transport=transport, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any
 
-from service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput
 
 MAX_LIMIT = 500
 

@@ -21,9 +21,9 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import create_engine, make_url, text
 
-from service.blobs import Blobs, open_blobs
-from service.db import Database
-from service.settings import Settings
+from pairmark.service.blobs import Blobs, open_blobs
+from pairmark.service.db import Database
+from pairmark.service.settings import Settings
 
 pytest_plugins = ("serving",)
 

@@ -40,7 +40,7 @@ class RunningServer:
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a ``pairmark`` command in this house."""
         return subprocess.run(
-            [sys.executable, "-m", "service.cli", *words],
+            [sys.executable, "-m", "pairmark.service.cli", *words],
             cwd=ROOT,
             env=self.environment,
             capture_output=True,
@@ -106,7 +106,7 @@ def serving(home: Path, database_url: str, *options: str, **environment: str) ->
     command = [
         sys.executable,
         "-m",
-        "service.cli",
+        "pairmark.service.cli",
         "serve",
         "--port",
         str(port),

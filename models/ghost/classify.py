@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ghost.space import Companions, Points, Space, by_class
+from pairmark.models.ghost.space import Companions, Points, Space, by_class
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,7 +55,7 @@ class Weighing:
 
 def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64:
     """(n_A, n_B) the learned second-order distance."""
-    from models.ghost import kernels
+    from pairmark.models.ghost.kernels import energy as kernels
 
     out = np.zeros((len(A), len(B)))
     kernels.weighted_grid(A.raw, B.raw, weighing.columns, weighing.features, out)

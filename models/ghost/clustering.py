@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ghost import kernels
+from pairmark.models.ghost.kernels import energy as kernels
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]

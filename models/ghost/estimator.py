@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from models.base import (
+from pairmark.models.core.base import (
     EmbedderMixin,
     Float32,
     GalleryIndex,
@@ -20,8 +20,10 @@ from models.base import (
     checked_matrix,
     checked_pairs,
 )
-from models.ghost import explain
-from models.ghost.classify import (
+from pairmark.models.core.progress import report
+from pairmark.models.core.spec import check_params
+from pairmark.models.ghost import explain
+from pairmark.models.ghost.classify import (
     STRATEGIES,
     Classes,
     Weighing,
@@ -31,17 +33,15 @@ from models.ghost.classify import (
     fitted_temperature,
     softmin,
 )
-from models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
-from models.ghost.graphs import MAX_POINTS, Graph, given_graph, nearest_graph
-from models.ghost.learning import Progress, Settings, Weights, learn
-from models.ghost.params import GhostParams, Strategy
-from models.ghost.registry import PATH, choose
-from models.ghost.space import Companions, Points, Space, draw_companions, scales_of
-from models.ghost.training import Plan, partition, training_sets
-from models.progress import report
-from models.search import Rows
-from models.search_forms import SearchForm
-from models.spec import check_params
+from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
+from pairmark.models.ghost.graphs import MAX_POINTS, Graph, given_graph, nearest_graph
+from pairmark.models.ghost.learning import Progress, Settings, Weights, learn
+from pairmark.models.ghost.params import GhostParams, Strategy
+from pairmark.models.ghost.registry import PATH, choose
+from pairmark.models.ghost.space import Companions, Points, Space, draw_companions, scales_of
+from pairmark.models.ghost.training import Plan, partition, training_sets
+from pairmark.models.search.forms import SearchForm
+from pairmark.models.search.index import Rows
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,7 +63,8 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     order : points in the largest sets that are weighed. Sets of three and more count for classes, not for pairs.
-    meta_features : names, see `models.ghost.registry`; ``auto``: the distance in each feature, and what graph and
+    meta_features : names, see `pairmark.models.ghost.registry`; ``auto``: the distance in each feature, and
+    what graph and
         order allow. ``register_meta_feature`` adds your own.
     graph : ``knn``: link each point to its ``graph_neighbors`` nearest, by features alone.
     cluster_metric : weigh metrics between a point and a whole class too (section 3.8).
@@ -83,7 +84,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     classes_, exemplars_ : the classes and the training row that is each one's center.
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
-    history_ : one `models.ghost.learning.Progress` an iteration.
+    history_ : one `pairmark.models.ghost.learning.Progress` an iteration.
     """
 
     _classes: Classes | None
@@ -296,9 +297,9 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        (n,) the row that is each row's exemplar; see `models.ghost.clustering`.
+        (n,) the row that is each row's exemplar; see `pairmark.models.ghost.clustering`.
         """
-        from models.ghost.clustering import checked_size, cluster
+        from pairmark.models.ghost.clustering import checked_size, cluster
 
         check_is_fitted(self)
         rows = self._validated(X, "X")
@@ -354,7 +355,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each meta-feature contributes to one pair's distance; see `models.ghost.explain`."""
+        """What each meta-feature contributes to one pair's distance; see `pairmark.models.ghost.explain`."""
         check_is_fitted(self)
         sides = [np.atleast_2d(np.asarray(side)) for side in (left, right)]
         a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
@@ -363,12 +364,12 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         return explain.contributions(self, a, b, float(self._pair_score(a, b)[0]), feature_names)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the model's page tells of it; see `models.ghost.explain.selected`."""
+        """What the model's page tells of it; see `pairmark.models.ghost.explain.selected`."""
         check_is_fitted(self)
         return explain.selected(self, feature_names)
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        from models.ghost import kernels
+        from pairmark.models.ghost.kernels import energy as kernels
 
         self._check_pairs()
         a, b = (np.require(_one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
@@ -387,7 +388,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         A = self._space.points(np.require(queries, requirements=["C", "W"]))
         B = self._space.points(block)
         if PATH in self._weighing.pairs:
-            from models.ghost.graphs import Attached
+            from pairmark.models.ghost.graphs import Attached
 
             # What links the gallery to the graph was worked out once.
             B.attached = Attached(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from models.base import Float32
+from pairmark.models.core.base import Float32
 
 LISTED = 1_000
 """Contributions told one by one; the rest are added up."""

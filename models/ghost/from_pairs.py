@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ghost.learning import Progress, Settings, Weights, _penalty, _slope, _Steps
+from pairmark.models.ghost.learning import Progress, Settings, Weights, _penalty, _slope, _Steps
 
 Float64 = NDArray[np.float64]
 

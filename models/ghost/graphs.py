@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from models.ghost import graph_kernels
+from pairmark.models.ghost.kernels import graphs as graph_kernels
 
 Float32 = NDArray[np.float32]
 Ints = NDArray[np.int64]

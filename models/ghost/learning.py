@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ghost import kernels
+from pairmark.models.ghost.kernels import energy as kernels
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -225,7 +225,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the weights are learned; see `models.ghost.params`."""
+    """How the weights are learned; see `pairmark.models.ghost.params`."""
 
     tau: float
     penalty: Penalty

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from models.ghost.registry import known_names
-from models.spec import Params
+from pairmark.models.core.spec import Params
+from pairmark.models.ghost.registry import known_names
 
 Strategy = Literal["auto", "average", "minimum", "maximum", "center", "knn"]
 

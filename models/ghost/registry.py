@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from models.ghost import kernels
+from pairmark.models.ghost.kernels import energy as kernels
 
 Rows = Literal["raw", "scaled", "binary", "ranks"]
 Between = Literal["distances", "paths", "links", "rows"]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from models.ghost import graph_kernels, kernels
-from models.ghost.graphs import (
+from pairmark.models.ghost.graphs import (
     Attached,
     Graph,
     attach_given,
@@ -18,7 +17,9 @@ from models.ghost.graphs import (
     links_to_graph,
     paths_to_graph,
 )
-from models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen, own_values
+from pairmark.models.ghost.kernels import energy as kernels
+from pairmark.models.ghost.kernels import graphs as graph_kernels
+from pairmark.models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen, own_values
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.ghost.estimator import Ghost
-from models.ghost.params import GhostParams
-from models.ghost.state import from_state, to_state
-from models.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.ghost.estimator import Ghost
+from pairmark.models.ghost.params import GhostParams
+from pairmark.models.ghost.state import from_state, to_state
 
 GHOST = LearnerSpec(
     kind="ghost",

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from models.ghost.classify import Classes
-from models.ghost.estimator import Ghost
-from models.ghost.graphs import Graph
-from models.ghost.registry import choose
-from models.ghost.space import Companions, Points, Scales, Space
-from models.spec import Arrays
+from pairmark.models.core.spec import Arrays
+from pairmark.models.ghost.classify import Classes
+from pairmark.models.ghost.estimator import Ghost
+from pairmark.models.ghost.graphs import Graph
+from pairmark.models.ghost.registry import choose
+from pairmark.models.ghost.space import Companions, Points, Scales, Space
 
 
 def to_state(estimator: Ghost) -> tuple[Arrays, dict[str, Any]]:
@@ -70,7 +70,7 @@ def from_state(
     estimator: Ghost, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
 ) -> Ghost:
     """The estimator, fitted with what `to_state` gave."""
-    from models.ghost.learning import Progress
+    from pairmark.models.ghost.learning import Progress
 
     # Copies, so that kernels meet one kind of array whether the file was mapped or read.
     held = {name: np.array(array, order="C") for name, array in arrays.items()}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ghost import kernels
-from models.ghost.learning import Error, TrainingSet, error_of
-from models.ghost.registry import SETS
-from models.ghost.space import Companions, Points, Space, draw_companions
+from pairmark.models.ghost.kernels import energy as kernels
+from pairmark.models.ghost.learning import Error, TrainingSet, error_of
+from pairmark.models.ghost.registry import SETS
+from pairmark.models.ghost.space import Companions, Points, Space, draw_companions
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

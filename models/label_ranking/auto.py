@@ -8,10 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.label_ranking.base import RankerBase, aggregated, spread_seeds
-from models.label_ranking.calibration import PairCalibration
-from models.label_ranking.candidates import (
+from pairmark.models.core.base import Float32
+from pairmark.models.core.progress import report
+from pairmark.models.core.spec import Params
+from pairmark.models.evaluation.rankings import kendall_tau, positions_of
+from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from pairmark.models.label_ranking.calibration import PairCalibration
+from pairmark.models.label_ranking.candidates import (
     BoostedCandidate,
     Candidate,
     Examples,
@@ -21,11 +24,8 @@ from models.label_ranking.candidates import (
     NeighbourCandidate,
     completed_examples,
 )
-from models.label_ranking.params import LabelRankingAutoParams
-from models.label_ranking.rankings_data import TrainingRankings
-from models.progress import report
-from models.rankings import kendall_tau, positions_of
-from models.spec import Params
+from pairmark.models.label_ranking.params import LabelRankingAutoParams
+from pairmark.models.label_ranking.rankings_data import TrainingRankings
 
 CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
 """In the order tried: where time runs out, the first ones have been heard."""

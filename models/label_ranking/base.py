@@ -10,11 +10,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from models.base import Float32, LabelRankerMixin, checked_matrix
-from models.label_ranking.calibration import PairCalibration
-from models.label_ranking.rankings_data import TrainingRankings, training_rankings
-from models.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
-from models.spec import Params, check_params
+from pairmark.models.core.base import Float32, LabelRankerMixin, checked_matrix
+from pairmark.models.core.spec import Params, check_params
+from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
+from pairmark.models.label_ranking.calibration import PairCalibration
+from pairmark.models.label_ranking.rankings_data import TrainingRankings, training_rankings
 
 _BLOCK_CELLS = 8_000_000
 """Numbers of a block of pairwise matrices: bounds the memory of a large batch."""

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.label_ranking.kernels import neighbour_votes
-from models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, PairProblem, end_to_end
-from models.label_ranking.rankings_data import completed_targets
-from models.label_ranking.trees import FAINT, GrowOptions, Trees, grow_trees, reach_of
-from models.spec import Arrays
+from pairmark.models.core.base import Float32
+from pairmark.models.core.spec import Arrays
+from pairmark.models.label_ranking.kernels.trees import neighbour_votes
+from pairmark.models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, PairProblem, end_to_end
+from pairmark.models.label_ranking.rankings_data import completed_targets
+from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, grow_trees, reach_of
 
 Float64 = NDArray[np.float64]
 _MAX_SIGN_PAIRS = 600

@@ -7,13 +7,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.label_ranking.base import RankerBase, aggregated, spread_seeds
-from models.label_ranking.calibration import PairCalibration
-from models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
-from models.label_ranking.rankings_data import TrainingRankings, completed_targets
-from models.label_ranking.trees import NEVER, GrowOptions, MaxFeatures, Trees, grow_trees, n_threads_of
-from models.spec import Params
+from pairmark.models.core.base import Float32
+from pairmark.models.core.spec import Params
+from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from pairmark.models.label_ranking.calibration import PairCalibration
+from pairmark.models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
+from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
+from pairmark.models.label_ranking.trees import (
+    NEVER,
+    GrowOptions,
+    MaxFeatures,
+    Trees,
+    grow_trees,
+    n_threads_of,
+)
 
 Aggregation = Literal["mean", "borda", "copeland", "kemeny"]
 
@@ -197,7 +204,7 @@ class LabelRankingTree(_TreesBase):
     honest : choose splits on half of the sample and fill leaves with the other half.
     max_samples : rows drawn without replacement; ``None``: all.
     aggregation : how a leaf's rows become a ranking: by ``mean`` position, or from the shares of rows that put one
-        label before another by ``borda``, ``copeland`` or ``kemeny`` (see `models.rankings`).
+        label before another by ``borda``, ``copeland`` or ``kemeny`` (see `pairmark.models.evaluation.rankings`).
     random_state : seed of rows and features.
     n_jobs : threads that rank large batches.
     verbose : 1 prints a line when the tree is grown.

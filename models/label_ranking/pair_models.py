@@ -11,10 +11,10 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from models.base import Float32
-from models.label_ranking.trees import GrowOptions, Trees, grow_trees
-from models.progress import report
-from models.spec import Arrays
+from pairmark.models.core.base import Float32
+from pairmark.models.core.progress import report
+from pairmark.models.core.spec import Arrays
+from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees
 
 TREE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "member_start", "members", "mass")
 _FOREST_TREES = 50

@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from models.base import Float32, checked_weight
-from models.label_ranking.base import RankerBase, aggregated, spread_seeds
-from models.label_ranking.calibration import PairCalibration
-from models.label_ranking.pair_models import PairModels, PairProblem, fit_pair_models
-from models.label_ranking.params import PairwiseLabelRankerParams
-from models.label_ranking.rankings_data import TrainingRankings
-from models.label_ranking.trees import n_threads_of
-from models.spec import Params, check_params
+from pairmark.models.core.base import Float32, checked_weight
+from pairmark.models.core.spec import Params, check_params
+from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from pairmark.models.label_ranking.calibration import PairCalibration
+from pairmark.models.label_ranking.pair_models import PairModels, PairProblem, fit_pair_models
+from pairmark.models.label_ranking.params import PairwiseLabelRankerParams
+from pairmark.models.label_ranking.rankings_data import TrainingRankings
+from pairmark.models.label_ranking.trees import n_threads_of
 
 _FOLDS = 3
 _NAMED = 10
@@ -42,7 +42,7 @@ class PairwiseLabelRanker(RankerBase):
         ``False``: confidences are the classifiers' own probabilities.
     random_state : seed of forests, of a classifier's own ``random_state``, and of folds.
     n_jobs : threads over pairs.
-    verbose : accepted for uniformity; progress is told through `models.progress`.
+    verbose : accepted for uniformity; progress is told through `pairmark.models.core.progress`.
 
     Attributes
     ----------

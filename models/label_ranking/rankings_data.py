@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from models.rankings import Positions, mid_positions, pairwise_shares
+from pairmark.models.evaluation.rankings import Positions, mid_positions, pairwise_shares
 
 MAX_LABELS = 1_000
 TARGET_GRID = 64

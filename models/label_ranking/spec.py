@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from models.label_ranking.auto import LabelRankingAuto
-from models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
-from models.label_ranking.pairwise import PairwiseLabelRanker
-from models.label_ranking.params import (
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.label_ranking.auto import LabelRankingAuto
+from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
+from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
+from pairmark.models.label_ranking.params import (
     LabelRankingAutoParams,
     LabelRankingForestParams,
     LabelRankingTreeParams,
     PairwiseLabelRankerParams,
 )
-from models.label_ranking.state import (
+from pairmark.models.label_ranking.state import (
     auto_from_state,
     auto_to_state,
     pairwise_from_state,
@@ -19,7 +20,6 @@ from models.label_ranking.state import (
     trees_from_state,
     trees_to_state,
 )
-from models.spec import LearnerSpec
 
 TREE = LearnerSpec(
     kind="label-ranking-tree",

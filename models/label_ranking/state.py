@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from models.label_ranking.auto import restore_candidate
-from models.label_ranking.base import restore, state_of
-from models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, TreePairs, restore_pairs
-from models.label_ranking.trees import Trees
-from models.spec import Arrays
+from pairmark.models.core.spec import Arrays
+from pairmark.models.label_ranking.auto import restore_candidate
+from pairmark.models.label_ranking.base import restore, state_of
+from pairmark.models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, TreePairs, restore_pairs
+from pairmark.models.label_ranking.trees import Trees
 
 
 def trees_to_state(estimator: Any) -> tuple[Arrays, dict[str, Any]]:

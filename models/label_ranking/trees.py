@@ -13,9 +13,9 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.label_ranking import kernels
-from models.progress import report
+from pairmark.models.core.base import Float32
+from pairmark.models.core.progress import report
+from pairmark.models.label_ranking.kernels import trees as kernels
 
 MaxFeatures = int | float | str | None
 NEVER = np.zeros((0, 0), dtype=np.bool_)

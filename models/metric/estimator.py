@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from models.base import (
+from pairmark.models.core.base import (
     EmbedderMixin,
     Float32,
     GalleryIndex,
@@ -21,12 +21,13 @@ from models.base import (
     checked_matrix,
     checked_pairs,
 )
-from models.metric import explain, kernels
-from models.metric.params import Metric, MetricParams
-from models.metric.whitening import whitening_matrix, within_deviations
-from models.search import Rows, sealed
-from models.search_forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
-from models.spec import check_params
+from pairmark.models.core.spec import check_params
+from pairmark.models.metric import explain
+from pairmark.models.metric.kernels import distances as kernels
+from pairmark.models.metric.params import Metric, MetricParams
+from pairmark.models.metric.whitening import whitening_matrix, within_deviations
+from pairmark.models.search.forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
+from pairmark.models.search.index import Rows, sealed
 
 _CODES: Final = {
     "cosine": kernels.DOT,
@@ -154,7 +155,7 @@ class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """What each feature contributes to one pair's score; see `models.metric.explain`.
+        """What each feature contributes to one pair's score; see `pairmark.models.metric.explain`.
 
         Parameters
         ----------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
+from pairmark.models.core.base import Float32
 
 LISTED = 1_000
 """Features told one by one; the contributions of the rest are added up."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.metric.estimator import MetricSimilarity
-from models.metric.params import MetricParams
-from models.metric.state import from_state, to_state
-from models.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.metric.estimator import MetricSimilarity
+from pairmark.models.metric.params import MetricParams
+from pairmark.models.metric.state import from_state, to_state
 
 METRIC = LearnerSpec(
     kind="metric",

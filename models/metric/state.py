@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from models.metric.estimator import MetricSimilarity
-from models.spec import Arrays
+from pairmark.models.core.spec import Arrays
+from pairmark.models.metric.estimator import MetricSimilarity
 
 
 def to_state(estimator: MetricSimilarity) -> tuple[Arrays, dict[str, Any]]:

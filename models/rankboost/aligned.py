@@ -11,8 +11,8 @@ from scipy.sparse import csr_array, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from models import progress
-from models.base import (
+from pairmark.models.core import progress
+from pairmark.models.core.base import (
     EmbedderMixin,
     Float32,
     GalleryIndex,
@@ -22,14 +22,14 @@ from models.base import (
     checked_matrix,
     checked_pairs,
 )
-from models.rankboost import aligned_kernels as kernels
-from models.rankboost import embedding, network
-from models.rankboost.binning import parts, sparse_rows
-from models.rankboost.params import AlignedKernelParams, Loss
-from models.rankboost.sparse_input import KnownColumns
-from models.search import Rows, numbered
-from models.search_forms import LENGTHS, SearchForm, lengths
-from models.spec import check_params
+from pairmark.models.core.spec import check_params
+from pairmark.models.rankboost import embedding, network
+from pairmark.models.rankboost.binning import parts, sparse_rows
+from pairmark.models.rankboost.kernels import aligned as kernels
+from pairmark.models.rankboost.params import AlignedKernelParams, Loss
+from pairmark.models.rankboost.sparse_input import KnownColumns
+from pairmark.models.search.forms import LENGTHS, SearchForm, lengths
+from pairmark.models.search.index import Rows, numbered
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

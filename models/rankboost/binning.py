@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from models.rankboost import binning_kernels, kernels
+from pairmark.models.rankboost.kernels import binning as binning_kernels
+from pairmark.models.rankboost.kernels import boosting as kernels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from models.rankboost import kernels
-from models.rankboost.binning import Binned
-from models.rankboost.rules import Rules, fires
+from pairmark.models.rankboost.binning import Binned
+from pairmark.models.rankboost.kernels import boosting as kernels
+from pairmark.models.rankboost.rules import Rules, fires
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from models import progress
-from models.base import (
+from pairmark.models.core import progress
+from pairmark.models.core.base import (
     EmbedderMixin,
     Float32,
     GalleryIndex,
@@ -21,27 +21,19 @@ from models.base import (
     checked_matrix,
     checked_pairs,
 )
-from models.rankboost import embedding, scoring_kernels
-from models.rankboost.binning import binned, sparse_rows
-from models.rankboost.boosting import Settings, Task, Watcher, boost, subset
-from models.rankboost.pair_task import pair_task
-from models.rankboost.params import (
-    Chain,
-    Criterion,
-    Pivots,
-    RankBoostKernelParams,
-    Ranking,
-    Weak,
-)
-from models.rankboost.params import (
-    Coordinates as CoordinatesName,
-)
-from models.rankboost.ranking import RanksRows, project
-from models.rankboost.rules import Coordinates, FeatureMap, Rules
-from models.rankboost.svm import LinearRule, linear_svm
-from models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
-from models.search import Rows, numbered
-from models.spec import check_params
+from pairmark.models.core.spec import check_params
+from pairmark.models.rankboost import embedding
+from pairmark.models.rankboost.binning import binned, sparse_rows
+from pairmark.models.rankboost.boosting import Settings, Task, Watcher, boost, subset
+from pairmark.models.rankboost.kernels import scoring as scoring_kernels
+from pairmark.models.rankboost.pair_task import pair_task
+from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoostKernelParams, Ranking, Weak
+from pairmark.models.rankboost.params import Coordinates as CoordinatesName
+from pairmark.models.rankboost.ranking import RanksRows, project
+from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.svm import LinearRule, linear_svm
+from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
+from pairmark.models.search.index import Rows, numbered
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

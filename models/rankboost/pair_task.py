@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from models.rankboost import binning_kernels
-from models.rankboost.binning import binned, parts
-from models.rankboost.boosting import Settings, Task, boost
-from models.rankboost.rules import Rules
+from pairmark.models.rankboost.binning import binned, parts
+from pairmark.models.rankboost.boosting import Settings, Task, boost
+from pairmark.models.rankboost.kernels import binning as binning_kernels
+from pairmark.models.rankboost.rules import Rules
 
 
 def pair_task(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.spec import Params
+from pairmark.models.core.spec import Params
 
 Weak = Literal["stump", "grid"]
 Criterion = Literal["r", "z"]

@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from models.rankboost import scoring_kernels
-from models.rankboost.binning import sparse_rows
-from models.rankboost.boosting import Task, ranking_auc
-from models.rankboost.params import Ranking, Weak
-from models.rankboost.rules import Coordinates, FeatureMap, Rules
-from models.rankboost.sparse_input import KnownColumns
-from models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
+from pairmark.models.rankboost.binning import sparse_rows
+from pairmark.models.rankboost.boosting import Task, ranking_auc
+from pairmark.models.rankboost.kernels import scoring as scoring_kernels
+from pairmark.models.rankboost.params import Ranking, Weak
+from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.sparse_input import KnownColumns
+from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

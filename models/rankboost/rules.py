@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from models.rankboost import scoring_kernels
-from models.rankboost.binning import parts
+from pairmark.models.rankboost.binning import parts
+from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 
 Float64 = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from models.base import Matrix, checked_matrix
+from pairmark.models.core.base import Matrix, checked_matrix
 
 
 class UnknownColumnsWarning(UserWarning):

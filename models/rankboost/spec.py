@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from models.rankboost.aligned import AlignedKernel
-from models.rankboost.estimator import RankBoostKernel
-from models.rankboost.params import AlignedKernelParams, RankBoostKernelParams
-from models.rankboost.state import network_from_state, rankers_from_state, to_state
-from models.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.rankboost.aligned import AlignedKernel
+from pairmark.models.rankboost.estimator import RankBoostKernel
+from pairmark.models.rankboost.params import AlignedKernelParams, RankBoostKernelParams
+from pairmark.models.rankboost.state import network_from_state, rankers_from_state, to_state
 
 KERNEL = LearnerSpec(
     kind="rankboost-kernel",

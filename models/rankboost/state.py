@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from models.rankboost.aligned import AlignedKernel
-from models.rankboost.estimator import RankBoostKernel
-from models.rankboost.rules import FeatureMap, Rules
-from models.rankboost.svm import LinearRule
-from models.spec import Arrays
+from pairmark.models.core.spec import Arrays
+from pairmark.models.rankboost.aligned import AlignedKernel
+from pairmark.models.rankboost.estimator import RankBoostKernel
+from pairmark.models.rankboost.rules import FeatureMap, Rules
+from pairmark.models.rankboost.svm import LinearRule
 
 State = tuple[Arrays, dict[str, Any]]
 Stored = Mapping[str, np.ndarray[Any, Any]]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.rankboost.boosting import Task, one_against_rest
+from pairmark.models.rankboost.boosting import Task, one_against_rest
 
 Int64 = NDArray[np.int64]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.progress import report
-from models.rsbl import kernels
-from models.rsbl.growth import Growth, Indices
-from models.rsbl.svm import MAX_EXACT_CLASSES, by_class, exact_dual
+from pairmark.models.core.base import Float32
+from pairmark.models.core.progress import report
+from pairmark.models.rsbl.growth import Growth, Indices
+from pairmark.models.rsbl.kernels import spaces as kernels
+from pairmark.models.rsbl.svm import MAX_EXACT_CLASSES, by_class, exact_dual
 
 Float64 = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from models.base import checked_identities, checked_matrix
-from models.rsbl.choosing import Judge
-from models.rsbl.estimator import RSBL, _seed
+from pairmark.models.core.base import checked_identities, checked_matrix
+from pairmark.models.rsbl.choosing import Judge
+from pairmark.models.rsbl.estimator import RSBL, _seed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from models.base import (
+from pairmark.models.core.base import (
     EmbedderMixin,
     Float32,
     GalleryIndex,
@@ -21,14 +21,15 @@ from models.base import (
     checked_identities,
     checked_matrix,
 )
-from models.progress import report
-from models.rsbl import kernels
-from models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
-from models.rsbl.growth import Distances, Growth, Indices, Layer, typical, walked
-from models.rsbl.inputs import Inputs
-from models.rsbl.pairs_input import classes_of_pairs
-from models.rsbl.params import Metric, RSBLParams
-from models.rsbl.svm import (
+from pairmark.models.core.progress import report
+from pairmark.models.core.spec import check_params
+from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
+from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer, typical, walked
+from pairmark.models.rsbl.inputs import Inputs
+from pairmark.models.rsbl.kernels import spaces as kernels
+from pairmark.models.rsbl.pairs_input import classes_of_pairs
+from pairmark.models.rsbl.params import Metric, RSBLParams
+from pairmark.models.rsbl.svm import (
     MAX_EXACT_CLASSES,
     by_class,
     exact_dual,
@@ -36,9 +37,8 @@ from models.rsbl.svm import (
     iterative_primal,
     log_softmax,
 )
-from models.search import Rows, sealed
-from models.search_forms import LENGTHS, SearchForm, lengths, same_measure
-from models.spec import check_params
+from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.search.index import Rows, sealed
 
 Float64 = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    depth, k_max, beta, metric, final, C : the algorithm's; see `models.rsbl.params.RSBLParams` for these and
+    depth, k_max, beta, metric, final, C : the algorithm's; see `pairmark.models.rsbl.params.RSBLParams` for these and
         all others.
 
     Attributes
@@ -320,7 +320,7 @@ class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         """Which references' features a sparse linear SVM uses; None keeps all."""
         if self.feature_selection == "none":
             return None
-        from models.rsbl.selecting import used_by_sparse_svm
+        from pairmark.models.rsbl.selecting import used_by_sparse_svm
 
         counts = np.sum([growth.counts(at) for at in range(1, min(k, growth.k_max) + 1)], axis=0)
         columns = np.flatnonzero(counts).astype(np.int64)

@@ -13,8 +13,8 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.rsbl import kernels
+from pairmark.models.core.base import Float32
+from pairmark.models.rsbl.kernels import spaces as kernels
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.rsbl import kernels
+from pairmark.models.core.base import Float32
+from pairmark.models.rsbl.kernels import spaces as kernels
 
 Float64 = NDArray[np.float64]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from models.base import Float32, checked_same
-from models.splits import joined_groups
+from pairmark.models.core.base import Float32, checked_same
+from pairmark.models.pairs.splits import joined_groups
 
 
 def classes_of_pairs(

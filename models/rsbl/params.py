@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.spec import Params
+from pairmark.models.core.spec import Params
 
 Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine", "correlation", "hamming"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
+from pairmark.models.core.base import Float32
 
 C_SPARSE = 1.0
 _MAX_ITER = 2_000

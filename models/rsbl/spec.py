@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.rsbl.estimator import RSBL
-from models.rsbl.params import RSBLParams
-from models.rsbl.state import from_state, to_state
-from models.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.rsbl.estimator import RSBL
+from pairmark.models.rsbl.params import RSBLParams
+from pairmark.models.rsbl.state import from_state, to_state
 
 RSBL_SPEC = LearnerSpec(
     kind="rsbl",

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from models.rsbl.estimator import RSBL
-from models.rsbl.growth import Layer
-from models.rsbl.inputs import Inputs
-from models.spec import Arrays
+from pairmark.models.core.spec import Arrays
+from pairmark.models.rsbl.estimator import RSBL
+from pairmark.models.rsbl.growth import Layer
+from pairmark.models.rsbl.inputs import Inputs
 
 
 def to_state(estimator: RSBL) -> tuple[Arrays, dict[str, Any]]:

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
+from pairmark.models.core.base import Float32
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from models.base import checked_identities
-from models.pairs import PairMap
-from models.similarity.all_pairs_kernels import (
+from pairmark.models.core.base import checked_identities
+from pairmark.models.pairs.sampling import PairMap
+from pairmark.models.similarity.binning import N_CODES, Grid, quantise
+from pairmark.models.similarity.kernels.all_pairs import (
     add_extremes,
     add_one_by_one,
     add_products,
@@ -23,8 +24,7 @@ from models.similarity.all_pairs_kernels import (
     histograms,
     in_order,
 )
-from models.similarity.binning import N_CODES, Grid, quantise
-from models.similarity.trees import HALF_NAMES
+from pairmark.models.similarity.trees import HALF_NAMES
 
 ONE_BY_ONE = 48
 """Classes of at most so many rows: going through their pairs is less work than through their histograms."""

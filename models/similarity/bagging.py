@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.pairs import PairMap, PairPopulation, PairSampling, TrainingPairs
-from models.similarity.learned import OutOfFold
-from models.similarity.trees import PackedTrees, Tree, WeightedPairs, evenly
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap, PairPopulation, PairSampling, TrainingPairs
+from pairmark.models.similarity.learned import OutOfFold
+from pairmark.models.similarity.trees import PackedTrees, Tree, WeightedPairs, evenly
 
 Bag = Literal["pairs", "identities"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from models.base import Float32
-from models.evaluation import roc_curve_pairs
-from models.pairs import sample_pairs
-from models.progress import preparing
-from models.similarity.learned import PairFeatures
-from models.similarity.learning import MAX_CLASSES, MAX_WIDTH
-from models.splits import resolve_protocol
+from pairmark.models.core.base import Float32
+from pairmark.models.core.progress import preparing
+from pairmark.models.evaluation.pairs import roc_curve_pairs
+from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.pairs.splits import resolve_protocol
+from pairmark.models.similarity.learned import PairFeatures
+from pairmark.models.similarity.learning import MAX_CLASSES, MAX_WIDTH
 
 TREES, PAIRS, JUDGED = 10, 50_000, 40_000
 """Size of the models compared, and how many held-out pairs judge them."""

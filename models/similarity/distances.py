@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.evaluation import roc_curve_pairs
-from models.pairs import TrainingPairs, sample_pairs
-from models.similarity import learned_kernels
-from models.similarity.learned import LearnedFeatures, OutOfFold, RowMap, pair_values
+from pairmark.models.core.base import Float32
+from pairmark.models.evaluation.pairs import roc_curve_pairs
+from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
+from pairmark.models.similarity.kernels import learned as learned_kernels
+from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, RowMap, pair_values
 
 FIT_ROWS = 100_000
 """Most rows that a covariance is worked out from; quantiles, from four times as many."""
@@ -39,7 +39,7 @@ class Scaling(NamedTuple):
 
 
 class Forms(NamedTuple):
-    """Pair features of coordinates, see `models.similarity.learned`: (m, q) each."""
+    """Pair features of coordinates, see `pairmark.models.similarity.learned`: (m, q) each."""
 
     forms: NDArray[np.float64]
     norms: NDArray[np.float64]

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from models.base import (
+from pairmark.models.core.base import (
     Float32,
     GalleryIndex,
     Matrix,
@@ -25,12 +25,13 @@ from models.base import (
     checked_same,
     checked_weight,
 )
-from models.checkpoints import Shelf, kept_seed, shelf
-from models.pairs import MAX_PAIRS, PairMap, PairPopulation, PairSampling
-from models.progress import report
-from models.search import Found, Rows
-from models.similarity import drawing, explain, kernels, search
-from models.similarity.bagging import (
+from pairmark.models.core.checkpoints import Shelf, kept_seed, shelf
+from pairmark.models.core.progress import report
+from pairmark.models.core.spec import Params, check_params
+from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation, PairSampling
+from pairmark.models.search.index import Found, Rows
+from pairmark.models.similarity import drawing, explain, search
+from pairmark.models.similarity.bagging import (
     WEIGHT_TOTAL,
     Bag,
     OutOfBag,
@@ -39,17 +40,17 @@ from models.similarity.bagging import (
     leaf_numbers,
     weighted,
 )
-from models.similarity.binning import quantise
-from models.similarity.choice import choose
-from models.similarity.explain import PairWords
-from models.similarity.growing import Grower, grow_each
-from models.similarity.leaf_rank import checked_leaf_rank
-from models.similarity.learned import LearnedFeatures, PairFeatures
-from models.similarity.learning import identities_of_pairs, learn
-from models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
-from models.similarity.pruning import gains
-from models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree
-from models.spec import Params, check_params
+from pairmark.models.similarity.binning import quantise
+from pairmark.models.similarity.choice import choose
+from pairmark.models.similarity.explain import PairWords
+from pairmark.models.similarity.growing import Grower, grow_each
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.leaf_rank import checked_leaf_rank
+from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
+from pairmark.models.similarity.learning import identities_of_pairs, learn
+from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
+from pairmark.models.similarity.pruning import gains
+from pairmark.models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree
 
 TREES_VERSION = 4
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
@@ -158,7 +159,7 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Why one pair scores as it does; see `models.similarity.explain`.
+        """Why one pair scores as it does; see `pairmark.models.similarity.explain`.
 
         Parameters
         ----------
@@ -357,12 +358,13 @@ class SimilarityTree(_SimilarityBase):
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:
         ``distances`` (cosine and distance, where few identities are known), ``posteriors`` (closed-set use: the
         classes to come are those learned from), ``discriminant``, ``kernel-discriminant`` or ``whitened`` (open-set
-        use: new identities); see `models.similarity.learned`.
+        use: new identities); see `pairmark.models.similarity.learned`.
         ``auto``: whichever finds most held-out same pairs at a false positive rate of 1 %, with small models of the
-        same settings; see `models.similarity.choice`.
+        same settings; see `pairmark.models.similarity.choice`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
     pair_sampling : how `fit` draws them: ``without-replacement``, ``with-replacement``, or ``identities`` first and
-        then rows of theirs, weighted so that rates stay those of all pairs; see `models.pairs.sample_pairs`.
+        then rows of theirs, weighted so that rates stay those of all pairs; see
+        `pairmark.models.pairs.sampling.sample_pairs`.
     max_features : features tried in each cell; each brings both its pair features.
     prune : whether the tree is cut back to the subtree of best AUC on pairs held out in turn (three folds of
         identities, of rows where there are few, or of explicit pairs).
@@ -429,7 +431,7 @@ class SimilarityTree(_SimilarityBase):
     def tree_svg(
         self, feature_names: list[str] | None = None, *, depth: int = 5, title: str = "Similarity tree"
     ) -> str:
-        """The tree as a drawing, SVG text: its first ``depth`` levels (1 to 8); see `models.similarity.drawing`."""
+        """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see `pairmark.models.similarity.drawing`."""
         return drawing.tree_svg(self.tree_data(feature_names), depth=depth, title=title)
 
     def _begin(self) -> np.random.RandomState:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.pairs import PairMap, pair_features
-from models.similarity import kernels
-from models.similarity.leaf_rank import Plane, Rule, Stumps, splitter
-from models.similarity.learned import LearnedFeatures
-from models.similarity.trees import HALF_NAMES, Tree
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap, pair_features
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.leaf_rank import Plane, Rule, Stumps, splitter
+from pairmark.models.similarity.learned import LearnedFeatures
+from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
 TERMS = 16
 """Most features told of a sum."""

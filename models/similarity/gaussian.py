@@ -12,10 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from models.base import Float32
-from models.similarity import learned_kernels
-from models.similarity.distances import FIT_ROWS, Forms, normal_scale
-from models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, PairFeatures, RowMap, folds_of
+from pairmark.models.core.base import Float32
+from pairmark.models.similarity.distances import FIT_ROWS, Forms, normal_scale
+from pairmark.models.similarity.kernels import learned as learned_kernels
+from pairmark.models.similarity.learned import (
+    FOLDS,
+    LearnedFeatures,
+    OutOfFold,
+    PairFeatures,
+    RowMap,
+    folds_of,
+)
 
 COORDINATES = 128
 """Most coordinates kept of the model."""

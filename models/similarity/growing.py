@@ -15,14 +15,14 @@ from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.pairs import PairMap
-from models.similarity.all_pairs import pair_counts
-from models.similarity.bagging import PairSource, leaf_numbers
-from models.similarity.binning import Grid
-from models.similarity.leaf_rank import grow_by_classifier
-from models.similarity.pruning import best_price, counted, pruned
-from models.similarity.trees import Tree, WeightedPairs, grow_tree
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap
+from pairmark.models.similarity.all_pairs import pair_counts
+from pairmark.models.similarity.bagging import PairSource, leaf_numbers
+from pairmark.models.similarity.binning import Grid
+from pairmark.models.similarity.leaf_rank import grow_by_classifier
+from pairmark.models.similarity.pruning import best_price, counted, pruned
+from pairmark.models.similarity.trees import Tree, WeightedPairs, grow_tree
 
 N_PRUNING_FOLDS = 3
 

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from models.base import Float32
-from models.pairs import PairMap, pair_features
-from models.similarity import boosting_kernels, kernels, scoring_kernels
-from models.similarity.trees import Tree, WeightedPairs
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap, pair_features
+from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.trees import Tree, WeightedPairs
 
 FIT_VALUES = 2**24
 """Most numbers of f that are written out at a time: 64 MiB."""

@@ -33,8 +33,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.similarity import learned_kernels, scoring_kernels
+from pairmark.models.core.base import Float32
+from pairmark.models.similarity.kernels import learned as learned_kernels
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
 PairFeatures = Literal["raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
 NAMES: dict[str, tuple[str, ...]] = {

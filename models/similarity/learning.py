@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.similarity.distances import learn_distances
-from models.similarity.gaussian import learn_gaussian
-from models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures
-from models.similarity.waves import learn_kernel_discriminant, learn_posteriors
-from models.splits import joined_groups
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.splits import joined_groups
+from pairmark.models.similarity.distances import learn_distances
+from pairmark.models.similarity.gaussian import learn_gaussian
+from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures
+from pairmark.models.similarity.waves import learn_kernel_discriminant, learn_posteriors
 
 MAX_CLASSES = 1_000
 """Most classes whose posteriors are estimated; beyond it identities are rather met anew than known."""

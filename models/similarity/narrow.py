@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.similarity import scoring_kernels
+from pairmark.models.core.base import Float32
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
 
 class Narrow(NamedTuple):

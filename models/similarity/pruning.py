@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from models.similarity import kernels
-from models.similarity.trees import Tree
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.trees import Tree
 
 
 def gains(tree: Tree, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

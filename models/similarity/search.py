@@ -27,8 +27,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from models.search import Best, Float32, Found, GalleryIndex, padded, sealed
-from models.similarity import search_kernels as kernels
+from pairmark.models.search.index import Best, Float32, Found, GalleryIndex, padded, sealed
+from pairmark.models.similarity.kernels import search as kernels
 
 SMALLEST = 8_192
 """Galleries of fewer rows are scored outright, which takes milliseconds."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.similarity.estimators import SimilarityForest, SimilarityTree
-from models.similarity.params import SimilarityForestParams, SimilarityTreeParams
-from models.similarity.state import from_state, to_state
-from models.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
+from pairmark.models.similarity.params import SimilarityForestParams, SimilarityTreeParams
+from pairmark.models.similarity.state import from_state, to_state
 
 TREE = LearnerSpec(
     kind="similarity-tree",

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from models.similarity.estimators import RocKnots, SimilarityForest, _SimilarityBase
-from models.similarity.learned import LearnedFeatures
-from models.similarity.trees import STUMP_ARRAYS, Tree
-from models.spec import Arrays
+from pairmark.models.core.spec import Arrays
+from pairmark.models.similarity.estimators import RocKnots, SimilarityForest, _SimilarityBase
+from pairmark.models.similarity.learned import LearnedFeatures
+from pairmark.models.similarity.trees import STUMP_ARRAYS, Tree
 
 _NODE_ARRAYS = ("node_feature", "node_threshold", "node_low", "node_high")
 

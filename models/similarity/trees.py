@@ -8,12 +8,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.base import Float32
-from models.pairs import PairMap, pair_features
-from models.similarity import boosting_kernels, kernels, scoring_kernels
-from models.similarity.binning import Grid, product_bins
-from models.similarity.narrow import Narrow, narrow_nodes
-from models.similarity.search import SearchTrees, search_trees
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap, pair_features
+from pairmark.models.similarity.binning import Grid, product_bins
+from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.narrow import Narrow, narrow_nodes
+from pairmark.models.similarity.search import SearchTrees, search_trees
 
 Aggregation = Literal["rank", "log-odds"]
 PAIR_MAPS: dict[str, int] = {
@@ -339,7 +341,7 @@ class PackedTrees:
     def _rule_sums(
         self, left: Float32, right: Float32, n_trees: int, values: Float32 | None
     ) -> NDArray[np.float64]:
-        from models.similarity.leaf_rank import sums_by_rule
+        from pairmark.models.similarity.leaf_rank import sums_by_rule
 
         return sums_by_rule(
             self._trees[:n_trees], self._leaf_values[:n_trees], left, right, self._map, values

@@ -16,11 +16,10 @@ from scipy.linalg.blas import ssyrk
 from scipy.sparse import coo_array
 from scipy.special import logsumexp
 
-from models.base import Float32
-from models.pairs import TrainingPairs
-from models.similarity import learned_kernels
-from models.similarity.distances import TRIED_ROWS, Forms, Scaling, judging_pairs, scalings
-from models.similarity.gaussian import (
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import TrainingPairs
+from pairmark.models.similarity.distances import TRIED_ROWS, Forms, Scaling, judging_pairs, scalings
+from pairmark.models.similarity.gaussian import (
     COORDINATES,
     TwoCovariance,
     forms_of,
@@ -28,14 +27,8 @@ from models.similarity.gaussian import (
     some_rows,
     two_covariance,
 )
-from models.similarity.learned import (
-    FOLDS,
-    LearnedFeatures,
-    OutOfFold,
-    RowMap,
-    folds_of,
-    spread,
-)
+from pairmark.models.similarity.kernels import learned as learned_kernels
+from pairmark.models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, RowMap, folds_of, spread
 
 _ROW_BLOCK = 4_096
 _MOST_WAVES, _SETS = 4_096, 3

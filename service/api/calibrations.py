@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.house import Cursor, InHouse, Limit
-from service.api.problems import responses
-from service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
+from pairmark.service.api.house import Cursor, InHouse, Limit
+from pairmark.service.api.problems import responses
+from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
 
 router = APIRouter(tags=["calibrations"])
 Unit = int | str

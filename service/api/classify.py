@@ -8,16 +8,25 @@ from typing import Final
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope
 
-from service.api.embed import read_points
-from service.api.hot import JSON, OCTETS, SMALL_BATCH, SMALL_BODY, Answer, _media, _model_header, read_body
-from service.api.metrics import POINTS
-from service.api.problems import NotAcceptable
-from service.errors import InvalidInput, TooLarge
-from service.runtime.classifying import classes_json, classified
-from service.runtime.runtime import Runtime
-from service.runtime.scoring import Served
-from service.runtime.vectors import Features, parse_features
-from service.settings import Settings
+from pairmark.service.api.embed import read_points
+from pairmark.service.api.hot import (
+    JSON,
+    OCTETS,
+    SMALL_BATCH,
+    SMALL_BODY,
+    Answer,
+    _media,
+    _model_header,
+    read_body,
+)
+from pairmark.service.api.metrics import POINTS
+from pairmark.service.api.problems import NotAcceptable
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.classifying import classes_json, classified
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.vectors import Features, parse_features
+from pairmark.service.settings import Settings
 
 CAPABILITY: Final = "classify"
 ON_THE_LOOP_S: Final = 0.002

@@ -8,9 +8,9 @@ from fastapi import APIRouter, File, Form, Path, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from service.api.house import Cursor, InHouse, Limit
-from service.api.problems import responses
-from service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest
+from pairmark.service.api.house import Cursor, InHouse, Limit
+from pairmark.service.api.problems import responses
+from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest
 
 router = APIRouter(tags=["datasets"])
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]

@@ -9,14 +9,14 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope
 
-from service.api.hot import JSON, OCTETS, Answer, _media, _model_header, read_body
-from service.api.metrics import POINTS
-from service.errors import InvalidInput, TooLarge
-from service.runtime.binary import parse_npz_rows, parse_rows
-from service.runtime.runtime import BatchPlace, Runtime
-from service.runtime.scoring import Served, embedded
-from service.runtime.vectors import Features, parse_features
-from service.settings import Settings
+from pairmark.service.api.hot import JSON, OCTETS, Answer, _media, _model_header, read_body
+from pairmark.service.api.metrics import POINTS
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
+from pairmark.service.runtime.runtime import BatchPlace, Runtime
+from pairmark.service.runtime.scoring import Served, embedded
+from pairmark.service.runtime.vectors import Features, parse_features
+from pairmark.service.settings import Settings
 
 CAPABILITY: Final = "embed"
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from service.api.house import Cursor, House, InHouse, Limit
-from service.api.problems import UnsupportedMediaType, responses
-from service.errors import InvalidInput
-from service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
-from service.galleries.pictures import MEDIA_TYPES, cmc_picture
-from service.galleries.repository import State
-from service.galleries.rows import RowErrors
-from service.galleries.schemas import (
+from pairmark.service.api.house import Cursor, House, InHouse, Limit
+from pairmark.service.api.problems import UnsupportedMediaType, responses
+from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
+from pairmark.service.galleries.pictures import MEDIA_TYPES, cmc_picture
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
     GalleryEvaluationOut,
     GalleryEvaluationRequest,
@@ -28,8 +28,8 @@ from service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
-from service.runtime.scoring import Served
-from service.training.schemas import JobOut, Task
+from pairmark.service.jobs.schemas import JobOut, Task
+from pairmark.service.runtime.scoring import Served
 
 router = APIRouter(tags=["galleries"])
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]

@@ -17,16 +17,22 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from service.api.metrics import publish_live
-from service.api.problems import NotAcceptable, UnsupportedMediaType
-from service.errors import InvalidInput, TooLarge
-from service.runtime.binary import parse_npz, parse_octets
-from service.runtime.live import picked
-from service.runtime.metrics import PAIRS
-from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
-from service.runtime.scoring import Decision, Served, count, plain
-from service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
-from service.settings import Settings
+from pairmark.service.api.metrics import publish_live
+from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.live import picked
+from pairmark.service.runtime.metrics import PAIRS
+from pairmark.service.runtime.runtime import (
+    CONFIDENCE,
+    Runtime,
+    checked_confidence,
+    checked_fpr,
+    checked_method,
+)
+from pairmark.service.runtime.scoring import Decision, Served, count, plain
+from pairmark.service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
+from pairmark.service.settings import Settings
 
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"

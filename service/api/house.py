@@ -7,19 +7,19 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
-from service.blobs import Blobs, open_blobs
-from service.datasets.ingest import Datasets
-from service.db import Database, open_database
-from service.errors import Forbidden
-from service.galleries.galleries import Galleries
-from service.galleries.identification import Identification
-from service.keys.keys import ActiveKey
-from service.keys.schemas import Scope
-from service.pagination import MAX_LIMIT
-from service.runtime.runtime import Runtime
-from service.settings import Settings
-from service.store.store import ModelStore
-from service.training.queue import JobQueue
+from pairmark.service.blobs import Blobs, open_blobs
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.db import Database, open_database
+from pairmark.service.errors import Forbidden
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.identification import Identification
+from pairmark.service.keys.keys import ActiveKey
+from pairmark.service.keys.schemas import Scope
+from pairmark.service.pagination import MAX_LIMIT
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+from pairmark.service.training.submission import TrainingQueue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class House:
     database: Database
     blobs: Blobs
     datasets: Datasets
-    queue: JobQueue
+    queue: TrainingQueue
     store: ModelStore
     runtime: Runtime
     galleries: Galleries
@@ -49,7 +49,7 @@ class House:
             database=database,
             blobs=blobs,
             datasets=datasets,
-            queue=JobQueue(database, settings),
+            queue=TrainingQueue(database, settings),
             store=store,
             runtime=Runtime(store, database, settings),
             galleries=galleries,

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
-from service.api.house import Cursor, House, InHouse, Limit, check_may, may
-from service.api.problems import responses
-from service.errors import RateLimited, UnknownJob
-from service.training.schemas import JobOut, JobPage, JobRequest, JobState
+from pairmark.service.api.house import Cursor, House, InHouse, Limit, check_may, may
+from pairmark.service.api.problems import responses
+from pairmark.service.errors import RateLimited, UnknownJob
+from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
+from pairmark.service.training.schemas import JobRequest
 
 router = APIRouter(tags=["jobs"])
 JobId = Annotated[str, Path(max_length=64)]

@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from models.registry import LEARNERS
-from service.api.problems import responses
-from service.errors import UnknownLearner
+from pairmark.models.core.registry import LEARNERS
+from pairmark.service.api.problems import responses
+from pairmark.service.errors import UnknownLearner
 
 router = APIRouter(tags=["learners"])
 

@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from service.runtime.live import Watch
+from pairmark.service.runtime.live import Watch
 
 REQUESTS = Counter("pairmark_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(

@@ -17,16 +17,16 @@ from typing import Any, cast
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api import access
-from service.api.hot import Answer
-from service.api.metrics import RequestMeter
-from service.api.problems import Internal, SlowBody, TimedOut, render
-from service.api.search import route_of
-from service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
-from service.keys import Scope as KeyScope
-from service.runtime.catalogue import View
-from service.runtime.runtime import Runtime
-from service.settings import Settings
+from pairmark.service.api import access
+from pairmark.service.api.hot import Answer
+from pairmark.service.api.metrics import RequestMeter
+from pairmark.service.api.problems import Internal, SlowBody, TimedOut, render
+from pairmark.service.api.search import route_of
+from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
+from pairmark.service.keys import Scope as KeyScope
+from pairmark.service.runtime.catalogue import View
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.settings import Settings
 
 log = logging.getLogger("pairmark.access")
 

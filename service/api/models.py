@@ -13,22 +13,20 @@ from fastapi import APIRouter, File, Form, Header, Path, Query, Response, Upload
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.api.house import Caller, Cursor, InHouse, Limit
-from service.api.problems import responses
-from service.errors import InvalidInput
-from service.runtime.pictures import MEDIA_TYPES, roc_picture
-from service.runtime.trees import tree_data, tree_svg
-from service.store.groups import ROLE_TEXT, GroupRole
-from service.store.refs import MAX_VERSION
-from service.store.schemas import (
+from pairmark.service.api.house import Caller, Cursor, InHouse, Limit
+from pairmark.service.api.problems import responses
+from pairmark.service.errors import InvalidInput
+from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
+from pairmark.service.runtime.pictures import MEDIA_TYPES, roc_picture
+from pairmark.service.runtime.trees import tree_data, tree_svg
+from pairmark.service.store.refs import MAX_VERSION
+from pairmark.service.store.schemas import (
     AliasChangePage,
     AliasOut,
     CalibrationOut,
     EvaluationOut,
     ModelOut,
     ModelPage,
-    Protocol,
-    RocOut,
     VersionOut,
     VersionPage,
 )

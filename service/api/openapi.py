@@ -10,16 +10,16 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
-from service.api import access
-from service.api.classify import ClassesOut, ClassifyRoute
-from service.api.embed import EmbedRoute, VectorsOut
-from service.api.hot import ScoringRoutes
-from service.api.problems import Problem, responses
-from service.api.rank import RankingsOut, RankRoute
-from service.api.search import SEARCH, VERIFY, SearchRoutes
-from service.galleries.schemas import SearchBody, SearchOut, VerifyBody, VerifyOut
-from service.runtime.ranking import RankBody
-from service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
+from pairmark.service.api import access
+from pairmark.service.api.classify import ClassesOut, ClassifyRoute
+from pairmark.service.api.embed import EmbedRoute, VectorsOut
+from pairmark.service.api.hot import ScoringRoutes
+from pairmark.service.api.problems import Problem, responses
+from pairmark.service.api.rank import RankingsOut, RankRoute
+from pairmark.service.api.search import SEARCH, VERIFY, SearchRoutes
+from pairmark.service.galleries.schemas import SearchBody, SearchOut, VerifyBody, VerifyOut
+from pairmark.service.runtime.ranking import RankBody
+from pairmark.service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
 
 DESCRIPTION = """\
 Pairmark learns similarity from your own labelled vectors and answers "same" or "different" at the false positive

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from service import errors
-from service.errors import PairmarkError
+from pairmark.service import errors
+from pairmark.service.errors import PairmarkError
 
 PROBLEM_JSON = "application/problem+json"
 

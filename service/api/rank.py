@@ -7,14 +7,14 @@ from typing import Final
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope
 
-from service.api.hot import JSON, SMALL_BATCH, SMALL_BODY, Answer, _media, read_body
-from service.api.metrics import POINTS
-from service.api.problems import NotAcceptable, UnsupportedMediaType
-from service.errors import InvalidInput, TooLarge
-from service.runtime.ranking import Points, parse_points, parse_query, rank
-from service.runtime.runtime import Runtime
-from service.runtime.scoring import Served
-from service.settings import Settings
+from pairmark.service.api.hot import JSON, SMALL_BATCH, SMALL_BODY, Answer, _media, read_body
+from pairmark.service.api.metrics import POINTS
+from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.ranking import Points, parse_points, parse_query, rank
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.settings import Settings
 
 CAPABILITY: Final = "rank-labels"
 ON_THE_LOOP_S: Final = 0.002

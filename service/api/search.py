@@ -7,16 +7,22 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope
 
-from service.api.hot import JSON, Answer, _media, _number, read_body
-from service.api.metrics import SEARCHED
-from service.api.problems import NotAcceptable, UnsupportedMediaType
-from service.errors import InvalidInput, UnknownModel
-from service.galleries.galleries import Galleries
-from service.galleries.repository import State
-from service.galleries.searching import Searches, parse_probe, parse_search
-from service.runtime.runtime import CONFIDENCE, Runtime, checked_confidence, checked_fpr, checked_method
-from service.runtime.scoring import Decision, Served
-from service.settings import Settings
+from pairmark.service.api.hot import JSON, Answer, _media, _number, read_body
+from pairmark.service.api.metrics import SEARCHED
+from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
+from pairmark.service.errors import InvalidInput, UnknownModel
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.searching import Searches, parse_probe, parse_search
+from pairmark.service.runtime.runtime import (
+    CONFIDENCE,
+    Runtime,
+    checked_confidence,
+    checked_fpr,
+    checked_method,
+)
+from pairmark.service.runtime.scoring import Decision, Served
+from pairmark.service.settings import Settings
 
 SEARCH: Final = "/galleries/{gallery}/search"
 VERIFY: Final = "/galleries/{gallery}/subjects/{subject}/verify"

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
-from service.api import metrics
-from service.api.house import InHouse
-from service.api.problems import responses
+from pairmark.service.api import metrics
+from pairmark.service.api.house import InHouse
+from pairmark.service.api.problems import responses
 
 router = APIRouter(tags=["status"])
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from functools import partial
 
-from service.api.house import House
-from service.errors import NotReady, PairmarkError
+from pairmark.service.api.house import House
+from pairmark.service.errors import NotReady, PairmarkError
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from models.artefact import file_sha256
-from service.errors import CorruptArtefact, InvalidInput, StorageFailed
-from service.settings import Settings
+from pairmark.models.core.artefact import file_sha256
+from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
+from pairmark.service.settings import Settings
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -85,12 +85,12 @@ def open_blobs(settings: Settings) -> Blobs:
     """
     address = settings.resolved_artefacts
     if address.startswith("s3://"):
-        from service.blobs.s3 import S3Blobs
+        from pairmark.service.blobs.s3 import S3Blobs
 
         return S3Blobs(address, cache=settings.home / "cache")
     if "://" in address:
         raise InvalidInput(f"PAIRMARK_ARTEFACTS is {address!r}; expected a folder or s3://bucket/prefix")
-    from service.blobs.local import LocalBlobs
+    from pairmark.service.blobs.local import LocalBlobs
 
     return LocalBlobs(Path(address))
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from sqlalchemy.orm import Session
 
-from service.blobs.base import Blobs
-from service.blobs.repository import lock_blobs, named_blobs
-from service.db import Database
-from service.errors import StorageFailed
+from pairmark.service.blobs.base import Blobs
+from pairmark.service.blobs.repository import lock_blobs, named_blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import StorageFailed
 
 GRACE_S = 3600.0
 """How long a blob may wait for the row that names it."""

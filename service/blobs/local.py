@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from models.artefact import fsync_path
-from service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
-from service.errors import CorruptArtefact
+from pairmark.models.core.artefact import fsync_path
+from pairmark.service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
+from pairmark.service.errors import CorruptArtefact
 
 _Signature = tuple[tuple[str, int, int, int], ...]
 

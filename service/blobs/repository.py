@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.tables import CalibrationRow, DatasetRow, ModelVersion
+from pairmark.service.tables import CalibrationRow, DatasetRow, ModelVersion
 
 _NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob)
 _LOCK = 7261948

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
-from service.blobs.local import LocalBlobs
-from service.errors import CorruptArtefact, InvalidInput, StorageFailed
+from pairmark.service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
+from pairmark.service.blobs.local import LocalBlobs
+from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
 
 CACHE_BYTES = 20 * 1024**3
 _IN_USE_S = 600.0

@@ -6,6 +6,6 @@ Exit codes: 0 well, 1 failed, 2 not understood. Each group of commands imports w
 
 from __future__ import annotations
 
-from service.cli.root import app, main
+from pairmark.service.cli.root import app, main
 
 __all__ = ["app", "main"]

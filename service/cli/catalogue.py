@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli import output
-from service.cli.connect import UrlOption, connected
-from service.cli.training import resolve, show_metrics
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.training import resolve, show_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console

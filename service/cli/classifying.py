@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli import output
-from service.cli.connect import UrlOption, connected
-from service.cli.points import ROWS_A_REQUEST, ModelOption, PointsOption, either, numbers, read_points, spread
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.points import (
+    ROWS_A_REQUEST,
+    ModelOption,
+    PointsOption,
+    either,
+    numbers,
+    read_points,
+    spread,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from service.client import Client
+    from pairmark.client import Client
 
 SHOWN = 3
 """Labels that are told of a point, the most probable first."""

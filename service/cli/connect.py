@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from service.client import Client
-    from service.settings import Settings
+    from pairmark.client import Client
+    from pairmark.service.settings import Settings
 
 UrlOption = Annotated[
     str | None,
@@ -26,7 +26,7 @@ UrlOption = Annotated[
 
 def settings() -> Settings:
     """The settings of this process."""
-    from service.settings import Settings
+    from pairmark.service.settings import Settings
 
     return Settings()
 
@@ -34,13 +34,13 @@ def settings() -> Settings:
 @contextmanager
 def connected(url: str | None) -> Iterator[Client]:
     """A client of the service at ``url``, or of one inside this process."""
-    from service.client import Client
+    from pairmark.client import Client
 
     if url:
         with Client(url) as client:
             yield client
         return
-    from service.inprocess import embedded_client
+    from pairmark.service.inprocess import embedded_client
 
     chosen = settings()
     prepare_database(chosen)
@@ -55,8 +55,8 @@ def prepare_database(chosen: Settings, wait: float = 0.0) -> None:
     ----------
     wait : seconds to wait for PostgreSQL to answer and to have its tables.
     """
-    from service.db import open_database
-    from service.errors import NotReady
+    from pairmark.service.db import open_database
+    from pairmark.service.errors import NotReady
 
     database = open_database(chosen)
     deadline = time.monotonic() + wait

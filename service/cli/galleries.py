@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli import output
-from service.cli.catalogue import Yes, _confirm
-from service.cli.connect import UrlOption, connected
+from pairmark.service.cli import output
+from pairmark.service.cli.catalogue import Yes, _confirm
+from pairmark.service.cli.connect import UrlOption, connected
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli import output
-from service.cli.connect import prepare_database, settings
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import prepare_database, settings
 
 if TYPE_CHECKING:
-    from service.keys import Keys
-    from service.settings import Settings
+    from pairmark.service.keys import Keys
+    from pairmark.service.settings import Settings
 
 keys = typer.Typer(help="API keys (in the database of the settings).", no_args_is_help=True)
 SCOPES = "score, gallery, train or admin (which includes the others)"
@@ -70,8 +70,8 @@ def has_active_key(chosen: Settings) -> bool:
 @contextmanager
 def opened_keys(chosen: Settings, *, prepare: bool = True) -> Iterator[Keys]:
     """The keys in the database of the settings."""
-    from service.db import open_database
-    from service.keys import Keys
+    from pairmark.service.db import open_database
+    from pairmark.service.keys import Keys
 
     if prepare:
         prepare_database(chosen)

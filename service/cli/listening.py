@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import typer
 
-from service.cli import output
+from pairmark.service.cli import output
 
 GRACE_S = 10
 """How long requests under way may take once the service was told to stop; event streams end then."""
@@ -71,7 +71,7 @@ def answer(listener: socket.socket, workers: int) -> None:
     from uvicorn.supervisors import Multiprocess
 
     config = uvicorn.Config(
-        "service.app:served_app",
+        "pairmark.service.server:served_app",
         factory=True,
         workers=workers,
         log_config=None,
@@ -105,7 +105,7 @@ def worker_beside(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    command = [sys.executable, "-m", "service.cli", "worker", "--until-stdin-closes"]
+    command = [sys.executable, "-P", "-m", "pairmark.service.cli", "worker", "--until-stdin-closes"]
     beside = subprocess.Popen(command, stdin=subprocess.PIPE)
     try:
         yield

@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli import output
-from service.cli.connect import UrlOption, connected
-from service.cli.points import ROWS_A_REQUEST, ModelOption, PointsOption, either, numbers, read_points, spread
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.points import (
+    ROWS_A_REQUEST,
+    ModelOption,
+    PointsOption,
+    either,
+    numbers,
+    read_points,
+    spread,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from service.cli import catalogue, classifying, galleries, keys, output, ranking, serving, setup, training
+from pairmark.service.cli import (
+    catalogue,
+    classifying,
+    galleries,
+    keys,
+    output,
+    ranking,
+    serving,
+    setup,
+    training,
+)
+from pairmark.service.deferred import defer_unused
 
 app = typer.Typer(
     name="pairmark",
@@ -56,6 +67,7 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 well, 1 failed, 2 not understood."""
+    defer_unused()
     output.reset()
     try:
         app(arguments)
@@ -75,8 +87,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _told(error: Exception) -> int | None:
     """Tell an error that a person can act on; None when it is a bug, which deserves its traceback."""
-    from service.client import ClientError, Problem
-    from service.errors import PairmarkError
+    from pairmark.client import ClientError, Problem
+    from pairmark.service.errors import PairmarkError
 
     if isinstance(error, Problem):
         output.complain(error.detail, problem=error.problem)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli import output
-from service.cli.connect import prepare_database, settings
-from service.cli.listening import announce, answer, listen, worker_beside
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import prepare_database, settings
+from pairmark.service.cli.listening import announce, answer, listen, worker_beside
 
 if TYPE_CHECKING:
-    from service.settings import Settings
+    from pairmark.service.settings import Settings
 
 WaitOption = Annotated[
     float,
@@ -34,7 +34,7 @@ def upgrade(
     json: output.JsonOption = False,
 ) -> None:
     """Bring the schema to the newest migration. Safe to run again, and from several machines at once."""
-    from service.db import open_database
+    from pairmark.service.db import open_database
 
     opened = open_database(settings())
     try:
@@ -83,8 +83,8 @@ def worker(
     json: output.JsonOption = False,
 ) -> None:
     """Train: take jobs from the queue one at a time, until told to stop."""
-    from service.logs import configure_logging
-    from service.training.worker import Worker
+    from pairmark.service.jobs.worker import Worker
+    from pairmark.service.logs import configure_logging
 
     chosen = settings()
     configure_logging(chosen.log_level)
@@ -99,7 +99,7 @@ def worker(
 
 def warmup(json: output.JsonOption = False) -> None:
     """Compile every kernel into the cache, so that no first request waits for it."""
-    from models.warmup import warm
+    from pairmark.models.core.warmup import warm
 
     started = time.perf_counter()
     warm()
@@ -118,7 +118,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _require_a_key(chosen: Settings, host: str, wait: float) -> None:
-    from service.cli.keys import has_active_key
+    from pairmark.service.cli.keys import has_active_key
 
     deadline = time.monotonic() + wait
     while not has_active_key(chosen):

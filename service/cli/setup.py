@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from service.cli import output
-from service.cli.connect import settings
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import settings
 
 GENERATE = "generate"
 """A given password that means none: not every Compose knows empty defaults."""
@@ -27,8 +27,8 @@ def setup(
     json: output.JsonOption = False,
 ) -> None:
     """Prepare a deployment: password file, tables, first admin key (shown once). Run again, it changes nothing."""
-    from service.cli.keys import opened_keys
-    from service.db import open_database
+    from pairmark.service.cli.keys import opened_keys
+    from pairmark.service.db import open_database
 
     chosen = settings()
     if secrets is not None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli import output
-from service.cli.connect import UrlOption, connected, settings
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected, settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from service.client import Client
+    from pairmark.client import Client
 
 
 def train(
@@ -110,8 +110,8 @@ def plan(
     json: output.JsonOption = False,
 ) -> None:
     """How many people, samples and pairs a false positive rate takes, before you collect them."""
-    from models.operating_points import AUTO_MULTIPLE, units_needed
-    from service.training.schemas import EvaluationRequest
+    from pairmark.models.calibration.operating_points import AUTO_MULTIPLE, units_needed
+    from pairmark.service.heldout.schemas import EvaluationRequest
 
     fraction = EvaluationRequest().calibration_fraction
     different = 1.0 if classes is None else 1 - 1 / classes
@@ -249,7 +249,7 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
     if url:
         yield
         return
-    from service.training.worker import Worker
+    from pairmark.service.jobs.worker import Worker
 
     stop = threading.Event()
     # The bar tells people how it goes; the worker's own logs would write across it.

@@ -1,6 +1,6 @@
 """The Python client: the service's endpoints as calls, NumPy arrays in and out.
 
->>> from service.client import Client
+>>> from pairmark.client import Client
 >>> client = Client("http://127.0.0.1:8000", api_key="pm_...")
 >>> client.similarity(left, right, model="faces")        # (n,) float32
 >>> client.match(left, right, fpr=0.001).matches         # (n,) bool
@@ -21,8 +21,8 @@ Errors are one tree::
         └── ServerFailed       other 5xx
 """
 
-from service.client.client import Client
-from service.client.errors import (
+from pairmark.client.client import Client
+from pairmark.client.errors import (
     Busy,
     ClientError,
     Conflict,
@@ -36,7 +36,7 @@ from service.client.errors import (
     TooLarge,
     Unreachable,
 )
-from service.client.scoring import MatchResult
+from pairmark.client.scoring import MatchResult
 
 __all__ = [
     "Busy",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from service.client.galleries import Galleries
-from service.client.models import Models
-from service.client.scoring import Scoring
-from service.client.training import Training
+from pairmark.client.galleries import Galleries
+from pairmark.client.models import Models
+from pairmark.client.scoring import Scoring
+from pairmark.client.training import Training
 
 
 class Client(Scoring, Galleries, Training, Models):

@@ -11,8 +11,17 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from service.client.transport import Transport
-from service.client.wire import Progress, Told, Vectors, as_dict, npz, path_part, path_segment, without_none
+from pairmark.client.transport import Transport
+from pairmark.client.wire import (
+    Progress,
+    Told,
+    Vectors,
+    as_dict,
+    npz,
+    path_part,
+    path_segment,
+    without_none,
+)
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""

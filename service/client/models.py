@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 from numpy.typing import NDArray
 
-from service.client.errors import Unreachable, problem_of
-from service.client.transport import Transport
-from service.client.wire import Progress, Told, as_dict, path_part, without_none
+from pairmark.client.errors import Unreachable, problem_of
+from pairmark.client.transport import Transport
+from pairmark.client.wire import Progress, Told, as_dict, path_part, without_none
 
 
 class Models(Transport):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.client.transport import Transport
-from service.client.wire import Vectors, as_dict, listed_rows, raw_pairs, without_none
+from pairmark.client.transport import Transport
+from pairmark.client.wire import Vectors, as_dict, listed_rows, raw_pairs, without_none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from typing import IO, Any
 import httpx
 import numpy as np
 
-from service.client.errors import Busy, JobFailed, Unreachable, problem_of
-from service.client.transport import Transport
-from service.client.wire import Progress, Told, as_dict, path_part, server_sent, without_none
+from pairmark.client.errors import Busy, JobFailed, Unreachable, problem_of
+from pairmark.client.transport import Transport
+from pairmark.client.wire import Progress, Told, as_dict, path_part, server_sent, without_none
 
 
 class Training(Transport):

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import httpx
 
-from service.client.errors import Unreachable, problem_of
-from service.client.wire import jsonable, without_none
+from pairmark.client.errors import Unreachable, problem_of
+from pairmark.client.wire import jsonable, without_none
 
 LONGEST_RETRY_WAIT_S = 30.0
 

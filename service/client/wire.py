@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from service.client.errors import ClientError
+from pairmark.client.errors import ClientError
 
 RAW_FROM = 4096
 """Numbers in a request from which dense arrays travel as raw float32 (1/23 of the CPU of the best JSON)."""

@@ -15,8 +15,8 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from service.api.house import InHouse, may
-from service.console.view import overview
+from pairmark.service.api.house import InHouse, may
+from pairmark.service.console.view import overview
 
 router = APIRouter(include_in_schema=False)
 COOKIE = "pairmark_key"

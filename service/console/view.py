@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from service.api import metrics
-from service.api.house import House
-from service.datasets.schemas import DatasetOut
-from service.errors import InsufficientCalibration, PairmarkError
-from service.galleries.schemas import GalleryOut
-from service.store.schemas import ModelOut, VersionOut, VersionSummary
-from service.training.schemas import JobOut
+from pairmark.service.api import metrics
+from pairmark.service.api.house import House
+from pairmark.service.datasets.schemas import DatasetOut
+from pairmark.service.errors import InsufficientCalibration, PairmarkError
+from pairmark.service.galleries.schemas import GalleryOut
+from pairmark.service.jobs.schemas import JobOut
+from pairmark.service.store.schemas import ModelOut, VersionOut, VersionSummary
 
 SHOWN = 20
 PROMISED_FPR = 0.01

@@ -13,8 +13,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from service.datasets.writer import Block, Limits
-from service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.writer import Block, Limits
+from pairmark.service.errors import InvalidInput, TooLarge
 
 _CELLS = 2_000_000
 _CHUNK = 32 * 1024 * 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from service.datasets.schemas import DatasetRequest
-from service.datasets.writer import MAX_NAME, listed
-from service.errors import InvalidInput
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.writer import MAX_NAME, listed
+from pairmark.service.errors import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)

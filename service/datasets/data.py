@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from service.errors import CorruptArtefact
+from pairmark.service.errors import CorruptArtefact
 
 FACTS = "facts.json"
 FACTS_VERSION = 1

@@ -11,26 +11,26 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from service.blobs import Blobs, delete_unused, hold
-from service.blobs.base import storage_errors
-from service.datasets import repository
-from service.datasets.data import LabelledData, load_data
-from service.datasets.reader import format_of, read_dataset
-from service.datasets.schemas import (
+from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.blobs.base import storage_errors
+from pairmark.service.datasets import repository
+from pairmark.service.datasets.data import LabelledData, load_data
+from pairmark.service.datasets.reader import format_of, read_dataset
+from pairmark.service.datasets.schemas import (
     MAX_LISTED_FEATURES,
     MAX_LISTED_LABELS,
     DatasetOut,
     DatasetPage,
     DatasetRequest,
 )
-from service.datasets.writer import Limits, Stored
-from service.db import Database
-from service.errors import Conflict, InvalidInput, RateLimited, TooLarge
-from service.names import checked_name
-from service.pagination import checked_limit, decode_cursor, encode_cursor
-from service.settings import Settings
-from service.tables import DatasetRow
-from service.times import iso
+from pairmark.service.datasets.writer import Limits, Stored
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarge
+from pairmark.service.names import checked_name
+from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.settings import Settings
+from pairmark.service.tables import DatasetRow
+from pairmark.service.times import iso
 
 Upload = Path | BinaryIO
 _CHUNK = 1 << 20
@@ -40,7 +40,7 @@ class Datasets:
     """Stores uploads as immutable versions and opens them for trainers.
 
     An acknowledged upload is on disk: its blob is flushed before its row commits. An upload cut short leaves no
-    row, and its files go with the next `service.blobs.collect`.
+    row, and its files go with the next `pairmark.service.blobs.collect`.
     """
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:

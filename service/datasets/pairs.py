@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.datasets.data import Pairs
-from service.datasets.schemas import DatasetRequest
-from service.datasets.tabular import Table
-from service.datasets.writer import Limits
-from service.errors import InvalidInput, PairmarkError
+from pairmark.service.datasets.data import Pairs
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.tabular import Table
+from pairmark.service.datasets.writer import Limits
+from pairmark.service.errors import InvalidInput, PairmarkError
 
 _COLUMNS = ("left", "right", "same", "weight")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.datasets.writer import MAX_NAME, MAX_RANKED
-from service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.writer import MAX_NAME, MAX_RANKED
+from pairmark.service.errors import InvalidInput, TooLarge
 
 
 class RankingColumn:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from service.datasets.arrays import Npz, row_blocks, svmlight_blocks
-from service.datasets.pairs import read_pairs
-from service.datasets.rankings import RankingColumn
-from service.datasets.schemas import DatasetRequest
-from service.datasets.tabular import Table
-from service.datasets.text import plain_text
-from service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Limits, Stored, as_text, listed
-from service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_blocks
+from pairmark.service.datasets.pairs import read_pairs
+from pairmark.service.datasets.rankings import RankingColumn
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.tabular import Table
+from pairmark.service.datasets.text import plain_text
+from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Limits, Stored, as_text, listed
+from pairmark.service.errors import InvalidInput, TooLarge
 
 FORMATS = {
     ".csv": "csv",

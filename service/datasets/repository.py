@@ -9,9 +9,9 @@ from sqlalchemy import delete, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from service.errors import UnknownDataset
-from service.names import checked_name
-from service.tables import DatasetName, DatasetRow, JobRow
+from pairmark.service.errors import UnknownDataset
+from pairmark.service.names import checked_name
+from pairmark.service.tables import DatasetName, DatasetRow, JobRow
 
 
 def split_reference(reference: str) -> tuple[str, int | None]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from service.datasets.columns import Columns, Roles
-from service.datasets.rankings import RankingColumn
-from service.datasets.schemas import DatasetRequest
-from service.datasets.text import first_record, plain_text
-from service.datasets.writer import Block, Limits, listed
-from service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
+from pairmark.service.datasets.columns import Columns, Roles
+from pairmark.service.datasets.rankings import RankingColumn
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.text import first_record, plain_text
+from pairmark.service.datasets.writer import Block, Limits, listed
+from pairmark.service.errors import InvalidInput, PairmarkError, StorageFailed, TooLarge
 
 if TYPE_CHECKING:
     # Imported where it is used: a service that only scores never needs it.

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import InvalidInput, TooLarge
 
 CHUNK = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"

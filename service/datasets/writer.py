@@ -17,8 +17,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_strings
-from service.errors import InvalidInput, TooLarge
+from pairmark.service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_strings
+from pairmark.service.errors import InvalidInput, TooLarge
 
 MAX_NAME = 1_000
 MAX_RANKED = 1_000

@@ -1,5 +1,5 @@
 """Galleries: enrolled vectors, searched exactly with a learned similarity."""
 
-from service.galleries.galleries import Galleries
+from pairmark.service.galleries.galleries import Galleries
 
 __all__ = ["Galleries"]

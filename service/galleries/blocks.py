@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.artefact import ArtefactError
-from service.galleries.metadata import Columns, columns_of, read_columns, write_columns
-from service.galleries.rows import StoredRows
-from service.galleries.texts import Texts
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.service.galleries.metadata import Columns, columns_of, read_columns, write_columns
+from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.galleries.texts import Texts
 
 FORMAT = 1
 FACTS = "block.json"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from service.galleries.blocks import BlockFolder, remove
+from pairmark.service.galleries.blocks import BlockFolder, remove
 
 
 class GalleryDisk:

@@ -17,18 +17,25 @@ from typing import Any
 import numpy as np
 from sqlalchemy.exc import IntegrityError
 
-from models.registry import spec_of
-from service.db import Database
-from service.errors import Conflict, InvalidInput, TooLarge, UnknownGallery, UnknownItem, UnknownModel
-from service.galleries import repository
-from service.galleries.disk import GalleryDisk
-from service.galleries.held import prefix_of
-from service.galleries.imports import ImportLimits
-from service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
-from service.galleries.metadata import MAX_FIELDS, Filter, fields_of
-from service.galleries.repository import State
-from service.galleries.rows import RowErrors, Rows, text_of
-from service.galleries.schemas import (
+from pairmark.models.core.registry import spec_of
+from pairmark.service.db import Database
+from pairmark.service.errors import (
+    Conflict,
+    InvalidInput,
+    TooLarge,
+    UnknownGallery,
+    UnknownItem,
+    UnknownModel,
+)
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.disk import GalleryDisk
+from pairmark.service.galleries.held import prefix_of
+from pairmark.service.galleries.imports import ImportLimits
+from pairmark.service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
+from pairmark.service.galleries.metadata import MAX_FIELDS, Filter, fields_of
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.rows import RowErrors, Rows, text_of
+from pairmark.service.galleries.schemas import (
     GalleryOut,
     GalleryPage,
     ItemOut,
@@ -37,17 +44,17 @@ from service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
-from service.galleries.spread import Spread
-from service.galleries.view import Elsewhere
-from service.names import checked_name
-from service.pagination import checked_limit, decode_cursor, encode_cursor
-from service.runtime.catalogue import View as Catalogue
-from service.runtime.runtime import BatchPlace
-from service.runtime.scoring import Served
-from service.settings import Settings
-from service.store import repository as store_repository
-from service.tables import GalleryItem
-from service.times import iso
+from pairmark.service.galleries.spread import Spread
+from pairmark.service.galleries.view import Elsewhere
+from pairmark.service.names import checked_name
+from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.runtime.catalogue import View as Catalogue
+from pairmark.service.runtime.runtime import BatchPlace
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.settings import Settings
+from pairmark.service.store import repository as store_repository
+from pairmark.service.tables import GalleryItem
+from pairmark.service.times import iso
 
 OPEN_GALLERIES = 64
 """Galleries (by version) whose views one process keeps."""

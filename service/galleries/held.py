@@ -1,6 +1,7 @@
 """A gallery's blocks on the workers of a Dask cluster: made there, held there, searched there.
 
-This is the workers' side; `service.galleries.spread` asks. A worker has the service's own settings in its environment
+This is the workers' side; `pairmark.service.galleries.spread` asks. A worker has the service's own settings in
+its environment
 (``PAIRMARK_DATABASE_URL``, ``PAIRMARK_ARTEFACTS``, ``PAIRMARK_HOME``), so that nothing secret and no vectors of the
 gallery travel with a task. It maps a block's files where it sees them and else makes the block anew from the rows.
 """
@@ -16,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.artefact import ArtefactError
-from service.blobs import open_blobs
-from service.db import Database, open_database
-from service.errors import UnknownGallery
-from service.galleries import repository
-from service.galleries.blocks import Block, make_block, open_block
-from service.galleries.metadata import Filter, choose
-from service.galleries.view import Hit, best_of_blocks
-from service.settings import Settings
-from service.store.store import ModelStore
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.service.blobs import open_blobs
+from pairmark.service.db import Database, open_database
+from pairmark.service.errors import UnknownGallery
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.blocks import Block, make_block, open_block
+from pairmark.service.galleries.metadata import Filter, choose
+from pairmark.service.galleries.view import Hit, best_of_blocks
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
 
 Float32 = NDArray[np.float32]
 ESTIMATORS = 4

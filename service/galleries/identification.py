@@ -1,4 +1,4 @@
-"""Calibrating and measuring a gallery with probes whose subjects are known; `models.identification` has the theory."""
+"""Calibrating and measuring a gallery with labelled probes; the theory is in `calibration.identification`."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from models.identification import GalleryCalibration, cmc, leave_one_subject_out
-from models.progress import report
-from service.datasets.ingest import Datasets
-from service.errors import (
+from pairmark.models.calibration.identification import GalleryCalibration, cmc, leave_one_subject_out
+from pairmark.models.core.progress import report
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.errors import (
     Conflict,
     InsufficientCalibration,
     InvalidInput,
     UnknownCalibration,
     UnknownEvaluation,
 )
-from service.galleries import repository
-from service.galleries.galleries import Galleries
-from service.galleries.repository import State
-from service.galleries.rows import text_of
-from service.galleries.schemas import (
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.rows import text_of
+from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
     GalleryEvaluationOut,
     GalleryEvaluationRequest,
     ModelOfGallery,
     ProbesRequest,
 )
-from service.galleries.searching import Points, calibration_of, is_stale, point_of
-from service.galleries.view import Hit, View
-from service.runtime.scoring import Served, plain
-from service.settings import Settings
-from service.store.store import ModelStore
-from service.tables import GalleryCalibrationRow, GalleryEvaluationRow
-from service.times import iso
-from service.training.leases import persist
-from service.training.queue import JobQueue
-from service.training.schemas import GalleryTask, JobOut, Task
+from pairmark.service.galleries.searching import Points, calibration_of, is_stale, point_of
+from pairmark.service.galleries.view import Hit, View
+from pairmark.service.jobs.leases import persist
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import GalleryTask, JobOut, Task
+from pairmark.service.runtime.scoring import Served, plain
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
+from pairmark.service.times import iso
 
 Ending = Callable[[Session, str], None]
 Float32 = NDArray[np.float32]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from service.errors import InvalidInput, TooLarge
-from service.galleries.rows import RowChecks, RowErrors, Rows
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -168,8 +168,8 @@ def file_batches(
 def _npz(
     path: Path, scratch: Path, dimension: int, errors: RowErrors, limits: ImportLimits
 ) -> Iterator[Rows]:
-    from service.datasets.arrays import Npz
-    from service.datasets.writer import Limits
+    from pairmark.service.datasets.arrays import Npz
+    from pairmark.service.datasets.writer import Limits
 
     arrays = Npz(
         path, scratch, Limits(rows=limits.rows, features=dimension, stored_bytes=limits.unpacked_bytes)
@@ -284,7 +284,7 @@ def _source(
     import duckdb
 
     if kind == "csv":
-        from service.datasets.text import first_record, plain_text
+        from pairmark.service.datasets.text import first_record, plain_text
 
         plain = plain_text(path, scratch, limits.unpacked_bytes)
         delimiter, header = first_record(plain)

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from service.db import Database
-from service.errors import UnknownGallery
-from service.galleries import repository
-from service.galleries.blocks import Block, make_block, remove
-from service.galleries.disk import GalleryDisk
-from service.galleries.held import prefix_of
-from service.galleries.repository import Removal, State
-from service.galleries.rows import StoredRows
-from service.galleries.view import Part, TailItem, View
+from pairmark.service.db import Database
+from pairmark.service.errors import UnknownGallery
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.blocks import Block, make_block, remove
+from pairmark.service.galleries.disk import GalleryDisk
+from pairmark.service.galleries.held import prefix_of
+from pairmark.service.galleries.repository import Removal, State
+from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.galleries.view import Part, TailItem, View
 
 log = logging.getLogger(__name__)
 

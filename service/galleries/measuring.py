@@ -7,20 +7,20 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from models.progress import listening
-from service.blobs import Blobs
-from service.datasets.ingest import Datasets
-from service.db import Database
-from service.galleries.galleries import Galleries
-from service.galleries.identification import Identification
-from service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
-from service.runtime.runtime import Runtime
-from service.runtime.scoring import Served
-from service.settings import Settings
-from service.store.store import ModelStore
-from service.training.queue import JobQueue
-from service.training.schemas import Claim
-from service.training.trainer import Progress
+from pairmark.models.core.progress import listening
+from pairmark.service.blobs import Blobs
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.db import Database
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import Claim
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+from pairmark.service.training.trainer import Progress
 
 STAGES = {"loading": (0.0, 0.05), "searching": (0.05, 1.0)}
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput
 
 MAX_FIELDS = 64
 """Fields of one item, and different fields in a whole gallery."""

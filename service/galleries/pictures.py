@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from service.runtime.pictures import _BAND, _GRID, _LINE, _TEXT, MEDIA_TYPES, _drawing
+from pairmark.service.runtime.pictures import _BAND, _GRID, _LINE, _TEXT, MEDIA_TYPES, _drawing
 
 __all__ = ["MEDIA_TYPES", "cmc_picture"]
 

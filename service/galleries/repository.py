@@ -16,8 +16,8 @@ import numpy as np
 from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
-from service.galleries.rows import Rows, StoredRows
-from service.tables import (
+from pairmark.service.galleries.rows import Rows, StoredRows
+from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryEvaluationRow,
     GalleryItem,

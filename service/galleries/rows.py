@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidInput
-from service.galleries.metadata import checked_metadata
+from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries.metadata import checked_metadata
 
 Float32 = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.runtime.vectors import Vectors
+from pairmark.service.runtime.vectors import Vectors
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 

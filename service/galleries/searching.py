@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from models.identification import GalleryCalibration, IdentificationPoint
-from models.operating_points import InsufficientCalibrationData
-from service.errors import (
+from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
+from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.service.errors import (
     Conflict,
     InsufficientCalibration,
     InvalidInput,
@@ -23,15 +23,15 @@ from service.errors import (
     UnknownCalibration,
     UnknownItem,
 )
-from service.galleries import repository
-from service.galleries.galleries import Galleries, checked_id
-from service.galleries.metadata import parse_filter
-from service.galleries.repository import State
-from service.galleries.schemas import SearchBody, VerifyBody
-from service.galleries.view import Hit
-from service.runtime.scoring import Decision, Served, plain
-from service.runtime.vectors import SparseRows, _first_error, _object, _side, _walk, to_rows
-from service.settings import Settings
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.galleries import Galleries, checked_id
+from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.schemas import SearchBody, VerifyBody
+from pairmark.service.galleries.view import Hit
+from pairmark.service.runtime.scoring import Decision, Served, plain
+from pairmark.service.runtime.vectors import SparseRows, _first_error, _object, _side, _walk, to_rows
+from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]
 MAX_TEMPLATES = 10_000

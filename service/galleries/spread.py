@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.cluster import connected
-from service.errors import InvalidInput, SearchTooLong
-from service.galleries import held
-from service.galleries.held import Question, Recipe
-from service.galleries.metadata import Filter
-from service.galleries.repository import State
-from service.galleries.view import Chosen, Elsewhere, Hit, Part
-from service.settings import Settings
+from pairmark.service.cluster import connected
+from pairmark.service.errors import InvalidInput, SearchTooLong
+from pairmark.service.galleries import held
+from pairmark.service.galleries.held import Question, Recipe
+from pairmark.service.galleries.metadata import Filter
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.view import Chosen, Elsewhere, Hit, Part
+from pairmark.service.settings import Settings
 
 log = logging.getLogger(__name__)
 

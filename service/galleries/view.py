@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.search import merge_top_k
-from service.errors import InvalidInput, SearchTooLong
-from service.galleries.blocks import Block, Mask, make_block
-from service.galleries.metadata import Filter, choose
-from service.galleries.rows import StoredRows
+from pairmark.models.search.index import merge_top_k
+from pairmark.service.errors import InvalidInput, SearchTooLong
+from pairmark.service.galleries.blocks import Block, Mask, make_block
+from pairmark.service.galleries.metadata import Filter, choose
+from pairmark.service.galleries.rows import StoredRows
 
 Float32 = NDArray[np.float32]
 

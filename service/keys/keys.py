@@ -12,12 +12,12 @@ from typing import get_args
 
 from sqlalchemy.orm import Session
 
-from service.db import Database, bump_revision
-from service.errors import InvalidInput, UnknownKey
-from service.keys import repository
-from service.keys.schemas import KeyOut, NewKey, Scope
-from service.tables import ApiKey
-from service.times import iso
+from pairmark.service.db import Database, bump_revision
+from pairmark.service.errors import InvalidInput, UnknownKey
+from pairmark.service.keys import repository
+from pairmark.service.keys.schemas import KeyOut, NewKey, Scope
+from pairmark.service.tables import ApiKey
+from pairmark.service.times import iso
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 _FORM = re.compile(r"pm_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")

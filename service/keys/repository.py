@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import exists, select, update
 from sqlalchemy.orm import Session
 
-from service.tables import ApiKey
+from pairmark.service.tables import ApiKey
 
 
 def insert_key(session: Session, row: ApiKey) -> None:

@@ -8,8 +8,8 @@ import zlib
 
 import numpy as np
 
-from service.errors import InvalidInput, TooLarge
-from service.runtime.vectors import Features, Float32, Pairs
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.vectors import Features, Float32, Pairs
 
 
 def parse_octets(body: bytes | bytearray, *, dim: int, n_left: int | None, model: str | None) -> Pairs:

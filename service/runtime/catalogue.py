@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from service.db import Database
-from service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
-from service.keys.keys import ActiveKey, active_keys, match_key
-from service.keys.repository import any_key
-from service.runtime import repository
+from pairmark.service.db import Database
+from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
+from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
+from pairmark.service.keys.repository import any_key
+from pairmark.service.runtime import repository
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from service.errors import InvalidInput, TooLarge
-from service.runtime.scoring import Served
-from service.runtime.vectors import Features, to_rows
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.vectors import Features, to_rows
 
 Float32 = NDArray[np.float32]
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.operating_points import Calibration
-from service.errors import PairmarkError
-from service.runtime.scoring import Served
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.service.errors import PairmarkError
+from pairmark.service.runtime.scoring import Served
 
 Float64 = NDArray[np.float64]
 

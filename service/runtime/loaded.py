@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from service.errors import CorruptArtefact, PairmarkError
-from service.runtime.catalogue import VersionEntry, View
-from service.runtime.metrics import LOADED, LOADS
+from pairmark.service.errors import CorruptArtefact, PairmarkError
+from pairmark.service.runtime.catalogue import VersionEntry, View
+from pairmark.service.runtime.metrics import LOADED, LOADS
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from typing import Literal
 
-from service.store.schemas import RocOut
+from pairmark.service.heldout.schemas import RocOut
 
 Format = Literal["svg", "png"]
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
-from service.errors import InvalidInput, TooLarge
-from service.runtime.scoring import Served
-from service.runtime.vectors import (
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.vectors import (
     FLOAT32_MAX,
     Dense,
     Float32,

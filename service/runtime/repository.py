@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
-from service.tables import Alias, Model, ModelVersion, Revision
+from pairmark.service.tables import Alias, Model, ModelVersion, Revision
 
 
 def revision(session: Session) -> int:

@@ -12,10 +12,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from models.operating_points import Calibration
-from models.registry import spec_of
-from service.db import Database
-from service.errors import (
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.core.registry import spec_of
+from pairmark.service.db import Database
+from pairmark.service.errors import (
     InvalidInput,
     NotReady,
     PairmarkError,
@@ -23,15 +23,15 @@ from service.errors import (
     UnknownCalibration,
     UnknownModel,
 )
-from service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
-from service.runtime.classifying import seconds_to_classify
-from service.runtime.live import LiveCheck
-from service.runtime.loaded import LoadedVersion, LoadedVersions
-from service.runtime.metrics import BATCHES
-from service.runtime.ranking import seconds_a_point
-from service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
-from service.settings import Settings
-from service.store.store import ModelStore
+from pairmark.service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
+from pairmark.service.runtime.classifying import seconds_to_classify
+from pairmark.service.runtime.live import LiveCheck
+from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
+from pairmark.service.runtime.metrics import BATCHES
+from pairmark.service.runtime.ranking import seconds_a_point
+from pairmark.service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
 
 T = TypeVar("T")
 CONFIDENCE = 0.95

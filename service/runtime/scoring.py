@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
-from models.operating_points import Calibration, InsufficientCalibrationData
-from service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
-from service.runtime.loaded import LoadedVersion
-from service.runtime.vectors import Features, Pairs, to_rows
+from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
+from pairmark.service.runtime.loaded import LoadedVersion
+from pairmark.service.runtime.vectors import Features, Pairs, to_rows
 
 Float32 = NDArray[np.float32]
 MEASURED = 256

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.errors import InvalidInput, ModelNotCapable
-from service.runtime.scoring import Served
+from pairmark.service.errors import InvalidInput, ModelNotCapable
+from pairmark.service.runtime.scoring import Served
 
 
 def tree_data(served: Served, number: int = 0) -> dict[str, Any]:

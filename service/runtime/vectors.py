@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from scipy.sparse import csr_array
 
-from service.errors import InvalidInput, TooLarge
-from service.runtime.metrics import UNKNOWN_COLUMNS
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
 Float32 = NDArray[np.float32]
 

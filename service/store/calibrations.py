@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.artefact import ArtefactError, read_artefact, write_artefact
-from models.operating_points import Calibration
-from models.registry import spec_of
-from service.blobs import Blobs, delete_unused, hold
-from service.datasets.data import LabelledData
-from service.datasets.ingest import Datasets
-from service.db import bump_revision
-from service.errors import (
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.registry import spec_of
+from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.db import bump_revision
+from pairmark.service.errors import (
     CalibrationOverlap,
     CorruptArtefact,
     InvalidInput,
@@ -24,18 +24,19 @@ from service.errors import (
     TooLarge,
     UnknownCalibration,
 )
-from service.names import checked_name
-from service.pagination import checked_limit, decode_cursor, encode_cursor
-from service.store import repository
-from service.store.groups import GroupRole, without_groups
-from service.store.measured import ScoredPairs, whole_dataset
-from service.store.overlap import overlap_with
-from service.store.report import read_trained_on
-from service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration, Protocol
-from service.store.scoring import score_pairs, taken_by
-from service.store.shelf import Shelf
-from service.store.views import calibration_out
-from service.tables import ModelVersion
+from pairmark.service.heldout.groups import without_groups
+from pairmark.service.heldout.overlap import overlap_with
+from pairmark.service.heldout.pairs import ScoredPairs, whole_dataset
+from pairmark.service.heldout.report import read_trained_on
+from pairmark.service.heldout.schemas import GroupRole, Protocol
+from pairmark.service.heldout.scoring import score_pairs, taken_by
+from pairmark.service.names import checked_name
+from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.store import repository
+from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
+from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.views import calibration_out
+from pairmark.service.tables import ModelVersion
 
 KIND = "calibration"
 DEFAULT_PAIRS = 200_000

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.evaluation import FPR_TARGETS, pair_report
-from models.operating_points import InsufficientCalibrationData
-from service.datasets.ingest import Datasets
-from service.errors import InvalidInput, ModelNotCapable
-from service.store.calibrations import Calibrations
-from service.store.groups import GroupRole, rates_by_group, without_groups
-from service.store.overlap import overlap_with
-from service.store.report import read_trained_on, roc_of
-from service.store.schemas import EvaluationOut, OverlapOut, Protocol, SeenOperatingPoint
-from service.store.shelf import Shelf
-from service.tables import ModelVersion
+from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.errors import InvalidInput, ModelNotCapable
+from pairmark.service.heldout.groups import rates_by_group, without_groups
+from pairmark.service.heldout.overlap import overlap_with
+from pairmark.service.heldout.report import read_trained_on, roc_of
+from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
+from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.schemas import EvaluationOut, SeenOperatingPoint
+from pairmark.service.store.shelf import Shelf
+from pairmark.service.tables import ModelVersion
 
 
 class Evaluations:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.errors import InvalidInput
-from service.names import checked_name
+from pairmark.service.errors import InvalidInput
+from pairmark.service.names import checked_name
 
 PRODUCTION = "production"
 """The alias that a plain name means."""

@@ -10,8 +10,8 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from service.store.schemas import NewCalibration, NewVersion
-from service.tables import Alias, AliasChange, CalibrationRow, GalleryRow, Model, ModelVersion
+from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.tables import Alias, AliasChange, CalibrationRow, GalleryRow, Model, ModelVersion
 
 
 def model_for_update(session: Session, name: str) -> Model | None:

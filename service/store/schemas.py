@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.heldout.schemas import OverlapOut, RocOut
+
 Protocol = Literal["auto", "open-set", "closed-set"]
 
 
@@ -127,31 +129,6 @@ class VersionPage(BaseModel):
     next_cursor: str | None
 
 
-class RocBands(BaseModel):
-    """Intervals at each threshold by itself."""
-
-    kind: Literal["pointwise"]
-    confidence: float
-    fpr_low: list[float]
-    fpr_high: list[float]
-    tpr_low: list[float]
-    tpr_high: list[float]
-
-
-class RocOut(BaseModel):
-    """The ROC on held-out pairs: rates of `score > threshold`."""
-
-    fpr: list[float]
-    tpr: list[float]
-    thresholds: list[float] = Field(description="float32 values, descending")
-    bands: RocBands | None = None
-    groups: dict[str, Any] | None = Field(
-        None,
-        description="false and true positive rate of each group of people at the served thresholds, with intervals; "
-        "where the version was trained with `groups: compare`",
-    )
-
-
 class SeenOperatingPoint(BaseModel):
     """One of a version's operating points, and the rates its threshold gave on other data."""
 
@@ -163,15 +140,6 @@ class SeenOperatingPoint(BaseModel):
     seen_fpr: float | None = Field(None, description="share of different pairs that matched")
     seen_tpr: float | None = Field(None, description="share of same pairs that matched")
     refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
-
-
-class OverlapOut(BaseModel):
-    """How much of a dataset the version was trained on."""
-
-    rows: int
-    identities: int
-    first_rows: list[int] = Field(default_factory=list, description="0-based, at most 20 of them")
-    first_identities: list[str] = Field(default_factory=list, description="at most 20 of them")
 
 
 class EvaluationOut(BaseModel):

@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from models.artefact import ArtefactError
-from models.registry import load as load_artefact
-from service.blobs import Blobs
-from service.db import Database
-from service.errors import CorruptArtefact, UnknownModel
-from service.settings import Settings
-from service.store import repository
-from service.store.refs import MAX_VERSION, ModelRef
-from service.tables import Alias, Model, ModelVersion
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.registry import load as load_artefact
+from pairmark.service.blobs import Blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import CorruptArtefact, UnknownModel
+from pairmark.service.settings import Settings
+from pairmark.service.store import repository
+from pairmark.service.store.refs import MAX_VERSION, ModelRef
+from pairmark.service.tables import Alias, Model, ModelVersion
 
 _KNOWN_SHOWN = 20
 

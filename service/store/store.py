@@ -8,22 +8,22 @@ from typing import Any, BinaryIO, Literal
 
 from sqlalchemy.orm import Session
 
-from models.operating_points import Calibration
-from service.blobs import Blobs, delete_unused, hold
-from service.datasets.data import LabelledData
-from service.db import Database, bump_revision
-from service.errors import Conflict, ModelNotCapable, PreconditionFailed
-from service.names import checked_name
-from service.pagination import checked_limit, decode_cursor, encode_cursor
-from service.settings import Settings
-from service.store import repository
-from service.store.calibrations import Calibrations
-from service.store.evaluation import Evaluations
-from service.store.groups import GroupRole
-from service.store.overlap import overlap_with
-from service.store.refs import ModelRef, checked_alias, parse_ref
-from service.store.report import read_roc, read_trained_on
-from service.store.schemas import (
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.service.blobs import Blobs, delete_unused, hold
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.db import Database, bump_revision
+from pairmark.service.errors import Conflict, ModelNotCapable, PreconditionFailed
+from pairmark.service.heldout.overlap import overlap_with
+from pairmark.service.heldout.report import read_roc, read_trained_on
+from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol, RocOut
+from pairmark.service.names import checked_name
+from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.settings import Settings
+from pairmark.service.store import repository
+from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.evaluation import Evaluations
+from pairmark.service.store.refs import ModelRef, checked_alias, parse_ref
+from pairmark.service.store.schemas import (
     AliasChangePage,
     AliasOut,
     CalibrationDetail,
@@ -33,17 +33,14 @@ from service.store.schemas import (
     ModelOut,
     ModelPage,
     NewVersion,
-    OverlapOut,
-    Protocol,
-    RocOut,
     VersionOut,
     VersionPage,
 )
-from service.store.shelf import Shelf
-from service.store.transfer import export_version, imported
-from service.store.views import alias_change_out, alias_out, version_out, version_summary
-from service.tables import Alias, Model, ModelVersion
-from service.times import iso
+from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.transfer import export_version, imported
+from pairmark.service.store.views import alias_change_out, alias_out, version_out, version_summary
+from pairmark.service.tables import Alias, Model, ModelVersion
+from pairmark.service.times import iso
 
 VERSIONS_SHOWN = 100
 Told = Callable[[float, str], None]

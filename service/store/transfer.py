@@ -21,20 +21,20 @@ from typing import Any, BinaryIO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from models.artefact import ArtefactError, file_sha256, read_artefact
-from models.registry import load as load_artefact
-from models.registry import spec_for
-from models.spec import capabilities_of
-from service.blobs import delete_unused
-from service.blobs.base import storage_errors
-from service.errors import InvalidInput, TooLarge
-from service.names import checked_name
-from service.store import repository
-from service.store.calibrations import read_calibration
-from service.store.refs import ModelRef
-from service.store.report import read_roc
-from service.store.schemas import NewCalibration, NewVersion
-from service.store.shelf import Shelf
+from pairmark.models.core.artefact import ArtefactError, file_sha256, read_artefact
+from pairmark.models.core.registry import load as load_artefact
+from pairmark.models.core.registry import spec_for
+from pairmark.models.core.spec import capabilities_of
+from pairmark.service.blobs import delete_unused
+from pairmark.service.blobs.base import storage_errors
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.heldout.report import read_roc
+from pairmark.service.names import checked_name
+from pairmark.service.store import repository
+from pairmark.service.store.calibrations import read_calibration
+from pairmark.service.store.refs import ModelRef
+from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.store.shelf import Shelf
 
 MANIFEST = "pairmark-export.json"
 FORMAT_VERSION = 1

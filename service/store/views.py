@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from models.registry import LEARNERS
-from service.store.schemas import (
+from pairmark.models.core.registry import LEARNERS
+from pairmark.service.store.schemas import (
     AliasChangeOut,
     AliasOut,
     CalibrationOut,
@@ -13,8 +13,8 @@ from service.store.schemas import (
     VersionOut,
     VersionSummary,
 )
-from service.tables import Alias, AliasChange, CalibrationRow, ModelVersion
-from service.times import iso
+from pairmark.service.tables import Alias, AliasChange, CalibrationRow, ModelVersion
+from pairmark.service.times import iso
 
 
 def alias_out(model: str, row: Alias) -> AliasOut:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.classification_evaluation import classification_metrics
-from models.spec import LearnerSpec
-from service.datasets.data import LabelledData
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.evaluation.classification import classification_metrics
+from pairmark.service.datasets.data import LabelledData
 
 Indices = NDArray[np.int64]
 

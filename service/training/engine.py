@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from joblib import parallel_config
 
-from models.spec import LearnerSpec
-from service.cluster import connected
-from service.settings import Settings
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.service.cluster import connected
+from pairmark.service.settings import Settings
 
 CONNECT_S = 30
 

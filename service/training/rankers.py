@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.ranking_evaluation import RankingSplit, ranking_metrics, split_rankings
-from service.datasets.data import LabelledData
-from service.training.schemas import Claim
+from pairmark.models.evaluation.ranking_metrics import RankingSplit, ranking_metrics, split_rankings
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.jobs.schemas import Claim
 
 Indices = NDArray[np.int64]
 

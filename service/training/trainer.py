@@ -16,35 +16,35 @@ from joblib import parallel_config
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from models.base import checked_pairs
-from models.checkpoints import keeping
-from models.evaluation import EvaluationReport, pair_report
-from models.operating_points import Calibration
-from models.progress import listening
-from models.registry import jsonable_params, save, spec_of
-from models.spec import LearnerSpec, capabilities_of
-from models.splits import split_data, split_pairs
-from service.blobs import Blobs, delete_unused
-from service.datasets.data import LabelledData
-from service.datasets.ingest import Datasets
-from service.db import Database
-from service.errors import InvalidInput, NotReady
-from service.settings import Settings
-from service.store.calibrations import store_calibration
-from service.store.groups import rates_by_group, without_groups
-from service.store.measured import ScoredPairs, listed_pairs, pairs_among, split_codes
-from service.store.overlap import trained_on
-from service.store.report import write_report
-from service.store.schemas import NewCalibration, NewVersion
-from service.store.scoring import score_pairs, taken_by, widened
-from service.store.store import ModelStore
-from service.training.classifiers import class_names, classifier_metrics
-from service.training.engine import engine
-from service.training.leases import persist
-from service.training.queue import JobQueue
-from service.training.rankers import RankerParts, ranked, ranker_metrics, ranker_parts
-from service.training.schemas import Claim
-from service.version import VERSION
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.core.base import checked_pairs
+from pairmark.models.core.checkpoints import keeping
+from pairmark.models.core.progress import listening
+from pairmark.models.core.registry import jsonable_params, save, spec_of
+from pairmark.models.core.spec import LearnerSpec, capabilities_of
+from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
+from pairmark.models.pairs.splits import split_data, split_pairs
+from pairmark.service.blobs import Blobs, delete_unused
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, NotReady
+from pairmark.service.heldout.groups import rates_by_group, without_groups
+from pairmark.service.heldout.overlap import trained_on
+from pairmark.service.heldout.pairs import ScoredPairs, listed_pairs, pairs_among, split_codes
+from pairmark.service.heldout.report import write_report
+from pairmark.service.heldout.scoring import score_pairs, taken_by, widened
+from pairmark.service.jobs.leases import persist
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import Claim
+from pairmark.service.settings import Settings
+from pairmark.service.store.calibrations import store_calibration
+from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.store.store import ModelStore
+from pairmark.service.training.classifiers import class_names, classifier_metrics
+from pairmark.service.training.engine import engine
+from pairmark.service.training.rankers import RankerParts, ranked, ranker_metrics, ranker_parts
+from pairmark.service.version import VERSION
 
 logger = logging.getLogger("pairmark.training")
 Indices = NDArray[np.int64]
@@ -343,7 +343,7 @@ class Progress:
         self._tell(fraction, message, event=fraction >= self._event_at + _EVENT_STEP)
 
     def fit(self, fraction: float, stage: str) -> None:
-        """What `models.progress` calls during a fit."""
+        """What `pairmark.models.core.progress` calls during a fit."""
         self.within(fraction, stage)
 
     def _tell(self, fraction: float, message: str, *, event: bool) -> None:

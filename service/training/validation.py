@@ -7,15 +7,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from models.registry import LEARNERS, spec_of
-from models.spec import LearnerSpec
-from service.datasets.schemas import DatasetOut
-from service.errors import InvalidInput, UnknownLearner
-from service.names import checked_name
-from service.settings import Settings
-from service.store.groups import MAX_GROUPS
-from service.store.refs import PRODUCTION, checked_alias
-from service.training.schemas import JobRequest
+from pairmark.models.core.registry import LEARNERS, spec_of
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.service.datasets.schemas import DatasetOut
+from pairmark.service.errors import InvalidInput, UnknownLearner
+from pairmark.service.heldout.groups import MAX_GROUPS
+from pairmark.service.names import checked_name
+from pairmark.service.settings import Settings
+from pairmark.service.store.refs import PRODUCTION, checked_alias
+from pairmark.service.training.schemas import JobRequest
 
 
 @dataclass(frozen=True, kw_only=True)

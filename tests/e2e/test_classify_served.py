@@ -10,7 +10,7 @@ import pytest
 from serving import RunningServer
 from sklearn.datasets import load_iris
 
-from service.client import Client
+from pairmark.client import Client
 
 RAW, NPZ = "application/octet-stream", "application/x-npz"
 NAMES = ["setosa", "vérsicolor", "virginica"]

@@ -16,7 +16,7 @@ def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
     environment = {**kept, "PAIRMARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "service.demo", *words],
+        [sys.executable, "-m", "pairmark.service.demo", *words],
         env=environment,
         capture_output=True,
         text=True,

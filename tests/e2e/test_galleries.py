@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from serving import RunningServer
 
-from service.client import Client
+from pairmark.client import Client
 
 NPZ = "application/x-npz"
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from serving import RunningServer
 
-from models.datasets import sample_mallows, with_ties
-from service.client import Client
-from service.client import InvalidInput as Refused
+from pairmark.client import Client
+from pairmark.client import InvalidInput as Refused
+from pairmark.models.label_ranking.generators import sample_mallows, with_ties
 
 LABELS = ["a", "b", "c", "d", "e"]
 NAMES = [f"A{i + 1}" for i in range(4)]

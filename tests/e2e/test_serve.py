@@ -25,7 +25,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "service.cli", *words]
+    return [sys.executable, "-m", "pairmark.service.cli", *words]
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_beyond_loopback_every_request_needs_the_key(environment: dict[str, str]
     assert httpx.get(f"{url}/models").status_code == 401
     assert httpx.get(f"{url}/models", headers={"X-API-Key": key}).status_code == 200
     assert httpx.get(f"{url}/healthz").status_code == 200
-    healthy = [sys.executable, "-m", "service.healthcheck"]
+    healthy = [sys.executable, "-m", "pairmark.service.healthcheck"]
     until_ready = time.monotonic() + PATIENCE_S
     while subprocess.run([*healthy, url], env=environment, capture_output=True).returncode:
         assert time.monotonic() < until_ready
@@ -121,7 +121,10 @@ def test_a_taken_port_is_said_plainly(environment: dict[str, str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        for words in (["-m", "service.cli", "serve", "--port", port], ["-m", "service.demo", "--port", port]):
+        for words in (
+            ["-m", "pairmark.service.cli", "serve", "--port", port],
+            ["-m", "pairmark.service.demo", "--port", port],
+        ):
             refused = subprocess.run(
                 [sys.executable, *words], env=environment, capture_output=True, text=True
             )

@@ -23,8 +23,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.mkdir()
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
-    for name in ("models", "service", "migrations"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pairmark", "models", "service", "migrations"):
+        shutil.copytree(
+            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     build = "from setuptools import build_meta; print(build_meta.build_wheel('../dist'))"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, timeout=120)
     (wheel,) = (work / "dist").glob("*.whl")
@@ -54,7 +56,7 @@ def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def test_it_is_the_wheel_that_runs(installed: Path, tmp_path: Path) -> None:
-    code = "import service, migrations, models; print(service.__file__, migrations.__file__, models.__file__)"
+    code = "from pairmark import service as s, migrations as g, models as m; print(s.__file__, g.__file__, m.__file__)"
     said = subprocess.run(
         [installed / "python", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
@@ -91,5 +93,5 @@ def test_migrations_are_inside(installed: Path, tmp_path: Path) -> None:
 def test_pages_and_pictures_are_inside(installed: Path) -> None:
     (site,) = (installed.parent / "lib").glob("python*/site-packages")
     for file in ("templates/overview.html", "static/console.css", "static/console.js", "static/icon.svg"):
-        assert (site / "service" / "console" / file).exists(), file
-    assert (site / "migrations" / "versions" / "0001_the_first_tables.py").exists()
+        assert (site / "pairmark" / "service" / "console" / file).exists(), file
+    assert (site / "pairmark" / "migrations" / "versions" / "0001_the_first_tables.py").exists()

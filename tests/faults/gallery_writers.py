@@ -20,12 +20,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/service/galleries")]
 
 from gallery_rooms import NOTHING, add_model, rows, served  # noqa: E402
 
-from models import MetricSimilarity  # noqa: E402
-from service.db import Database  # noqa: E402
-from service.galleries import live as live_module  # noqa: E402
-from service.galleries.galleries import Galleries  # noqa: E402
-from service.galleries.rows import RowErrors  # noqa: E402
-from service.settings import Settings  # noqa: E402
+from pairmark.models import MetricSimilarity  # noqa: E402
+from pairmark.service.db import Database  # noqa: E402
+from pairmark.service.galleries import live as live_module  # noqa: E402
+from pairmark.service.galleries.galleries import Galleries  # noqa: E402
+from pairmark.service.galleries.rows import RowErrors  # noqa: E402
+from pairmark.service.settings import Settings  # noqa: E402
 
 WIDTH = 8
 TURN = 1_000_000

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from models.splits import held_out_pairs
+from pairmark.models.pairs.splits import held_out_pairs
 
 
 @dataclass(frozen=True, kw_only=True)

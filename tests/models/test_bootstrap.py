@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.bootstrap import _Dyads, _grid, _replicated, bootstrap_table
-from models.pair_samples import PairSample, pair_sample
+from pairmark.models.calibration.bootstrap import _Dyads, _grid, _replicated, bootstrap_table
+from pairmark.models.pairs.samples import PairSample, pair_sample
 from tests.models.pair_worlds import Classes, People
 
 

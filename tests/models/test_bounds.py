@@ -9,7 +9,7 @@ import pytest
 from scipy.special import rel_entr
 from scipy.stats import beta, binom, binomtest
 
-from models.bounds import (
+from pairmark.models.calibration.bounds import (
     FiniteSample,
     average_log_tail,
     binomial_log_tail,

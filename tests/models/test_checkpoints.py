@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from models import SimilarityForest, SimilarityTree
-from models.checkpoints import keeping, kept_seed, shelf
-from models.progress import listening
-from models.similarity.growing import Grower
+from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.core.checkpoints import keeping, kept_seed, shelf
+from pairmark.models.core.progress import listening
+from pairmark.models.similarity.growing import Grower
 
 X, y = load_iris(return_X_y=True)
 PARAMS: dict[str, Any] = {"n_estimators": 6, "n_pairs": 400, "max_depth": 2}

@@ -13,7 +13,7 @@ from numba.core import caching
 def nowhere(*args, **kwargs):
     raise RuntimeError("cannot cache function: no locator available")
 caching.FunctionCache.__init__ = nowhere
-from models.compiled import kernel
+from pairmark.models.core.compiled import kernel
 @kernel
 def twice(x):
     return x + x
@@ -33,7 +33,7 @@ def test_an_unwritable_cache_folder_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     script = tmp_path / "probe.py"
     script.write_text(
-        "from models.compiled import kernel\n@kernel\ndef f(x):\n    return x + 1\nprint(f(1))\n"
+        "from pairmark.models.core.compiled import kernel\n@kernel\ndef f(x):\n    return x + 1\nprint(f(1))\n"
     )
     environment = {
         **os.environ,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from models.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from tests.models.pair_worlds import Classes, People, Scored
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from models import roc_curve_pairs
-from models.evaluation import EvaluationReport, pair_report
+from pairmark.models import roc_curve_pairs
+from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from tests.models.pair_worlds import Classes, People
 
 

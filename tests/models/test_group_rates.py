@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.group_rates import group_rates
-from models.splits import held_out_pairs
+from pairmark.models.calibration.groups import group_rates
+from pairmark.models.pairs.splits import held_out_pairs
 
 
 def world(rng: np.random.Generator, m: int = 60, shift: float = 0.0) -> tuple[np.ndarray, ...]:

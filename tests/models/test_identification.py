@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from models import InsufficientCalibrationData
-from models.identification import (
+from pairmark.models import InsufficientCalibrationData
+from pairmark.models.calibration.identification import (
     GalleryCalibration,
     cmc,
     independent_fpir,

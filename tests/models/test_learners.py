@@ -16,10 +16,10 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
-import models
-from models.artefact import ArtefactError, read_artefact
-from models.registry import LEARNERS, spec_for, spec_of
-from models.spec import LearnerSpec
+import pairmark
+from pairmark.models.core.artefact import ArtefactError, read_artefact
+from pairmark.models.core.registry import LEARNERS, spec_for, spec_of
+from pairmark.models.core.spec import LearnerSpec
 
 SMALL: dict[str, Any] = {
     "n_estimators": 4,
@@ -136,8 +136,8 @@ class TestPairScorers:
         index = model.index(X[20:90])
         assert index.nbytes >= X[20:90].nbytes
         index.save(tmp_path / "index")
-        models.save(model, tmp_path / "model")
-        for reader in (model, models.load(tmp_path / "model")):
+        pairmark.save(model, tmp_path / "model")
+        for reader in (model, pairmark.load(tmp_path / "model")):
             opened = reader.open_index(tmp_path / "index", verify=True)
             assert len(opened) == 70
             for mine, theirs in zip(
@@ -238,10 +238,10 @@ class TestPairScorers:
 
     def test_saved_and_loaded_scores_alike(self, spec: LearnerSpec, tmp_path: Path) -> None:
         model = fitted(spec)
-        models.save(model, tmp_path / "model")
+        pairmark.save(model, tmp_path / "model")
         a, b = some_pairs()
         for mmap in (True, False):
-            loaded = models.registry.load(tmp_path / "model", mmap=mmap)
+            loaded = pairmark.models.core.registry.load(tmp_path / "model", mmap=mmap)
             assert loaded.pair_score(a, b).tobytes() == model.pair_score(a, b).tobytes()
             assert loaded.get_params() == model.get_params()
 
@@ -282,7 +282,7 @@ class TestLabelRankers:
         assert fitted(spec).score(X, Y) > 0.6
         # On rows that it has not seen, better than one ranking for all of them.
         best_constant = np.argsort(np.argsort(Y[::2].mean(axis=0), kind="stable"))
-        constant = models.kendall_tau(np.broadcast_to(best_constant, Y[1::2].shape), Y[1::2]).mean()
+        constant = pairmark.kendall_tau(np.broadcast_to(best_constant, Y[1::2].shape), Y[1::2]).mean()
         assert build(spec).fit(X[::2], Y[::2]).score(X[1::2], Y[1::2]) > constant + 0.1
 
     def test_positions_scores_and_confidences_agree_in_form(self, spec: LearnerSpec) -> None:
@@ -391,9 +391,9 @@ class TestLabelRankers:
 
     def test_saved_and_loaded_ranks_alike(self, spec: LearnerSpec, tmp_path: Path) -> None:
         model = fitted(spec)
-        models.save(model, tmp_path / "model")
+        pairmark.save(model, tmp_path / "model")
         for mmap in (True, False):
-            loaded = models.registry.load(tmp_path / "model", mmap=mmap)
+            loaded = pairmark.models.core.registry.load(tmp_path / "model", mmap=mmap)
             assert loaded.predict_scores(X).tobytes() == model.predict_scores(X).tobytes()
             assert loaded.pairwise_confidence(X).tobytes() == model.pairwise_confidence(X).tobytes()
             assert loaded.get_params() == model.get_params()
@@ -441,24 +441,24 @@ class TestEveryLearner:
     def test_remembers_feature_names(self, spec: LearnerSpec, tmp_path: Path) -> None:
         model = clone(fitted(spec)).fit(X, target(spec))
         model.feature_names_in_ = np.array(["a", "b", "c", "d"], dtype=object)
-        models.save(model, tmp_path / "named")
-        assert models.load(tmp_path / "named").feature_names_in_.tolist() == ["a", "b", "c", "d"]
+        pairmark.save(model, tmp_path / "named")
+        assert pairmark.load(tmp_path / "named").feature_names_in_.tolist() == ["a", "b", "c", "d"]
 
     def test_changed_bytes_are_refused(self, spec: LearnerSpec, tmp_path: Path) -> None:
-        models.save(fitted(spec), tmp_path / "model")
+        pairmark.save(fitted(spec), tmp_path / "model")
         for file in sorted((tmp_path / "model").glob("*.npy")):
             content = file.read_bytes()
             file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
             with pytest.raises(ArtefactError, match="was changed"):
-                models.load(tmp_path / "model")
+                pairmark.load(tmp_path / "model")
             file.write_bytes(content)
-        models.load(tmp_path / "model")
+        pairmark.load(tmp_path / "model")
         (tmp_path / "model" / "manifest.json").unlink()
         with pytest.raises(ArtefactError, match="holds no manifest"):
-            models.load(tmp_path / "model")
+            pairmark.load(tmp_path / "model")
 
     def test_artefacts_hold_plain_arrays_only(self, spec: LearnerSpec, tmp_path: Path) -> None:
-        digest = models.save(fitted(spec), tmp_path / "model")
+        digest = pairmark.save(fitted(spec), tmp_path / "model")
         artefact = read_artefact(tmp_path / "model")
         assert artefact.sha256 == digest
         assert artefact.kind == spec.kind
@@ -471,16 +471,16 @@ def test_kinds_are_unique() -> None:
 
 
 def test_public_names_are_sorted_and_exist() -> None:
-    assert models.__all__ == sorted(models.__all__)
-    assert all(hasattr(models, name) for name in models.__all__)
-    assert {spec.estimator.__name__ for spec in LEARNERS} <= set(models.__all__)
+    assert pairmark.__all__ == sorted(pairmark.__all__)
+    assert all(hasattr(pairmark, name) for name in pairmark.__all__)
+    assert {spec.estimator.__name__ for spec in LEARNERS} <= set(pairmark.__all__)
 
 
 def test_warm_up_reaches_every_kernel_that_scores_pairs_by_trees() -> None:
     """In a process of its own: other tests use kernels too."""
     left = (
-        "from models.warmup import warm\n"
-        "from models.similarity import boosting_kernels, scoring_kernels as kernels\n"
+        "from pairmark.models.core.warmup import warm\n"
+        "from pairmark.models.similarity import boosting_kernels, scoring_kernels as kernels\n"
         "warm()\n"
         "used = kernels.score_narrow, kernels.score_pairs, kernels.score_by_planes, boosting_kernels.score_by_stumps\n"
         "print([one.__name__ for one in used if not one.signatures])\n"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import InsufficientCalibrationData, OperatingPoint, operating_point
-from models.artefact import read_artefact, write_artefact
-from models.operating_points import AUTO_MULTIPLE, Calibration, spaced
-from models.splits import held_out_pairs
+from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
+from pairmark.models.calibration.operating_points import AUTO_MULTIPLE, Calibration, spaced
+from pairmark.models.core.artefact import read_artefact, write_artefact
+from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People, Scored
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from models.pairs import MAX_PAIRS, PairPopulation, pair_features, sample_pairs
+from pairmark.models.pairs.sampling import MAX_PAIRS, PairPopulation, pair_features, sample_pairs
 
 codes = st.lists(st.integers(0, 4), min_size=2, max_size=14)
 

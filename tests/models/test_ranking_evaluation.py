@@ -7,8 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from models.datasets import mallows_mean_distance, sample_mallows, with_missing, with_ties
-from models.ranking_evaluation import ranking_metrics, split_rankings
+from pairmark.models.evaluation.ranking_metrics import ranking_metrics, split_rankings
+from pairmark.models.label_ranking.generators import (
+    mallows_mean_distance,
+    sample_mallows,
+    with_missing,
+    with_ties,
+)
 
 
 def by_hand(told: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float]]:

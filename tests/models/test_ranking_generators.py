@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.datasets import (
+from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.label_ranking.generators import (
     alpha_inconsistency,
     beta_gap,
     dense_positions,
@@ -23,7 +24,6 @@ from models.datasets import (
     with_missing,
     with_ties,
 )
-from models.rankings import kendall_tau
 
 
 def discordant(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
 
-from models import kendall_tau
-from models.rankings import (
+from pairmark.models import kendall_tau
+from pairmark.models.evaluation.rankings import (
     borda,
     copeland,
     kemeny,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import MetricSimilarity
-from models.artefact import ArtefactError
-from models.search import Best, checked_allowed, merge_top_k
+from pairmark.models import MetricSimilarity
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.search.index import Best, checked_allowed, merge_top_k
 
 X = np.random.default_rng(2).standard_normal((40, 3)).astype(np.float32)
 Y = np.repeat(np.arange(8), 5)
@@ -110,7 +110,7 @@ def test_a_model_fitted_again_refuses_its_old_indexes() -> None:
 def test_models_that_cannot_be_saved_search_but_do_not_save() -> None:
     from sklearn.linear_model import LogisticRegression
 
-    from models import SimilarityTree
+    from pairmark.models import SimilarityTree
 
     model = SimilarityTree(leaf_rank=LogisticRegression(), max_depth=2, n_pairs=60, random_state=0).fit(X, Y)
     index = model.index(X)

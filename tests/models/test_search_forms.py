@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import MetricSimilarity, search_forms
-from models.search_forms import SearchForm
+from pairmark.models import MetricSimilarity
+from pairmark.models.search import forms as search_forms
+from pairmark.models.search.forms import SearchForm
 
 METRICS = ["cosine", "correlation", "dot", "euclidean", "sqeuclidean", "manhattan"]
 X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.pair_samples import independent_blocks
-from models.splits import held_out_pairs, split_data, split_pairs
+from pairmark.models.pairs.samples import independent_blocks
+from pairmark.models.pairs.splits import held_out_pairs, split_data, split_pairs
 
 
 @settings(deadline=None, max_examples=60)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.blobs import Blobs
-from service.datasets.ingest import Datasets
-from service.datasets.schemas import DatasetOut, DatasetRequest
-from service.db import Database
-from service.settings import Settings
-from service.store.store import ModelStore
-from service.training.queue import JobQueue
-from service.training.schemas import JobRequest
-from service.training.trainer import Trainer
+from pairmark.service.blobs import Blobs
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.datasets.schemas import DatasetOut, DatasetRequest
+from pairmark.service.db import Database
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+from pairmark.service.training.schemas import JobRequest
+from pairmark.service.training.submission import TrainingQueue
+from pairmark.service.training.trainer import Trainer
 
 SMALL_FOREST: dict[str, Any] = {
     "n_estimators": 3,
@@ -52,8 +52,8 @@ class House:
         return Datasets(self.db, self.blobs, self.settings)
 
     @property
-    def queue(self) -> JobQueue:
-        return JobQueue(self.db, self.settings)
+    def queue(self) -> TrainingQueue:
+        return TrainingQueue(self.db, self.settings)
 
     @property
     def store(self) -> ModelStore:

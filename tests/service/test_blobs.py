@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from service.blobs import Blobs, LocalBlobs, collect, delete_unused, hold, open_blobs
-from service.blobs.s3 import S3Blobs
-from service.db import Database
-from service.errors import CorruptArtefact, InvalidInput, StorageFailed
-from service.settings import Settings
-from service.tables import DatasetRow
+from pairmark.service.blobs import Blobs, LocalBlobs, collect, delete_unused, hold, open_blobs
+from pairmark.service.blobs.s3 import S3Blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
+from pairmark.service.settings import Settings
+from pairmark.service.tables import DatasetRow
 
 ROOT = Path(__file__).parents[2]
 
@@ -209,8 +209,8 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     code = """
     import resource, sys
     from pathlib import Path
-    from service.blobs import LocalBlobs
-    from service.errors import StorageFailed
+    from pairmark.service.blobs import LocalBlobs
+    from pairmark.service.errors import StorageFailed
     store = LocalBlobs(Path(sys.argv[1]) / "store")
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
@@ -233,7 +233,7 @@ def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(t
     code = """
     import sys, time
     from pathlib import Path
-    from service.blobs import LocalBlobs
+    from pairmark.service.blobs import LocalBlobs
     with LocalBlobs(Path(sys.argv[1])).workspace() as folder:
         (folder / "half").write_text("half")
         print(folder, flush=True)

@@ -13,7 +13,7 @@ import pytest
 from serving import spoiled
 from sklearn.datasets import load_iris
 
-from service.cli import main
+from pairmark.service.cli import main
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from service.cli.points import either, numbers, read_points, spread
+from pairmark.service.cli.points import either, numbers, read_points, spread
 
 
 def test_a_file_gives_names_and_points_whatever_wrote_it(tmp_path: Path) -> None:

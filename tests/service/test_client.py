@@ -13,8 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 from serving import RunningServer, Serve
 
-from service import client as module
-from service.client import (
+from pairmark.client import (
     Busy,
     Client,
     ClientError,
@@ -29,6 +28,7 @@ from service.client import (
     transport,
     wire,
 )
+from pairmark.service import client as module
 
 
 @pytest.fixture(scope="module")

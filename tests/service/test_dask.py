@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from serving import ROOT, free_port
 
-from models import SimilarityForest
-from models.progress import listening
-from service.errors import NotReady
-from service.training import engine
-from service.training.trainer import Trainer
+from pairmark.models import SimilarityForest
+from pairmark.models.core.progress import listening
+from pairmark.service.errors import NotReady
+from pairmark.service.training import engine
+from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
 
 

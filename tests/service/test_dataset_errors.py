@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.blobs import Blobs, LocalBlobs, collect, open_blobs
-from service.datasets import DatasetRequest, Datasets
-from service.db import Database
-from service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
-from service.settings import Settings
+from pairmark.service.blobs import Blobs, LocalBlobs, collect, open_blobs
+from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, PairmarkError, TooLarge, UnknownDataset
+from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -328,10 +328,10 @@ def test_any_near_csv_is_taken_or_refused_in_words(house, text: str) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from service.blobs import open_blobs
-from service.datasets import DatasetRequest, Datasets
-from service.db import Database
-from service.settings import Settings
+from pairmark.service.blobs import open_blobs
+from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.service.db import Database
+from pairmark.service.settings import Settings
 
 class Slow:
     def __init__(self): self.sent = 0
@@ -366,11 +366,11 @@ def test_an_upload_killed_half_way_leaves_no_row_and_no_file(
 FULL = """
 import io, resource, sys
 from pathlib import Path
-from service.blobs import open_blobs
-from service.datasets import DatasetRequest, Datasets
-from service.db import Database
-from service.errors import StorageFailed
-from service.settings import Settings
+from pairmark.service.blobs import open_blobs
+from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.service.db import Database
+from pairmark.service.errors import StorageFailed
+from pairmark.service.settings import Settings
 
 settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
 datasets = Datasets(Database(sys.argv[2]), open_blobs(settings), settings)

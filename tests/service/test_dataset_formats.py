@@ -16,11 +16,11 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_digits
 
-from service.blobs import LocalBlobs
-from service.datasets import DatasetOut, DatasetRequest, Datasets, LabelledData
-from service.datasets.writer import dense_positions
-from service.db import Database
-from service.settings import Settings
+from pairmark.service.blobs import LocalBlobs
+from pairmark.service.datasets import DatasetOut, DatasetRequest, Datasets, LabelledData
+from pairmark.service.datasets.writer import dense_positions
+from pairmark.service.db import Database
+from pairmark.service.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +138,9 @@ def test_any_csv_comes_back_as_it_was_written(datasets: Datasets, X, words, deli
 
 
 def test_many_blocks_are_put_together_in_order(datasets: Datasets, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.datasets.tabular._CELLS", 70)
-    monkeypatch.setattr("service.datasets.arrays._CELLS", 70)
-    monkeypatch.setattr("service.datasets.arrays._CHUNK", 500)
+    monkeypatch.setattr("pairmark.service.datasets.tabular._CELLS", 70)
+    monkeypatch.setattr("pairmark.service.datasets.arrays._CELLS", 70)
+    monkeypatch.setattr("pairmark.service.datasets.arrays._CHUNK", 500)
     rng = np.random.default_rng(0)
     X = rng.random((1_003, 7)).round(3)
     y = [f"p{n % 11:02}" for n in range(1_003)]

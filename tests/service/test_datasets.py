@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.blobs import Blobs
-from service.datasets import DatasetRequest, Datasets
-from service.db import Database
-from service.errors import Conflict, RateLimited, UnknownDataset
-from service.settings import Settings
-from service.tables import JobRow
+from pairmark.service.blobs import Blobs
+from pairmark.service.datasets import DatasetRequest, Datasets
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, RateLimited, UnknownDataset
+from pairmark.service.settings import Settings
+from pairmark.service.tables import JobRow
 
 CSV = b"who,a,b\nann,1,0.5\nbob,2,0.25\nann,3,1e-3\n"
 

@@ -17,10 +17,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, make_url, select, text
 
-import migrations
-from service.db import Database, bump_revision
-from service.errors import InvalidInput, NotReady, StorageFailed
-from service.tables import Base, DatasetName, Revision
+from pairmark import migrations
+from pairmark.service.db import Database, bump_revision
+from pairmark.service.errors import InvalidInput, NotReady, StorageFailed
+from pairmark.service.tables import Base, DatasetName, Revision
 
 KINDS = ("sqlite", "postgresql")
 
@@ -98,7 +98,7 @@ def test_jobs_of_older_houses_learn_the_names_of_their_unlabelled_rows(new_datab
 @pytest.mark.parametrize("kind", KINDS)
 def test_several_processes_may_upgrade_at_once(new_database, kind: str) -> None:
     url = new_database(kind, migrated=False)
-    code = "import sys; from service.db import Database; input(); Database(sys.argv[1]).upgrade()"
+    code = "import sys; from pairmark.service.db import Database; input(); Database(sys.argv[1]).upgrade()"
     running = [python(code, url, stdin=subprocess.PIPE) for _ in range(3)]
     for process in running:
         _, said = process.communicate("go\n", timeout=60)
@@ -113,8 +113,8 @@ def test_a_commit_survives_kill_9_and_what_was_not_committed_does_not(
 ) -> None:
     code = """
     import sys, time
-    from service.db import Database
-    from service.tables import DatasetName
+    from pairmark.service.db import Database
+    from pairmark.service.tables import DatasetName
     db = Database(sys.argv[1])
     with db.write() as session:
         session.add(DatasetName(name="kept", next_version=1))

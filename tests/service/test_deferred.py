@@ -24,7 +24,7 @@ def test_serving_does_not_load_what_it_never_calls() -> None:
     said = python(
         """
         import sys
-        import service.app
+        import pairmark.service.app
         waiting = ("scipy.stats._stats_py", "narwhals.dataframe", "duckdb", "alembic", "jinja2", "sklearn.linear_model")
         print([name for name in waiting if name in sys.modules])
         """
@@ -36,7 +36,7 @@ def test_a_deferred_module_is_whole_when_it_is_used() -> None:
     said = python(
         """
         import threading
-        import service
+        from pairmark.service.deferred import defer_unused; defer_unused()
         import scipy.stats
         from scipy.stats import norm
         found = []
@@ -57,7 +57,7 @@ def test_threads_that_meet_at_the_first_use_all_get_the_whole_module() -> None:
     said = python(
         """
         import threading
-        import service
+        from pairmark.service.deferred import defer_unused; defer_unused()
         import scipy.stats
         ready, found = threading.Barrier(8), []
         def use():

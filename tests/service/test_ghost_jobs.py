@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.errors import InvalidInput
+from pairmark.service.errors import InvalidInput
 from tests.service.conftest import people
 
 

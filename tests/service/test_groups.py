@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.datasets.schemas import DatasetRequest
-from service.errors import InvalidInput
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import InvalidInput
 from tests.service.conftest import House, people
 
 METRIC = {"learner": "metric", "params": {"metric": "euclidean"}, "model": "apart", "dataset": "populations"}

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI, Request, UploadFile
 from fastapi.responses import StreamingResponse
 
-from service.inprocess import TRUSTED, InProcessTransport
+from pairmark.service.inprocess import TRUSTED, InProcessTransport
 
 
 class House:

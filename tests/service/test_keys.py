@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select, text
 
-from service.db import Database
-from service.errors import InvalidInput, UnknownKey
-from service.keys import Keys
-from service.tables import Revision
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, UnknownKey
+from pairmark.service.keys import Keys
+from pairmark.service.tables import Revision
 
 
 @pytest.fixture

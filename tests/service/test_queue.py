@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 
-from service.errors import (
+from pairmark.service.errors import (
     Conflict,
     Fenced,
     InvalidInput,
@@ -19,8 +19,8 @@ from service.errors import (
     UnknownJob,
     UnknownLearner,
 )
-from service.tables import JobRow
-from service.training.queue import JobQueue
+from pairmark.service.tables import JobRow
+from pairmark.service.training.submission import TrainingQueue
 
 
 def expire(house, job_id):
@@ -30,7 +30,7 @@ def expire(house, job_id):
 
 
 def small(house, **changes):
-    return JobQueue(house.db, house.settings.model_copy(update=changes))
+    return TrainingQueue(house.db, house.settings.model_copy(update=changes))
 
 
 def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(house):

@@ -7,11 +7,11 @@ import csv
 import numpy as np
 import pytest
 
-from models.datasets import make_ranking_data, truncated_gaussian, with_missing
-from models.rankings import kendall_tau
-from service.datasets.schemas import DatasetRequest
-from service.errors import InvalidInput
-from service.training.rankers import GROUPED, PROTOCOL
+from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.label_ranking.generators import make_ranking_data, truncated_gaussian, with_missing
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import InvalidInput
+from pairmark.service.training.rankers import GROUPED, PROTOCOL
 
 LABELS = ["rain", "snow", "sun", "wind"]
 PARAMS = {"n_estimators": 15, "random_state": 0}

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from service.blobs import LocalBlobs
-from service.errors import (
+from pairmark.service.blobs import LocalBlobs
+from pairmark.service.errors import (
     CalibrationOverlap,
     Conflict,
     CorruptArtefact,
@@ -19,8 +19,8 @@ from service.errors import (
     UnknownDataset,
     UnknownModel,
 )
-from service.store.schemas import NewVersion
-from service.store.store import ModelStore
+from pairmark.service.store.schemas import NewVersion
+from pairmark.service.store.store import ModelStore
 from tests.service.conftest import people
 
 

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from models.artefact import read_artefact
-from models.checkpoints import Shelf
-from models.splits import split_data
-from service.datasets.schemas import DatasetRequest
-from service.errors import Fenced, InvalidInput, NotReady, UnknownModel
-from service.tables import ModelVersion
-from service.training.child import attempt_error
-from service.training.trainer import Progress, Trainer, checkpoints_of
+from pairmark.models.core.artefact import read_artefact
+from pairmark.models.core.checkpoints import Shelf
+from pairmark.models.pairs.splits import split_data
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
+from pairmark.service.jobs.child import attempt_error
+from pairmark.service.tables import ModelVersion
+from pairmark.service.training.trainer import Progress, Trainer, checkpoints_of
 from tests.service.conftest import SMALL_FOREST, people
 
 

@@ -9,10 +9,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from service.blobs import LocalBlobs
-from service.errors import InvalidInput, TooLarge, UnknownModel
-from service.store.store import ModelStore
-from service.store.transfer import MANIFEST
+from pairmark.service.blobs import LocalBlobs
+from pairmark.service.errors import InvalidInput, TooLarge, UnknownModel
+from pairmark.service.store.store import ModelStore
+from pairmark.service.store.transfer import MANIFEST
 from tests.service.conftest import people
 
 
@@ -80,7 +80,7 @@ def test_an_export_is_the_same_every_time_and_goes_on_under_its_name(house, expo
 
 
 def test_what_was_trained_on_is_remembered_after_an_import(house, elsewhere, exported):
-    from service.errors import CalibrationOverlap
+    from pairmark.service.errors import CalibrationOverlap
 
     house.store.import_file(io.BytesIO(exported), name="copy", by="test")
     with pytest.raises(CalibrationOverlap):

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from service.settings import Settings
-from service.training.worker import Worker, child_environment
+from pairmark.service.jobs.worker import Worker, child_environment
+from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 WORKER = """
-from service.settings import Settings
-from service.training.worker import run_until_signalled
+from pairmark.service.settings import Settings
+from pairmark.service.jobs.worker import run_until_signalled
 
 run_until_signalled(Settings())
 """

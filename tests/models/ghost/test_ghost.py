@@ -11,14 +11,14 @@ from scipy.spatial import distance as scipy_distance
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from sklearn.datasets import load_iris, load_wine
 
-import models
-from models import Ghost
-from models.ghost import kernels
-from models.ghost.classify import classification_report, fitted_temperature, softmin
-from models.ghost.graphs import given_graph, nearest_graph
-from models.ghost.registry import PAIRS, choose, known_names, register_meta_feature
-from models.ghost.space import Space, draw_companions, scales_of
-from models.ghost.training import partition
+import pairmark
+from pairmark.models import Ghost
+from pairmark.models.ghost.classify import classification_report, fitted_temperature, softmin
+from pairmark.models.ghost.graphs import given_graph, nearest_graph
+from pairmark.models.ghost.kernels import energy as kernels
+from pairmark.models.ghost.registry import PAIRS, choose, known_names, register_meta_feature
+from pairmark.models.ghost.space import Space, draw_companions, scales_of
+from pairmark.models.ghost.training import partition
 
 X, y = load_wine(return_X_y=True)
 X = X.astype(np.float32)
@@ -403,8 +403,8 @@ class TestTheDistance:
         assert model.pair_score(a, b).tobytes() == model.pair_score(b, a).tobytes()
         grid = model.score_against(a[:5], b)
         assert grid.tobytes() == np.stack([model.pair_score(row[None], b) for row in a[:5]]).tobytes()
-        models.save(model, tmp_path / "model")
-        loaded = models.load(tmp_path / "model")
+        pairmark.save(model, tmp_path / "model")
+        loaded = pairmark.load(tmp_path / "model")
         assert loaded.pair_score(a, b).tobytes() == model.pair_score(a, b).tobytes()
         assert loaded.predict_proba(a).tobytes() == model.predict_proba(a).tobytes()
         assert loaded.strategy_ == model.strategy_
@@ -428,8 +428,8 @@ def test_a_meta_feature_of_ones_own(tmp_path: Path) -> None:
     A, classes = noisy(60)
     model = Ghost(order=3, meta_features=["first-only", "spread"], random_state=0).fit(A, classes)
     assert model.score(A, classes) > 0.85
-    models.save(model, tmp_path / "model")
-    assert models.load(tmp_path / "model").predict(A).tolist() == model.predict(A).tolist()
+    pairmark.save(model, tmp_path / "model")
+    assert pairmark.load(tmp_path / "model").predict(A).tolist() == model.predict(A).tolist()
     register_meta_feature("first-only", lambda a, b: np.full(len(a), np.nan))
     with pytest.raises(ValueError, match="not finite"):
         Ghost(meta_features=["first-only"]).fit(A, classes)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from models.ghost import kernels
-from models.ghost.clustering import cluster
-from models.ghost.learning import Error, TrainingSet, Weights, error_of
+from pairmark.models.ghost.clustering import cluster
+from pairmark.models.ghost.kernels import energy as kernels
+from pairmark.models.ghost.learning import Error, TrainingSet, Weights, error_of
 
 
 def training_set(rng, n, n_clusters=2, *, balanced=True, n_others=1, alpha=1.0, beta=1.0):

@@ -11,11 +11,11 @@ from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from models import LabelRankingAuto, PairwiseLabelRanker, load, save
-from models.label_ranking.auto import CANDIDATES
-from models.label_ranking.rankings_data import training_rankings
-from models.progress import listening
-from models.rankings import positions_of
+from pairmark.models import LabelRankingAuto, PairwiseLabelRanker, load, save
+from pairmark.models.core.progress import listening
+from pairmark.models.evaluation.rankings import positions_of
+from pairmark.models.label_ranking.auto import CANDIDATES
+from pairmark.models.label_ranking.rankings_data import training_rankings
 
 
 def rankings(n: int = 160, k: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeRegressor
 
-from models import LabelRankingForest, LabelRankingTree, PairwiseLabelRanker, kendall_tau, load, save
-from models.rankings import mid_positions, positions_of
+from pairmark.models import LabelRankingForest, LabelRankingTree, PairwiseLabelRanker, kendall_tau, load, save
+from pairmark.models.evaluation.rankings import mid_positions, positions_of
 
 
 def some_rankings(n: int, d: int, k: int, seed: int, levels: int = 1_000) -> tuple[np.ndarray, np.ndarray]:

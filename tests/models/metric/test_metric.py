@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 from scipy.spatial import distance
 from sklearn.covariance import ledoit_wolf
 
-import models
-from models import MetricSimilarity
+import pairmark
+from pairmark.models import MetricSimilarity
 
 METRICS = [
     "cosine",
@@ -170,9 +170,9 @@ def test_fewer_rows_than_features_and_constant_features_are_no_trouble(shrinkage
 
 def test_a_whitened_metric_is_saved_and_loaded_as_it_is(tmp_path: Path) -> None:
     model = metric("correlation", whiten=True)
-    models.save(model, tmp_path / "model")
+    pairmark.save(model, tmp_path / "model")
     for mmap in (True, False):
-        loaded = models.registry.load(tmp_path / "model", mmap=mmap)
+        loaded = pairmark.models.core.registry.load(tmp_path / "model", mmap=mmap)
         assert loaded.get_params() == model.get_params()
         assert loaded.pair_score(LEFT, RIGHT).tobytes() == model.pair_score(LEFT, RIGHT).tobytes()
 

@@ -10,11 +10,11 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
 
-import models
-from models import AlignedKernel
-from models.rankboost import network
-from models.rankboost.embedding import kernel_alignment
-from models.rankboost.sparse_input import UnknownColumnsWarning
+import pairmark
+from pairmark.models import AlignedKernel
+from pairmark.models.rankboost import network
+from pairmark.models.rankboost.embedding import kernel_alignment
+from pairmark.models.rankboost.sparse_input import UnknownColumnsWarning
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -149,8 +149,8 @@ def test_a_rate_that_diverges_is_told() -> None:
 @pytest.mark.parametrize("psd", [True, False])
 def test_everything_survives_the_disk(psd: bool, tmp_path: Path) -> None:
     model = fitted(psd=psd)
-    models.save(model, tmp_path / "model")
-    loaded = models.load(tmp_path / "model")
+    pairmark.save(model, tmp_path / "model")
+    loaded = pairmark.load(tmp_path / "model")
     assert loaded.transform(X).tobytes() == model.transform(X).tobytes()
     assert loaded.score_against(X, X).tobytes() == model.score_against(X, X).tobytes()
     assert loaded.loss_curve_ == model.loss_curve_

@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from models import RankBoostKernel
-from models.rankboost import kernels
-from models.rankboost.binning import binned, sparse_rows
-from models.rankboost.boosting import Settings, Task, _Search, _Weights, boost, ranking_auc
+from pairmark.models import RankBoostKernel
+from pairmark.models.rankboost.binning import binned, sparse_rows
+from pairmark.models.rankboost.boosting import Settings, Task, _Search, _Weights, boost, ranking_auc
+from pairmark.models.rankboost.kernels import boosting as kernels
 
 
 def world(seed: int, n: int = 14, d: int = 4, levels: int = 2) -> tuple[np.ndarray, np.ndarray]:

@@ -10,10 +10,10 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
 
-import models
-from models import RankBoostKernel
-from models.rankboost.embedding import binary_projection, chosen_pivots, kernel_alignment, whitening
-from models.rankboost.sparse_input import UnknownColumnsWarning
+import pairmark
+from pairmark.models import RankBoostKernel
+from pairmark.models.rankboost.embedding import binary_projection, chosen_pivots, kernel_alignment, whitening
+from pairmark.models.rankboost.sparse_input import UnknownColumnsWarning
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -231,8 +231,8 @@ def test_words_grade_only_with_a_preference() -> None:
 @pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"coordinates": "features"}, {"chain": "A-D"}])
 def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: Path) -> None:
     model = fitted(**how)
-    models.save(model, tmp_path / "model")
-    loaded = models.load(tmp_path / "model")
+    pairmark.save(model, tmp_path / "model")
+    loaded = pairmark.load(tmp_path / "model")
     for name in ("decision_function", "transform", "svm_score", "predict"):
         assert np.asarray(getattr(loaded, name)(X)).tobytes() == np.asarray(getattr(model, name)(X)).tobytes()
     assert loaded.score(X, y) == model.score(X, y)

@@ -11,10 +11,10 @@ from sklearn.datasets import load_iris, make_moons
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
-from models import RSBL
-from models.rsbl import estimator as module
-from models.rsbl.choosing import folds
-from models.rsbl.depths import scores_by_depth
+from pairmark.models import RSBL
+from pairmark.models.rsbl import estimator as module
+from pairmark.models.rsbl.choosing import folds
+from pairmark.models.rsbl.depths import scores_by_depth
 
 X, y = load_iris(return_X_y=True)
 moons, moon = make_moons(90, noise=0.25, random_state=2)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.svm import SVC
 
-from models import RSBL
-from models.rsbl import kernels
-from models.rsbl.growth import Distances
-from models.rsbl.pairs_input import classes_of_pairs
-from models.rsbl.svm import by_class, exact_dual, fitted_sharpness, iterative_primal, log_softmax
+from pairmark.models import RSBL
+from pairmark.models.rsbl.growth import Distances
+from pairmark.models.rsbl.kernels import spaces as kernels
+from pairmark.models.rsbl.pairs_input import classes_of_pairs
+from pairmark.models.rsbl.svm import by_class, exact_dual, fitted_sharpness, iterative_primal, log_softmax
 
 SCIPY = {"euclidean": "euclidean", "manhattan": "cityblock", "chebyshev": "chebyshev", "hamming": "hamming",
          "cosine": "cosine", "correlation": "correlation"}  # fmt: skip

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from models import SimilarityForest, SimilarityTree
-from models.pairs import pair_features
-from models.similarity import all_pairs, growing
-from models.similarity.all_pairs import pair_counts, root_split
+from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.pairs.sampling import pair_features
+from pairmark.models.similarity import all_pairs, growing
+from pairmark.models.similarity.all_pairs import pair_counts, root_split
 
 X, y = load_digits(return_X_y=True)
 X = X.astype(np.float32)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.pairs import sample_pairs
-from models.similarity import kernels
-from models.similarity.binning import product_bins, quantise
-from models.similarity.trees import PAIR_MAPS, _learned_codes
+from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.similarity.binning import product_bins, quantise
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.trees import PAIR_MAPS, _learned_codes
 
 
 @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.tree import DecisionTreeClassifier
 
-from models import SimilarityForest, SimilarityTree
+from pairmark.models import SimilarityForest, SimilarityTree
 
 SVG = "{http://www.w3.org/2000/svg}"
 WINE = load_wine()

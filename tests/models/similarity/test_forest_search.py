@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import models
-from models import SimilarityForest, SimilarityTree
-from models.similarity import search
+import pairmark
+from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.similarity import search
 
 D = 5
 
@@ -131,8 +131,8 @@ def test_byte_columns_are_saved_and_mapped(tmp_path: Path) -> None:
     index = model.index(gallery)
     assert index.arrays["codes"].dtype == np.uint8
     index.save(tmp_path / "index")
-    models.save(model, tmp_path / "model")
-    again = models.load(tmp_path / "model")
+    pairmark.save(model, tmp_path / "model")
+    again = pairmark.load(tmp_path / "model")
     for mine, theirs in zip(
         model.top_k(gallery[:4], index, 7),
         again.top_k(gallery[:4], again.open_index(tmp_path / "index"), 7),

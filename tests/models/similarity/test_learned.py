@@ -12,13 +12,14 @@ from scipy.linalg import cholesky, eigh
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-import models
-from models import SimilarityForest, SimilarityTree
-from models.pairs import pair_features, sample_pairs
-from models.similarity import kernels, waves
-from models.similarity.learned import LearnedFeatures, OutOfFold
-from models.similarity.learning import identities_of_pairs, learn
-from models.similarity.trees import Tree
+import pairmark
+from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.similarity import waves
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold
+from pairmark.models.similarity.learning import identities_of_pairs, learn
+from pairmark.models.similarity.trees import Tree
 
 LEARNED = ["distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -284,8 +285,8 @@ def test_they_make_better_forests() -> None:
 @pytest.mark.parametrize("kind", LEARNED)
 def test_saved_explained_and_drawn(kind: Any, tmp_path: Path) -> None:
     model = forest(kind)
-    models.save(model, tmp_path / "model")
-    loaded = models.load(tmp_path / "model")
+    pairmark.save(model, tmp_path / "model")
+    loaded = pairmark.load(tmp_path / "model")
     left, right, _ = held_out()
     assert loaded.pair_score(left, right).tobytes() == model.pair_score(left, right).tobytes()
     told = loaded.explain(left[0], right[0])

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import SimilarityForest
-from models.similarity import trees
-from models.similarity.trees import PackedTrees
+from pairmark.models import SimilarityForest
+from pairmark.models.similarity import trees
+from pairmark.models.similarity.trees import PackedTrees
 
 
 def wide(model: SimilarityForest, monkeypatch: pytest.MonkeyPatch) -> PackedTrees:

@@ -14,15 +14,15 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-import models
-from models import SimilarityForest, SimilarityTree, load, roc_curve_pairs, save
-from models.pairs import pair_features, sample_pairs
-from models.progress import listening
-from models.similarity import kernels
-from models.similarity.bagging import leaf_numbers
-from models.similarity.choice import candidates
-from models.similarity.pruning import counted, gains, kept_cells, prices, pruned
-from models.similarity.trees import Tree, WeightedPairs, evenly
+import pairmark
+from pairmark.models import SimilarityForest, SimilarityTree, load, roc_curve_pairs, save
+from pairmark.models.core.progress import listening
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.similarity.bagging import leaf_numbers
+from pairmark.models.similarity.choice import candidates
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.pruning import counted, gains, kept_cells, prices, pruned
+from pairmark.models.similarity.trees import Tree, WeightedPairs, evenly
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -97,8 +97,8 @@ def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifie
     for leaf_rank in ("linear", "boosting"):
         told_how: dict[str, Any] = {"leaf_rank": leaf_rank, "pair_features": "discriminant", **params}
         forest = SimilarityForest(**told_how).fit(X, y)
-        models.save(forest, tmp_path / leaf_rank)
-        loaded = models.load(tmp_path / leaf_rank)
+        pairmark.save(forest, tmp_path / leaf_rank)
+        loaded = pairmark.load(tmp_path / leaf_rank)
         scores = forest.pair_score(X[LEFT], X[RIGHT])
         assert loaded.pair_score(X[LEFT], X[RIGHT]).tobytes() == scores.tobytes()
         assert forest.pair_score(X[RIGHT], X[LEFT]).tobytes() == scores.tobytes()
@@ -119,7 +119,7 @@ def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifie
     own.fit(X, y)
     assert roc_auc_score(SAME, own.pair_score(X[LEFT], X[RIGHT])) > 0.9
     with pytest.raises(ValueError, match=r"DecisionTreeClassifier.*'cart', 'linear' or 'boosting'"):
-        models.save(own, tmp_path / "own")
+        pairmark.save(own, tmp_path / "own")
 
 
 @pytest.mark.parametrize(
@@ -353,8 +353,8 @@ def test_aggregation_is_chosen_out_of_bag_and_kept(tmp_path: Path) -> None:
     }
     assert chosen.aggregation_ == max(each, key=lambda way: each[way] or 0.0)
     assert chosen.oob_auc_ == each[chosen.aggregation_]
-    models.save(chosen, tmp_path / "chosen")
-    loaded = models.load(tmp_path / "chosen")
+    pairmark.save(chosen, tmp_path / "chosen")
+    loaded = pairmark.load(tmp_path / "chosen")
     assert loaded.aggregation_ == chosen.aggregation_
     assert loaded.oob_auc_ == chosen.oob_auc_
     assert (

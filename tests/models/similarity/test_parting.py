@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models import SimilarityTree
-from models.similarity import kernels
-from models.similarity.trees import Tree
+from pairmark.models import SimilarityTree
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.trees import Tree
 
 # What a weight and a number are of a pair of rows, so that one that went elsewhere shows.
 ROWS = 500

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import models
-from models.similarity.leaf_rank import NAMED
-from models.similarity.learned import NAMES
+import pairmark
+from pairmark.models.similarity.leaf_rank import NAMED
+from pairmark.models.similarity.learned import NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"
 
@@ -29,7 +29,7 @@ def test_the_page_leads_from_rows_to_saved_forests_and_drawn_trees(
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
     forest, tree = names["forest"], names["tree"]
-    assert models.load(Path("people.model")).pair_score(X, X[::-1]).tobytes() == (
+    assert pairmark.load(Path("people.model")).pair_score(X, X[::-1]).tobytes() == (
         forest.pair_score(X[::-1], X).tobytes()
     )
     assert forest.oob_auc_ > 0.8

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-from models import SimilarityForest, SimilarityTree
-from models.pairs import pair_features, sample_pairs
-from models.progress import listening
-from models.similarity import kernels
-from models.similarity.binning import quantise
-from models.similarity.trees import Tree
+from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.core.progress import listening
+from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.similarity.binning import quantise
+from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.trees import Tree
 
 
 def pairs_of(seed: int, n: int, d: int, values: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.api.access import host_name, is_loopback, need, shown_key
+from pairmark.service.api.access import host_name, is_loopback, need, shown_key
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from service.db import Database
-from service.galleries.rows import Rows
-from service.runtime.catalogue import VersionEntry, View
-from service.runtime.loaded import LoadedVersion
-from service.runtime.scoring import Served
-from service.tables import Model, ModelVersion
+from pairmark.service.db import Database
+from pairmark.service.galleries.rows import Rows
+from pairmark.service.runtime.catalogue import VersionEntry, View
+from pairmark.service.runtime.loaded import LoadedVersion
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.tables import Model, ModelVersion
 
 WIDTH = 4
 NOTHING = View(revision=0, models={}, keys={}, locked=False)

@@ -12,13 +12,13 @@ import pytest
 from gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 from sqlalchemy import make_url, text
 
-from models import MetricSimilarity
-from service.db import Database
-from service.galleries import live as live_module
-from service.galleries.galleries import Galleries
-from service.galleries.live import LiveGallery
-from service.galleries.rows import RowErrors
-from service.settings import Settings
+from pairmark.models import MetricSimilarity
+from pairmark.service.db import Database
+from pairmark.service.galleries import live as live_module
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.live import LiveGallery
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.settings import Settings
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from gallery_rooms import rows
 from sqlalchemy import func, select
 
-from service.attempt import runner_of
-from service.errors import Conflict, Fenced, InvalidInput, RateLimited
-from service.galleries.galleries import Galleries
-from service.galleries.identification import Identification
-from service.galleries.rows import RowErrors
-from service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
-from service.runtime.runtime import Runtime
-from service.tables import GalleryCalibrationRow, GalleryEvaluationRow
+from pairmark.service.attempt import runner_of
+from pairmark.service.errors import Conflict, Fenced, InvalidInput, RateLimited
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from tests.service.conftest import House, people
 
 PROBES = ProbesRequest(dataset="probes")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.galleries.rows import RowChecks, RowErrors, StoredRows
+from pairmark.service.galleries.rows import RowChecks, RowErrors, StoredRows
 
 IDS: list[Any] = ["a", "b", "c", "d", "e", "é", "", "x" * 600, "a\n", 7, None]
 SUBJECTS: list[Any] = [None, "s", "é", "", 3]

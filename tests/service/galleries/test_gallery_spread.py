@@ -17,18 +17,18 @@ import pytest
 from gallery_rooms import NOTHING, rows
 from serving import ROOT, free_port
 
-from service.blobs import open_blobs
-from service.db import Database
-from service.galleries import live as live_module
-from service.galleries import spread
-from service.galleries.galleries import Galleries
-from service.galleries.metadata import parse_filter
-from service.galleries.rows import RowErrors
-from service.runtime.catalogue import VersionEntry
-from service.runtime.loaded import LoadedVersion
-from service.runtime.scoring import Served
-from service.settings import Settings
-from service.training.worker import child_environment
+from pairmark.service.blobs import open_blobs
+from pairmark.service.db import Database
+from pairmark.service.galleries import live as live_module
+from pairmark.service.galleries import spread
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.jobs.worker import child_environment
+from pairmark.service.runtime.catalogue import VersionEntry
+from pairmark.service.runtime.loaded import LoadedVersion
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.settings import Settings
 from tests.service.conftest import House, people
 
 WIDTH = 6
@@ -102,7 +102,7 @@ def served(house: House) -> Served:
     """The trained version."""
     row = house.store.version("faces", 1)
     with house.db.read() as session:
-        from service.store import repository as store_repository
+        from pairmark.service.store import repository as store_repository
 
         model = store_repository.find_model(session, "faces")
         assert model is not None

@@ -13,16 +13,16 @@ from gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models import MetricSimilarity, SimilarityForest
-from service.db import Database
-from service.errors import InvalidInput
-from service.galleries import live as live_module
-from service.galleries import repository
-from service.galleries.galleries import Galleries
-from service.galleries.live import LiveGallery
-from service.galleries.metadata import parse_filter
-from service.galleries.rows import RowErrors
-from service.settings import Settings
+from pairmark.models import MetricSimilarity, SimilarityForest
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries import live as live_module
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.live import LiveGallery
+from pairmark.service.galleries.metadata import parse_filter
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from service.db import Database, bump_revision
-from service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
-from service.keys import Keys
-from service.runtime.catalogue import Catalogue, View
-from service.tables import Alias, Model, ModelVersion
+from pairmark.service.db import Database, bump_revision
+from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
+from pairmark.service.keys import Keys
+from pairmark.service.runtime.catalogue import Catalogue, View
+from pairmark.service.tables import Alias, Model, ModelVersion
 
 
 def add_model(

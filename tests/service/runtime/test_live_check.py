@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from models.operating_points import Calibration
-from service.runtime.live import (
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.service.runtime.live import (
     FALSE_ALARM,
     MAX_RATES,
     PICKED,

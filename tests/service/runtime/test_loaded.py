@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.errors import CorruptArtefact
-from service.runtime import loaded as module
-from service.runtime.catalogue import ModelEntry, VersionEntry, View
-from service.runtime.loaded import LoadedVersion, LoadedVersions
+from pairmark.service.errors import CorruptArtefact
+from pairmark.service.runtime import loaded as module
+from pairmark.service.runtime.catalogue import ModelEntry, VersionEntry, View
+from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
 
 
 def entry(version: int, name: str = "faces") -> VersionEntry:

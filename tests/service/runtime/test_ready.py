@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.db import Database
-from service.errors import NotReady
-from service.runtime.runtime import Runtime
+from pairmark.service.db import Database
+from pairmark.service.errors import NotReady
+from pairmark.service.runtime.runtime import Runtime
 
 
 def test_ready_means_that_what_is_promoted_is_loaded(house, database: Database) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from service.db import Database
-from service.errors import InvalidInput, ModelNotCapable, UnknownModel
-from service.runtime.runtime import Runtime
-from service.runtime.trees import tree_data, tree_svg
+from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput, ModelNotCapable, UnknownModel
+from pairmark.service.runtime.runtime import Runtime
+from pairmark.service.runtime.trees import tree_data, tree_svg
 
 
 def test_trees_are_told_by_the_version_in_memory(house, database: Database) -> None:

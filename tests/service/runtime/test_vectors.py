@@ -13,15 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from service.errors import InvalidInput, TooLarge
-from service.runtime.binary import parse_npz, parse_octets
-from service.runtime.vectors import (
-    SparseRows,
-    holds_scores,
-    parse_pairs,
-    parse_scores,
-    to_rows,
-)
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.vectors import SparseRows, holds_scores, parse_pairs, parse_scores, to_rows
 
 finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 matrices = arrays(np.float32, st.tuples(st.integers(1, 5), st.just(4)), elements=finite32)

@@ -1,0 +1,116 @@
+"""Upper bounds of the false positive rate that hold at every threshold at once.
+
+``finite-sample``: rates alpha_0 < alpha_1 < ... ten to the decade, from the smallest that sizes allow up. Each
+gets the threshold t_k that keeps it with failure probability (1 - confidence) / 2^(k + 1), summing to below
+1 - confidence.
+FPR(t) falls in t, so with that confidence FPR(t) <= alpha_k for all k and all t >= t_k: steps, nothing between them is
+known. Halving costs little: the smallest rate rises by 23 % at 95 %, and larger ones have data to spare.
+
+``bootstrap``: the studentised bootstrap with one critical value for all thresholds
+(`pairmark.models.calibration.bootstrap`); asymptotic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.bootstrap import BootstrapTable, confidence_row
+from pairmark.models.calibration.bounds import FiniteSample, blocks_needed
+
+STEPS_PER_DECADE = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class FprBand:
+    """A step function: a score above ``thresholds[k]`` has a false positive rate of at most ``fpr[k]``.
+
+    Attributes
+    ----------
+    thresholds : (k,) float32, descending.
+    fpr : (k,) float64, ascending; the first is the floor, above the last threshold's rate nothing is claimed.
+    confidence : that all steps hold together.
+    method : ``finite-sample`` or ``bootstrap`` (asymptotic).
+    """
+
+    thresholds: NDArray[np.float32] = field(repr=False)
+    fpr: NDArray[np.float64] = field(repr=False)
+    confidence: float
+    method: Literal["finite-sample", "bootstrap"]
+
+    @property
+    def smallest_fpr(self) -> float:
+        """The floor."""
+        return float(self.fpr[0])
+
+    def log10(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """log10 of the bound of each score; 0 at and below the lowest threshold."""
+        # The number of thresholds that are not strictly below the score is the step it has reached.
+        step = np.searchsorted(-self.thresholds, -scores, side="right")
+        rates: NDArray[np.float64] = np.log10(np.append(self.fpr, 1.0))
+        return rates[step]
+
+
+def finite_sample_band(
+    finite: FiniteSample, thresholds: NDArray[np.float32], confidence: float
+) -> FprBand | None:
+    """The band by halved failure probabilities; None when no rate below 1 is answered.
+
+    Parameters
+    ----------
+    thresholds : (n,) float32, descending; what `FiniteSample` numbers.
+    """
+    if finite.n < 1:
+        return None
+    # Where the first step lies is decided by n alone: labels and scores have no say.
+    floor = -math.expm1(math.log((1 - confidence) / 2) / finite.n)
+    top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
+    while top > 0 and blocks_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > finite.n:
+        top -= 1
+    found: list[tuple[np.float32, float]] = []
+    for k, level in enumerate(range(top, 0, -1)):
+        rate = 10 ** (-level / STEPS_PER_DECADE)
+        chosen = finite.choose(rate, 1 - (1 - confidence) / 2 ** (k + 1))
+        if chosen is not None:
+            found.append((np.float32(thresholds[chosen[0]]), rate))
+    return _steps(found, confidence, "finite-sample")
+
+
+def bootstrap_band(table: BootstrapTable, confidence: float) -> FprBand | None:
+    """The asymptotic band; None where the bootstrap is not admitted or not kept for that confidence."""
+    row = confidence_row(confidence)
+    if row is None or table.simultaneous is None or not table.admitted.any():
+        return None
+    found: list[tuple[np.float32, float]] = []
+    bounds = table.simultaneous[row]
+    for at in np.flatnonzero(table.admitted & (bounds < 1)):
+        # The next power of a tenth of a decade above the bound.
+        level = math.floor(-math.log10(bounds[at]) * STEPS_PER_DECADE)
+        if level > 0:
+            found.append((np.float32(table.thresholds[at]), 10 ** (-level / STEPS_PER_DECADE)))
+    return _steps(found, confidence, "bootstrap")
+
+
+def _steps(
+    found: list[tuple[np.float32, float]], confidence: float, method: Literal["finite-sample", "bootstrap"]
+) -> FprBand | None:
+    """For each rate its lowest threshold, and only rates that reach lower than every smaller one."""
+    lowest: dict[float, np.float32] = {}
+    for threshold, rate in found:
+        lowest[rate] = min(threshold, lowest.get(rate, threshold))
+    kept: list[tuple[np.float32, float]] = []
+    for rate in sorted(lowest):
+        if not kept or lowest[rate] < kept[-1][0]:
+            kept.append((lowest[rate], rate))
+    if not kept:
+        return None
+    return FprBand(
+        thresholds=np.array([threshold for threshold, _ in kept], dtype=np.float32),
+        fpr=np.array([rate for _, rate in kept]),
+        confidence=confidence,
+        method=method,
+    )

@@ -1,0 +1,191 @@
+"""Error rates by group at one threshold, with intervals that respect sampling units.
+
+For ISO/IEC 19795-10: a group's false match rate is over comparisons of two different people of that group, which is
+where rates differ most; that over comparisons of its people with everybody is given beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.pairs.samples import independent_blocks
+
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A share of pairs above the threshold.
+
+    Attributes
+    ----------
+    value : units weighed equally; None when there is no such pair.
+    interval : two-sided, Wilson's on the number of independent observations that the jackknife over units says
+        the pairs are worth (asymptotic); (0, 1) when there is no such pair.
+    n_pairs, n_units : rows and distinct units behind it.
+    """
+
+    value: float | None
+    interval: tuple[float, float]
+    n_pairs: int
+    n_units: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRates:
+    """One group at the threshold.
+
+    Attributes
+    ----------
+    fpr : different pairs with both sides in the group.
+    fpr_with_all : different pairs with at least one side in it.
+    tpr : same pairs of the group.
+    warning : says so where the interval of ``fpr``, widened for the number of groups, lies above the promised rate.
+    """
+
+    group: str
+    fpr: Rate
+    fpr_with_all: Rate
+    tpr: Rate
+    warning: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able: the attributes by name."""
+        return asdict(self)
+
+
+def group_rates(
+    scores: ArrayLike,
+    same: ArrayLike,
+    units: ArrayLike | None,
+    groups: ArrayLike,
+    threshold: float,
+    *,
+    promised_fpr: float | None = None,
+    confidence: float = 0.95,
+) -> list[GroupRates]:
+    """FPR and TPR of every group at a threshold.
+
+    Parameters
+    ----------
+    scores : (n,) finite; taken as float32, and compared strictly.
+    same : (n,) 0 or 1.
+    units : (n, 2) sampling units as in `pairmark.models.calibration.operating_points`, or None for independent rows.
+    groups : (n, 2) group of each side: strings or whole numbers.
+    promised_fpr : rate that the threshold promises; None for no warnings.
+    confidence : of the intervals, each by itself.
+
+    Returns
+    -------
+    By group, sorted by name.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, scores that are not finite or a confidence out of range.
+    """
+    with np.errstate(over="ignore"):
+        values = np.asarray(scores, dtype=np.float64).astype(np.float32)
+    is_same = np.asarray(same).astype(np.bool_)
+    labels = np.asarray(groups)
+    if values.ndim != 1 or is_same.shape != values.shape:
+        raise ValueError(
+            f"scores and same have shapes {values.shape} and {is_same.shape}; expected (n,), one of each a pair"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError("scores should be finite float32 numbers")
+    if labels.shape != (values.size, 2):
+        raise ValueError(
+            f"groups have shape {labels.shape}; expected ({values.size}, 2), the group of each side"
+        )
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; expected a number strictly between 0 and 1")
+    if units is None:
+        rows = np.arange(values.size, dtype=np.int64)
+        codes = np.stack([2 * rows, 2 * rows + 1], axis=1)
+    else:
+        given = np.asarray(units)
+        if given.shape != (values.size, 2):
+            raise ValueError(f"units have shape {given.shape}; expected ({values.size}, 2)")
+        codes = np.unique(given, return_inverse=True)[1].reshape(-1, 2).astype(np.int64)
+    names, member = np.unique(labels.astype(str), return_inverse=True)
+    member = member.reshape(-1, 2)
+    above = values > np.float32(threshold)
+    corrected = 1 - (1 - confidence) / max(1, names.size)
+    found = []
+    for g, name in enumerate(names):
+        inside = member == g
+        both, either = inside.all(axis=1), inside.any(axis=1)
+        fpr = _rate(above, codes, both & ~is_same, confidence)
+        warning = None
+        if promised_fpr is not None and fpr.value is not None:
+            low = _rate(above, codes, both & ~is_same, corrected).interval[0]
+            if low > promised_fpr:
+                warning = (
+                    f"group {str(name)!r}: the false positive rate among its own people is {fpr.value:.3g} (at least "
+                    f"{low:.3g} with confidence {confidence:g} over all groups), above the promised {promised_fpr:g}"
+                )
+        found.append(
+            GroupRates(
+                group=str(name),
+                fpr=fpr,
+                fpr_with_all=_rate(above, codes, either & ~is_same, confidence),
+                tpr=_rate(above, codes, both & is_same, confidence),
+                warning=warning,
+            )
+        )
+    return found
+
+
+def _rate(
+    above: NDArray[np.bool_], units: NDArray[np.int64], mine: NDArray[np.bool_], confidence: float
+) -> Rate:
+    n = int(mine.sum())
+    if not n:
+        return Rate(value=None, interval=(0.0, 1.0), n_pairs=0, n_units=0)
+    ends = np.sort(units[mine], axis=1)
+    edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
+    hit: Float64 = np.bincount(edge.ravel(), weights=above[mine], minlength=edges.shape[0]) / rows
+    value = float(hit.mean())
+    worth = effective_observations(hit - value, edges, value)
+    return Rate(
+        value=value,
+        interval=wilson_interval(value, worth, confidence),
+        n_pairs=n,
+        n_units=int(np.unique(edges).size),
+    )
+
+
+def effective_observations(deviation: Float64, edges: NDArray[np.int64], value: float) -> int:
+    """Independent observations that an average over edges of units is worth.
+
+    value (1 - value) / V with V the jackknife's variance, one unit and all its pairs left out at a time (Arvesen 1969;
+    rather too large than too small, Efron & Stein 1981), between the number of disjoint blocks and that of edges; the
+    former where nothing was seen to vary, or one unit is in every pair.
+
+    Parameters
+    ----------
+    deviation : (E,) each edge's average less that of all.
+    edges : (E, 2) units, equal on both sides for same-identity edges.
+    """
+    n_edges = int(edges.shape[0])
+    least = max(1, independent_blocks(edges))
+    _, codes = np.unique(edges, return_inverse=True)
+    codes = codes.reshape(-1, 2)
+    m = int(codes.max()) + 1
+    own = codes[:, 0] == codes[:, 1]
+    degree = np.bincount(codes[:, 0], minlength=m) + np.bincount(codes[~own, 1], minlength=m)
+    at_unit = np.bincount(codes[:, 0], weights=deviation, minlength=m)
+    at_unit = at_unit + np.bincount(codes[~own, 1], weights=deviation[~own], minlength=m)
+    left = n_edges - degree
+    if m < 3 or left.min() <= 0:
+        return least
+    variance = float(((at_unit / left) ** 2).sum()) * (m - 1) / m
+    if variance <= 0 or not 0 < value < 1:
+        return least
+    return int(min(max(value * (1 - value) / variance, least), max(n_edges, least)))

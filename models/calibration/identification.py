@@ -1,0 +1,329 @@
+"""1:N search: the chance that somebody who is not in the gallery gets any match in it, and what it costs.
+
+In ISO/IEC 19795-1 words: FPIR, the false positive identification rate, is the share of searches with an un-enrolled
+probe that return anything; FNIR, the false negative identification rate, the share of searches with an enrolled
+(mated) probe that do not return the right subject; CMC, the share of mated probes whose subject is among the best r.
+
+For a fixed gallery, held-out people who are not in it, one probe each, are independent draws of what strangers score.
+Only a probe's best score matters, and the (k+1)-th largest of n best scores keeps FPIR <= alpha with the stated
+confidence when P(Binomial(n, alpha) <= k) <= 1 - confidence: exact, for every score and every gallery (the order
+statistic of `pairmark.models.calibration.bounds`). Its floor is 1 - (1 - confidence)^(1/n).
+
+1 - (1 - FMR)^N is no substitute: it supposes that a probe's N comparisons are independent and that everybody is alike.
+Somebody who resembles many matches several at once, so FPIR is smaller than the formula says; see
+docs/operating-points.md for a measured case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
+from pairmark.models.calibration.operating_points import InsufficientCalibrationData, checked_rate
+
+Float64 = NDArray[np.float64]
+
+STALE_SHARE = 0.1
+"""A gallery that has changed by more than this share of its items since calibration needs a new one."""
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentificationPoint:
+    """A threshold for searches of one gallery. An item is returned when its score is strictly above, in float32.
+
+    Attributes
+    ----------
+    fpir : the rate that was asked for.
+    threshold : a float32 value.
+    fpir_upper_bound : upper confidence bound of the rate at the threshold; at most ``fpir``.
+    confidence : of the bound.
+    method : ``finite-sample``.
+    n_probes : held-out un-enrolled people.
+    observed_fpir : share of them above the threshold.
+    fnir : share of mated probes whose own subject is not above the threshold; None without mated probes.
+    fnir_interval : Wilson's two-sided interval at ``confidence``, one probe a subject.
+    gallery_size : items when it was calibrated.
+    """
+
+    fpir: float
+    threshold: float
+    fpir_upper_bound: float
+    confidence: float
+    method: str
+    n_probes: int
+    observed_fpir: float
+    fnir: float | None
+    fnir_interval: tuple[float, float] | None
+    gallery_size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able: the attributes by name."""
+        values = asdict(self)
+        values["fnir_interval"] = None if self.fnir_interval is None else list(self.fnir_interval)
+        return values
+
+
+class GalleryCalibration:
+    """What searches with strangers say about every threshold of one gallery.
+
+    Parameters
+    ----------
+    best_scores : (n,) best score in the gallery of each un-enrolled probe; -inf where nothing can be compared.
+    gallery_size : items in the gallery.
+    subjects : (n,) who each probe is of, to see to it that nobody has two; None when that is known.
+    mated_scores : (n_mated,) best score of a mated probe with its *own* subject, one probe a subject.
+
+    Raises
+    ------
+    ValueError
+        For NaN or +inf scores, no probe, two probes of one subject.
+    """
+
+    def __init__(
+        self,
+        best_scores: ArrayLike,
+        *,
+        gallery_size: int,
+        subjects: ArrayLike | None = None,
+        mated_scores: ArrayLike | None = None,
+    ) -> None:
+        best = _scores(best_scores, "best_scores")
+        if not best.size:
+            raise ValueError(
+                "there is no un-enrolled probe; expected at least one, each of a different person"
+            )
+        if subjects is not None:
+            who = np.asarray(subjects)
+            if who.shape != best.shape:
+                raise ValueError(f"subjects have shape {who.shape}; expected {best.shape}, one a probe")
+            names, counts = np.unique(who, return_counts=True)
+            if counts.max() > 1:
+                raise ValueError(
+                    f"subject {names[int(counts.argmax())]!s} has {int(counts.max())} probes; expected one each, since "
+                    "probes of one person are not independent: choose one without looking at scores"
+                )
+        if gallery_size < 1:
+            raise ValueError(f"gallery_size is {gallery_size}; expected at least 1")
+        self._best = np.sort(best)[::-1]
+        self._mated = np.sort(_scores(() if mated_scores is None else mated_scores, "mated_scores"))
+        self.gallery_size = int(gallery_size)
+
+    @property
+    def n_probes(self) -> int:
+        """Un-enrolled people."""
+        return int(self._best.size)
+
+    def smallest_fpir(self, confidence: float = 0.95) -> float:
+        """The floor: the smallest rate that is answered."""
+        return order_upper(0, self.n_probes, checked_rate(confidence, "confidence"))
+
+    def operating_point(self, fpir: float, confidence: float = 0.95) -> IdentificationPoint:
+        """The lowest threshold that keeps the rate at this confidence.
+
+        Raises
+        ------
+        InsufficientCalibrationData
+            When there are too few probes; nothing is extrapolated.
+        """
+        fpir, confidence = checked_rate(fpir, "fpir"), checked_rate(confidence, "confidence")
+        rank = order_rank(self.n_probes, fpir, confidence)
+        if rank is None:
+            needed, floor = order_pairs_needed(fpir, confidence), self.smallest_fpir(confidence)
+            raise InsufficientCalibrationData(
+                f"{self.n_probes:,} un-enrolled probes cannot support a false positive identification rate of "
+                f"{fpir:g} at confidence {confidence:g}: they answer rates from {floor:.3g} up, {fpir:g} takes "
+                f"{needed:,} people who are not in the gallery, one probe each",
+                smallest_fpr={"finite-sample": floor},
+                required_units={"finite-sample": needed},
+            )
+        rank = min(rank, self.n_probes - 1)
+        threshold = np.float32(max(self._best[rank], np.finfo(np.float32).min))
+        fnir, interval = self.fnir(threshold, confidence)
+        return IdentificationPoint(
+            fpir=fpir,
+            threshold=float(threshold),
+            fpir_upper_bound=min(fpir, order_upper(rank, self.n_probes, confidence)),
+            confidence=confidence,
+            method="finite-sample",
+            n_probes=self.n_probes,
+            observed_fpir=float((self._best > threshold).mean()),
+            fnir=fnir,
+            fnir_interval=interval,
+            gallery_size=self.gallery_size,
+        )
+
+    def fnir(
+        self, threshold: float | np.float32, confidence: float = 0.95
+    ) -> tuple[float | None, tuple[float, float] | None]:
+        """FNIR of mated probes at a threshold, and its interval; None without mated probes."""
+        if not self._mated.size:
+            return None, None
+        missed = float((self._mated <= np.float32(threshold)).mean())
+        return missed, wilson_interval(missed, int(self._mated.size), confidence)
+
+    def stale(self, gallery_size: int, changed: int | None = None, share: float = STALE_SHARE) -> bool:
+        """Whether the gallery has changed by more than ``share`` since: what held for the old one may not hold now.
+
+        Parameters
+        ----------
+        changed : items added, replaced or removed since; the difference in size when not known.
+        """
+        moved = abs(gallery_size - self.gallery_size) if changed is None else changed
+        return moved > share * self.gallery_size
+
+    def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Plain arrays and JSON-able facts; `from_state` gives the same answers."""
+        return (
+            {"best": self._best, "mated": self._mated},
+            {"state_version": STATE_VERSION, "gallery_size": self.gallery_size},
+        )
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> GalleryCalibration:
+        """Rebuild from `to_state`.
+
+        Raises
+        ------
+        ValueError
+            When the state was written by newer code or lacks parts.
+        """
+        try:
+            if int(meta["state_version"]) > STATE_VERSION:
+                raise ValueError("the gallery's calibration was written by newer code: upgrade pairmark")
+            return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])
+        except KeyError as error:
+            raise ValueError(f"the gallery's calibration lacks {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOut:
+    """An estimate of FPIR from the gallery alone; no guarantee, and labelled so.
+
+    Attributes
+    ----------
+    fpir : share of subjects whose probe matches somebody else, each subject searched in the gallery without it.
+    interval : as if subjects were independent, which they are not: each is in every other's gallery.
+    n_subjects : subjects searched.
+    label : says what this is.
+    """
+
+    fpir: float
+    interval: tuple[float, float]
+    n_subjects: int
+    label: str = (
+        "estimate: leave one subject out; indicators are dependent, and it describes the average gallery with one "
+        "subject less, not this one"
+    )
+
+
+def leave_one_subject_out(
+    best_other: ArrayLike, subjects: ArrayLike, threshold: float, confidence: float = 0.95
+) -> LeaveOneOut:
+    """FPIR at a threshold, estimated by searching each enrolled subject among the others.
+
+    Parameters
+    ----------
+    best_other : (n,) each item's best score with items of *other* subjects.
+    subjects : (n,) subject of each item; subjects weigh equally however many items they have.
+
+    Raises
+    ------
+    ValueError
+        When an item has no subject, shapes do not fit, or there is one subject.
+    """
+    best = _scores(best_other, "best_other")
+    who = np.asarray(subjects)
+    if who.shape != best.shape:
+        raise ValueError(f"subjects have shape {who.shape}; expected {best.shape}, one an item")
+    if who.dtype == object and any(name is None for name in who):
+        raise ValueError("an item has no subject; leave-one-subject-out needs one on every item")
+    _, codes, counts = np.unique(who.astype(str), return_inverse=True, return_counts=True)
+    if counts.size < 2:
+        raise ValueError("the gallery holds a single subject; expected at least two")
+    hits = np.bincount(codes.ravel(), weights=best > np.float32(threshold)) / counts
+    value = float(hits.mean())
+    return LeaveOneOut(
+        fpir=value, interval=wilson_interval(value, int(counts.size), confidence), n_subjects=int(counts.size)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cmc:
+    """Cumulative match characteristic: (k,) share of mated probes whose subject is within rank 1..k, with intervals."""
+
+    rate: Float64
+    low: Float64
+    high: Float64
+    n_probes: int
+    confidence: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able lists."""
+        return {
+            "rank": list(range(1, self.rate.size + 1)),
+            "rate": self.rate.tolist(),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "n_probes": self.n_probes,
+            "confidence": self.confidence,
+        }
+
+
+def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> Cmc:
+    """Share of mated probes, one a subject, whose own subject ranks within 1, 2, ..., ``max_rank``.
+
+    Parameters
+    ----------
+    ranks : (n,) rank of the own subject among subjects, from 1; `rank_of_mate` counts ties against it.
+    """
+    given = np.asarray(ranks)
+    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu" or given.min() < 1:
+        raise ValueError("ranks should be whole numbers from 1 up, one a mated probe")
+    if max_rank < 1:
+        raise ValueError(f"max_rank is {max_rank}; expected at least 1")
+    confidence = checked_rate(confidence, "confidence")
+    rate = np.array([(given <= k).mean() for k in range(1, max_rank + 1)])
+    intervals = np.array([wilson_interval(float(r), int(given.size), confidence) for r in rate])
+    return Cmc(
+        rate=rate, low=intervals[:, 0], high=intervals[:, 1], n_probes=int(given.size), confidence=confidence
+    )
+
+
+def rank_of_mate(scores: ArrayLike, subjects: ArrayLike, own: Any) -> int:
+    """Rank of a probe's own subject by subjects' best scores; a tie with another counts against it.
+
+    Parameters
+    ----------
+    scores : (n_items,) of the probe with every item.
+    subjects : (n_items,) subject of each item.
+    """
+    values, who = _scores(scores, "scores"), np.asarray(subjects)
+    if who.shape != values.shape:
+        raise ValueError(f"subjects have shape {who.shape}; expected {values.shape}")
+    mine = who == own
+    if not mine.any():
+        raise ValueError(f"subject {own!r} is not in the gallery: the probe is not mated")
+    return 1 + int(np.unique(who[~mine][values[~mine] >= values[mine].max()]).size)
+
+
+def independent_fpir(fmr: float, gallery_size: int) -> float:
+    """1 - (1 - FMR)^N: what FPIR would be if all comparisons were independent; for comparison only."""
+    return -math.expm1(gallery_size * math.log1p(-checked_rate(fmr, "fmr")))
+
+
+def _scores(values: ArrayLike, name: str) -> NDArray[np.float32]:
+    given = np.asarray(values, dtype=np.float64)
+    if given.ndim != 1:
+        raise ValueError(f"{name} have shape {given.shape}; expected one dimension")
+    with np.errstate(over="ignore"):
+        found = given.astype(np.float32)
+    if np.isnan(found).any() or (found == np.inf).any():
+        raise ValueError(f"{name} hold NaN or +inf; expected numbers (-inf: nothing to compare with)")
+    return found

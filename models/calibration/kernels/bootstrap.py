@@ -1,0 +1,149 @@
+"""Loops of the unit-level bootstrap. Everything is laid out so that a block of replicates sits in a row."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.compiled import kernel
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@kernel
+def dyadic_replicates(
+    count: Float64,
+    edge_left: Indices,
+    edge_right: Indices,
+    edge_weight: Float64,
+    row_edge: Indices,
+    row_weight: Float64,
+    row_square: Float64,
+    row_cross: Float64,
+    stops: Indices,
+    rate: Float64,
+    variance: Float64,
+) -> None:
+    """Rate and dyadic-robust variance of every replicate at every stop, in one sweep from the best score
+    down.
+
+    A pair of units (i, j) drawn count[i] and count[j] times weighs count[i] * count[j]. With x_e = (a_e - F
+    b_e)/B, the variance is sum_i (sum of x_e at i)^2 - sum_e x_e^2 (Fafchamps & Gubert 2007; Aronow, Samii &
+    Assenova 2015), not less than half its first term. Sums grow by one row at a time.
+
+    Parameters
+    ----------
+    count : (m, R) float64 times each unit was drawn.
+    edge_left, edge_right, edge_weight : (E,) units of an edge and its total weight b_e.
+    row_edge, row_weight : (n,) rows, best score first, and their weights.
+    row_square, row_cross : (n,) growth of a_e^2 and of a_e b_e when the row joins.
+    stops : (G,) ascending numbers of rows above a threshold.
+    rate, variance : (G, R) written.
+    """
+    m, width = count.shape
+    total = np.zeros(width)
+    sum_bb = np.zeros(width)
+    at_unit = np.zeros((m, width))
+    for e in range(edge_weight.size):
+        i, j, b = edge_left[e], edge_right[e], edge_weight[e]
+        for k in range(width):
+            both = count[i, k] * count[j, k]
+            total[k] += both * b
+            sum_bb[k] += both * b * b
+            at_unit[i, k] += count[j, k] * b
+            at_unit[j, k] += count[i, k] * b
+    sum_dd = np.zeros(width)
+    for i in range(m):
+        for k in range(width):
+            sum_dd[k] += count[i, k] * at_unit[i, k] * at_unit[i, k]
+    above = np.zeros((m, width))
+    sum_a = np.zeros(width)
+    sum_rr = np.zeros(width)
+    sum_rd = np.zeros(width)
+    sum_aa = np.zeros(width)
+    sum_ab = np.zeros(width)
+    row = 0
+    for g in range(stops.size):
+        while row < stops[g]:
+            e, v, vv, vb = row_edge[row], row_weight[row], row_square[row], row_cross[row]
+            i, j = edge_left[e], edge_right[e]
+            for k in range(width):
+                ci, cj = count[i, k], count[j, k]
+                both = ci * cj
+                sum_a[k] += both * v
+                sum_aa[k] += both * vv
+                sum_ab[k] += both * vb
+                sum_rr[k] += both * v * (2.0 * (above[i, k] + above[j, k]) + (ci + cj) * v)
+                sum_rd[k] += both * v * (at_unit[i, k] + at_unit[j, k])
+                above[i, k] += cj * v
+                above[j, k] += ci * v
+            row += 1
+        for k in range(width):
+            f = sum_a[k] / total[k] if total[k] > 0.0 else 0.0
+            units = sum_rr[k] - 2.0 * f * sum_rd[k] + f * f * sum_dd[k]
+            edges = sum_aa[k] - 2.0 * f * sum_ab[k] + f * f * sum_bb[k]
+            rate[g, k] = f
+            variance[g, k] = (
+                max(units - edges, 0.5 * units, 0.0) / (total[k] * total[k]) if total[k] > 0.0 else 0.0
+            )
+
+
+@kernel
+def _mixed(x: np.uint64) -> np.uint64:
+    """The finaliser of splitmix64: a well-mixed hash of a counter."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@kernel
+def row_replicates(
+    seed: NDArray[np.uint64],
+    weight: Float64,
+    stops: Indices,
+    poisson: Float64,
+    rate: Float64,
+    variance: Float64,
+) -> None:
+    """The same for independent rows: each is drawn a Poisson(1) number of times (hashed from seed and row).
+
+    Parameters
+    ----------
+    seed : (R,) uint64, one a replicate.
+    weight : (n,) of all rows, best score first.
+    stops : (G,) ascending numbers of rows above a threshold.
+    poisson : (K,) float64 cumulative Poisson(1) probabilities.
+    rate, variance : (G, R) written.
+    """
+    n = weight.size
+    sums = np.zeros(stops.size)
+    squares = np.zeros(stops.size)
+    for k in range(seed.size):
+        total = 0.0
+        total_square = 0.0
+        g = 0
+        for row in range(n):
+            while g < stops.size and stops[g] == row:
+                sums[g] = total
+                squares[g] = total_square
+                g += 1
+            uniform = (_mixed(seed[k] + np.uint64(row)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+            drawn = 0
+            while drawn < poisson.size and uniform >= poisson[drawn]:
+                drawn += 1
+            total += drawn * weight[row]
+            total_square += drawn * weight[row] * weight[row]
+        while g < stops.size:
+            sums[g] = total
+            squares[g] = total_square
+            g += 1
+        for g in range(stops.size):
+            f = sums[g] / total if total > 0.0 else 0.0
+            rate[g, k] = f
+            variance[g, k] = (
+                (squares[g] * (1.0 - 2.0 * f) + f * f * total_square) / (total * total)
+                if total > 0.0
+                else 0.0
+            )

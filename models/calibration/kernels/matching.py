@@ -1,0 +1,31 @@
+"""Disjoint pairs of units."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.compiled import kernel
+
+
+@kernel
+def greedy_matching(edges: NDArray[np.int64], order: NDArray[np.int64], n_units: int) -> NDArray[np.int64]:
+    """Numbers of the edges that a walk along ``order`` can take without meeting a unit twice.
+
+    Parameters
+    ----------
+    edges : (E, 2) int64 unit codes below ``n_units``.
+    order : (E,) int64 the walk.
+    """
+    taken = np.zeros(n_units, dtype=np.bool_)
+    chosen = np.empty(order.size, dtype=np.int64)
+    n = 0
+    for k in range(order.size):
+        e = order[k]
+        i, j = edges[e, 0], edges[e, 1]
+        if i != j and not taken[i] and not taken[j]:
+            taken[i] = True
+            taken[j] = True
+            chosen[n] = e
+            n += 1
+    return chosen[:n].copy()

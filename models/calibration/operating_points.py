@@ -1,0 +1,609 @@
+"""Thresholds at a fixed false positive rate, with the guarantee that goes with them.
+
+For a fixed score and held-out pairs, a threshold t is chosen such that P(FPR(t) > alpha) <= 1 - confidence,
+over the draw of the sampling units. FPR(t) = P(score > t | different) falls in t, so it is enough to test
+each t by itself and take the smallest one admitted: if the choice is wrong, then it lies below the first
+threshold that keeps alpha, and the test was wrong at that single point.
+
+``finite-sample``
+    Holds for every distribution and every sample size: see `pairmark.models.calibration.bounds`.
+``bootstrap``
+    Asymptotic: see `pairmark.models.calibration.bootstrap`.
+``auto``
+    Decided on sizes alone where it can be: finite-sample where n is at least `AUTO_MULTIPLE` times what its
+    floor takes; else bootstrap where admitted; else finite-sample at its floor; else refused.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
+from pairmark.models.calibration.bootstrap import (
+    CONFIDENCES,
+    ENOUGH_PAIRS,
+    ENOUGH_UNITS,
+    N_REPLICATES,
+    BootstrapTable,
+    bootstrap_table,
+    confidence_row,
+)
+from pairmark.models.calibration.bounds import (
+    MOST_BLOCKS,
+    ORDER_BELOW,
+    ORDER_BELOW_CLOSED,
+    FiniteSample,
+    blocks_needed,
+    order_pairs_needed,
+    wilson_interval,
+)
+from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
+
+Method = Literal["finite-sample", "bootstrap"]
+Arrays = dict[str, NDArray[Any]]
+
+AUTO_MULTIPLE = 4
+"""With n blocks k times the floor's, the rate at the threshold is about r alpha: r = 0.17 at k = 1.5, 0.27 at 2, 0.38
+at 3, 0.46 at 4, 0.55 at 6, 0.64 at 10 (at 95 %, small alpha). From 4 on, where about half of what is allowed is
+used, the price of a guarantee without assumptions is small; below it falls off fast."""
+BAND_REACH = 1e-3
+"""`log10_fpr` takes the finite-sample band where sizes let it reach this far, else the bootstrap's where admitted."""
+STATE_VERSION = 1
+
+
+class InsufficientCalibrationData(ValueError):
+    """The calibration data cannot support that false positive rate.
+
+    Attributes
+    ----------
+    smallest_fpr : method -> smallest rate that would be answered at this confidence; None where none would.
+    required_units : method -> units that the asked rate takes, all their pairs scored (for ``bootstrap``
+        about).
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        smallest_fpr: Mapping[str, float | None],
+        required_units: Mapping[str, int | None],
+    ) -> None:
+        super().__init__(detail)
+        self.smallest_fpr = dict(smallest_fpr)
+        self.required_units = dict(required_units)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """A threshold and what is known of it. A pair matches when ``score > threshold``, in float32.
+
+    Attributes
+    ----------
+    fpr : the false positive rate that was asked for.
+    threshold : a float32 value.
+    fpr_upper_bound : upper confidence bound of the rate at the threshold; at most ``fpr``.
+    confidence : of the bound.
+    method : ``finite-sample`` or ``bootstrap`` (asymptotic).
+    tpr : share of same pairs above the threshold; None when no same pairs were given.
+    tpr_interval : two-sided Wilson interval at ``confidence``, on the independent blocks of same pairs
+        (open-set: identities), which is wider than an interval that pretends pairs are independent.
+    n_units : sampling units (identities or samples; rows when independent) behind the false positive rate.
+    n_negative_pairs : scored pairs that are different.
+    protocol : ``open-set`` or ``closed-set``.
+    observed_fpr : the rate at the threshold on the calibration pairs (units weighed equally).
+    n_independent : n, the independent blocks that ``finite-sample`` counts.
+    guarantee : ``finite-sample``, whatever the distribution of scores, or ``asymptotic``: the confidence is approached
+        as units grow in number.
+    """
+
+    fpr: float
+    threshold: float
+    fpr_upper_bound: float
+    confidence: float
+    method: Method
+    tpr: float | None
+    tpr_interval: tuple[float, float] | None
+    n_units: int
+    n_negative_pairs: int
+    protocol: str
+    observed_fpr: float
+    n_independent: int
+    guarantee: Literal["finite-sample", "asymptotic"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = "finite-sample" if self.method == "finite-sample" else "asymptotic"
+        object.__setattr__(self, "guarantee", held)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able: the attributes by name."""
+        values = asdict(self)
+        values["tpr_interval"] = None if self.tpr_interval is None else list(self.tpr_interval)
+        return values
+
+
+class Calibration:
+    """What held-out scores say about every threshold; built once, then asked for operating points.
+
+    Made by `fit` or `from_state`. Answers take microseconds and are the same after saving and loading.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], table: BootstrapTable | None
+    ) -> None:
+        self._arrays = dict(arrays)
+        self._meta = dict(meta)
+        self._table = table
+        self._sample: PairSample | None = None
+        self._n_jobs: int | None = None
+        self._lock = threading.Lock()
+        self._thresholds: NDArray[np.float32] = self._arrays["thresholds"]
+        self._bands: dict[tuple[str, float], FprBand | None] = {}
+        self._finite = FiniteSample(
+            above=self._arrays["above"],
+            n=int(meta["n_independent"]),
+            different_share=float(meta["different_share"]),
+            exact_binomial=bool(meta["exact_binomial"]),
+            # Calibrations stored before there was a matching answer by the average alone, as they always did.
+            matched=self._arrays.get("matched"),
+            order_below=ORDER_BELOW if meta["protocol"] == "open-set" else ORDER_BELOW_CLOSED,
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        scores: ArrayLike,
+        same: ArrayLike,
+        units: ArrayLike | None = None,
+        *,
+        protocol: str | None = None,
+        sample_weight: ArrayLike | None = None,
+        random_state: int | np.random.Generator | None = None,
+        n_replicates: int = N_REPLICATES,
+        n_jobs: int | None = None,
+    ) -> Self:
+        """Calibrate on scored held-out pairs.
+
+        Which pairs were scored must not depend on scores, nor (closed-set) on labels, and the units must be a
+        random sample: `pairmark.models.pairs.splits` sees to both.
+
+        Parameters
+        ----------
+        scores : (n_pairs,) higher is more similar; taken as float32.
+        same : (n_pairs,) 0 or 1. Without a same pair there is no TPR.
+        units : (n_pairs, 2) the sampling unit on each side (identity in open-set use, where same-identity
+            pairs carry the same unit twice; sample in closed-set use), or None for independent rows.
+        protocol : inferred when None: closed-set if any same pair carries two different units.
+        sample_weight : (n_pairs,) design weights, chosen without looking at scores: the false positive rate
+            is then that of pairs drawn in proportion to them. The largest must bound all that the design can
+            give.
+        random_state : of the bootstrap. A generator is drawn from once.
+        n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
+        n_jobs : threads for the bootstrap; results do not depend on it.
+
+        Raises
+        ------
+        ValueError
+            For scores that are not finite or all equal, shapes that do not fit, no different pair, one unit.
+        """
+        if n_replicates < 1000:
+            raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
+        sample = pair_sample(scores, same, units, protocol=protocol, sample_weight=sample_weight)
+        thresholds, above = sample.different.steps()
+        mate_scores, mate_above = sample.same.steps()
+        seed = int(np.random.default_rng(random_state).integers(0, 2**62))
+        matched = None
+        if not sample.independent and not sample.weighted:
+            best_first = matched_scores(sample, np.random.default_rng([seed, 1]))
+            matched = np.searchsorted(-thresholds, -best_first).astype(np.int64)
+        meta = {
+            "state_version": STATE_VERSION,
+            "protocol": sample.protocol,
+            "n_units": sample.n_units,
+            "n_independent": sample.different.n_blocks,
+            "n_negative_pairs": len(sample.different),
+            "n_same_pairs": len(sample.same),
+            "n_same_independent": sample.same.n_blocks,
+            "independent_rows": sample.independent,
+            "weighted": sample.weighted,
+            "different_share": _different_share(sample),
+            "exact_binomial": sample.independent and not sample.weighted,
+            "n_replicates": n_replicates,
+            "seed": seed,
+        }
+        arrays: Arrays = {
+            "thresholds": thresholds,
+            "above": above,
+            "same_scores": mate_scores,
+            "same_above": mate_above,
+        }
+        if matched is not None:
+            arrays["matched"] = matched
+        made = cls(arrays, meta, None)
+        made._sample, made._n_jobs = sample, n_jobs
+        return made
+
+    def to_state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
+        table = self._bootstrap()
+        arrays = {
+            **self._arrays,
+            "bootstrap_thresholds": table.thresholds,
+            "bootstrap_upper": table.upper,
+            "bootstrap_admitted": table.admitted,
+        }
+        if table.simultaneous is not None:
+            arrays["bootstrap_simultaneous"] = table.simultaneous
+        return arrays, dict(self._meta)
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """Rebuild from `to_state`; arrays may be memory-mapped and read-only.
+
+        Raises
+        ------
+        ValueError
+            When the state was written by newer code or lacks parts.
+        """
+        try:
+            if int(meta["state_version"]) > STATE_VERSION:
+                raise ValueError(
+                    f"the calibration has state version {meta['state_version']}, this code reads up to "
+                    f"{STATE_VERSION}: upgrade pairmark"
+                )
+            table = BootstrapTable(
+                thresholds=arrays["bootstrap_thresholds"],
+                upper=arrays["bootstrap_upper"],
+                admitted=arrays["bootstrap_admitted"],
+                simultaneous=arrays.get("bootstrap_simultaneous"),
+            )
+            kept = {name: arrays[name] for name in ("thresholds", "above", "same_scores", "same_above")}
+            if "matched" in arrays:
+                kept["matched"] = arrays["matched"]
+            return cls(kept, meta, table)
+        except KeyError as error:
+            raise ValueError(f"the calibration lacks {error}: expected what to_state() returned") from error
+
+    @property
+    def protocol(self) -> str:
+        """``open-set`` or ``closed-set``."""
+        return str(self._meta["protocol"])
+
+    def operating_point(self, fpr: float, confidence: float = 0.95, method: str = "auto") -> OperatingPoint:
+        """The lowest threshold that keeps the false positive rate at this confidence.
+
+        Parameters
+        ----------
+        fpr : alpha, strictly between 0 and 1.
+        confidence : strictly between 0 and 1; for ``bootstrap`` one of 0.90, 0.95, 0.99.
+        method : ``auto``, ``finite-sample`` or ``bootstrap``.
+
+        Raises
+        ------
+        InsufficientCalibrationData
+            When the data cannot support that rate; nothing is extrapolated.
+        ValueError
+            When a value is out of range.
+        """
+        fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
+        if method not in ("auto", "finite-sample", "bootstrap"):
+            raise ValueError(f"method is {method!r}; expected 'auto', 'finite-sample' or 'bootstrap'")
+        if method == "bootstrap" and confidence_row(confidence) is None:
+            raise ValueError(
+                f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
+            )
+        if method == "finite-sample" or (method == "auto" and self._ample(fpr, confidence)):
+            attempts = [self._finite_sample]
+        elif method == "bootstrap":
+            attempts = [self._asymptotic]
+        else:
+            attempts = [self._asymptotic, self._finite_sample]
+        for attempt in attempts:
+            point = attempt(fpr, confidence)
+            if point is not None:
+                return point
+        raise self._refusal(fpr, confidence, method)
+
+    def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
+        """Method -> smallest rate that is answered; None where no rate is."""
+        confidence = checked_rate(confidence, "confidence")
+        return {
+            "finite-sample": self._finite.smallest(confidence),
+            "bootstrap": self._bootstrap().smallest(confidence)
+            if confidence_row(confidence) is not None
+            else None,
+        }
+
+    def required_units(self, fpr: float, confidence: float = 0.95) -> dict[str, int | None]:
+        """Method -> units that ``fpr`` takes, all their pairs scored (rows, when rows are independent).
+
+        For ``finite-sample`` exact; for ``bootstrap`` the number from which its rule can be expected to hold.
+        """
+        per_row = bool(self._meta["independent_rows"])
+        needed = units_needed(
+            fpr, confidence, different_share=self._finite.different_share, independent_rows=per_row
+        )
+        reached, here = self._bootstrap().smallest(confidence), int(self._meta["n_units"])
+        if needed["bootstrap"] is not None and reached is not None and reached > fpr:
+            # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
+            scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if per_row else 0.5), MOST_BLOCKS))
+            needed["bootstrap"] = max(needed["bootstrap"], scaled)
+        return needed
+
+    def curve(self, confidence: float = 0.95, max_points: int = 500) -> dict[str, Any]:
+        """Rates and bounds by threshold, for people: at most ``max_points`` thresholds, dense at low rates.
+
+        Returns
+        -------
+        JSON-able dict of lists: ``thresholds`` (descending), ``fpr``, ``tpr`` (None without same pairs),
+        ``fpr_upper_bound`` by method (None where it is not available), and the ``confidence`` of each bound
+        by itself (they are pointwise).
+        """
+        confidence = checked_rate(confidence, "confidence")
+        picked = spaced(self._finite.above, max_points)
+        table, row = self._bootstrap(), confidence_row(confidence)
+        asymptotic: list[float | None] = []
+        for t in self._thresholds[picked]:
+            # The bound of the next grid threshold below holds here too.
+            at = n_above(table.thresholds, t)
+            known = row is not None and at < table.thresholds.size and bool(table.admitted[at])
+            asymptotic.append(float(table.upper[row, at]) if known and row is not None else None)
+        has_same = bool(self._meta["n_same_pairs"])
+        return {
+            "thresholds": [float(t) for t in self._thresholds[picked]],
+            "fpr": [self._finite.rate(int(k)) for k in picked],
+            "tpr": [self._share_above(t) for t in self._thresholds[picked]] if has_same else None,
+            "fpr_upper_bound": {
+                "finite-sample": [self._finite.upper(int(k), confidence) for k in picked],
+                "bootstrap": asymptotic,
+            },
+            "confidence": confidence,
+            "bands": "pointwise",
+        }
+
+    def fpr_band(self, confidence: float = 0.95, method: str = "auto") -> FprBand | None:
+        """A step-wise upper bound of the false positive rate that holds at every threshold at once.
+
+        Parameters
+        ----------
+        method : ``finite-sample``, ``bootstrap`` (asymptotic; confidence 0.90, 0.95 or 0.99), or ``auto``: the first
+            where sizes let it reach `BAND_REACH`, else the second where admitted, else the first.
+
+        Returns
+        -------
+        The band, or None where the data support none.
+        """
+        confidence = checked_rate(confidence, "confidence")
+        if method not in ("auto", "finite-sample", "bootstrap"):
+            raise ValueError(f"method is {method!r}; expected 'auto', 'finite-sample' or 'bootstrap'")
+        key = (method, confidence)
+        if key not in self._bands:
+            if method == "auto":
+                far = self._finite.n >= blocks_needed(BAND_REACH, 1 - (1 - confidence) / 2)
+                order = ("finite-sample", "bootstrap") if far else ("bootstrap", "finite-sample")
+                found = self.fpr_band(confidence, order[0])
+                self._bands[key] = found if found is not None else self.fpr_band(confidence, order[1])
+            elif method == "finite-sample":
+                self._bands[key] = finite_sample_band(self._finite, self._thresholds, confidence)
+            else:
+                self._bands[key] = bootstrap_band(self._bootstrap(), confidence)
+        return self._bands[key]
+
+    def log10_fpr(
+        self, scores: ArrayLike, confidence: float = 0.95, method: str = "auto"
+    ) -> NDArray[np.float64]:
+        """How rare a score is among different pairs, in powers of ten: comparable across models and versions.
+
+        -2 says: with this confidence, at most one different pair in 100 scores that high or higher, and the same
+        holds for all scores at once. Values are steps of `fpr_band`, never interpolated, and never below its floor
+        (about `smallest_fpr`): a higher score than any seen is worth no more than the data show.
+
+        Parameters
+        ----------
+        scores : (n,) taken as float32.
+        confidence, method : as `fpr_band`.
+
+        Returns
+        -------
+        (n,) float64, at most 0; all 0 where the data support no band.
+        """
+        with np.errstate(over="ignore"):
+            values = np.atleast_1d(np.asarray(scores)).astype(np.float32)
+        if np.isnan(values).any():
+            raise ValueError("scores hold NaN; expected numbers")
+        band = self.fpr_band(confidence, method)
+        return np.zeros(values.shape) if band is None else band.log10(values)
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
+        facts = {name: self._meta[name] for name in _PUBLIC_FACTS}
+        facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
+        facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
+        return facts
+
+    def _ample(self, fpr: float, confidence: float) -> bool:
+        return self._finite.n >= AUTO_MULTIPLE * blocks_needed(fpr, confidence, self._finite.different_share)
+
+    def _finite_sample(self, fpr: float, confidence: float) -> OperatingPoint | None:
+        chosen = self._finite.choose(fpr, confidence)
+        if chosen is None:
+            return None
+        at, bound = chosen
+        return self._point(np.float32(self._thresholds[at]), at, bound, fpr, confidence, "finite-sample")
+
+    def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
+        found = self._bootstrap().lookup(fpr, confidence)
+        if found is None:
+            return None
+        threshold, bound = found
+        return self._point(
+            threshold, n_above(self._thresholds, threshold), bound, fpr, confidence, "bootstrap"
+        )
+
+    def _point(
+        self, threshold: np.float32, at: int, bound: float, fpr: float, confidence: float, method: Method
+    ) -> OperatingPoint:
+        tpr, interval = None, None
+        if self._meta["n_same_pairs"]:
+            tpr = self._share_above(threshold)
+            interval = wilson_interval(tpr, int(self._meta["n_same_independent"]), confidence)
+        return OperatingPoint(
+            fpr=fpr,
+            threshold=float(threshold),
+            fpr_upper_bound=min(bound, fpr),
+            confidence=confidence,
+            method=method,
+            tpr=tpr,
+            tpr_interval=interval,
+            n_units=int(self._meta["n_units"]),
+            n_negative_pairs=int(self._meta["n_negative_pairs"]),
+            protocol=self.protocol,
+            observed_fpr=self._finite.rate(at),
+            n_independent=self._finite.n,
+        )
+
+    def _share_above(self, threshold: np.float32) -> float:
+        above = self._arrays["same_above"]
+        at = n_above(self._arrays["same_scores"], threshold)
+        return min(1.0, float(above[at])) if at < above.size else 1.0
+
+    def _bootstrap(self) -> BootstrapTable:
+        with self._lock:
+            if self._table is None:
+                assert self._sample is not None
+                self._table = bootstrap_table(
+                    self._sample,
+                    n_replicates=int(self._meta["n_replicates"]),
+                    seed=int(self._meta["seed"]),
+                    n_jobs=self._n_jobs,
+                )
+                self._sample = None
+            return self._table
+
+    def _refusal(self, fpr: float, confidence: float, method: str) -> InsufficientCalibrationData:
+        smallest, required = self.smallest_fpr(confidence), self.required_units(fpr, confidence)
+        unit = (
+            "pairs"
+            if self._meta["independent_rows"]
+            else ("identities" if self.protocol == "open-set" else "samples")
+        )
+        methods = ["finite-sample", "bootstrap"] if method == "auto" else [method]
+        said = []
+        for name in methods:
+            floor, needed = smallest[name], required[name]
+            reach = "answers no rate" if floor is None else f"answers rates from {floor:.3g} up"
+            takes = (
+                ""
+                if needed is None
+                else f", {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{needed:,} {unit}"
+            )
+            said.append(f"{name} {reach}{takes}")
+        return InsufficientCalibrationData(
+            f"{int(self._meta['n_units']):,} held-out {unit} ({int(self._meta['n_negative_pairs']):,} different pairs) "
+            f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'; '.join(said)}. Ask for "
+            f"a higher rate, or calibrate with more {unit}",
+            smallest_fpr=smallest,
+            required_units=required,
+        )
+
+
+_PUBLIC_FACTS = (
+    "protocol",
+    "n_units",
+    "n_independent",
+    "n_negative_pairs",
+    "n_same_pairs",
+    "n_same_independent",
+    "independent_rows",
+    "weighted",
+    "different_share",
+    "n_replicates",
+)
+
+
+def operating_point(
+    scores: ArrayLike,
+    same: ArrayLike,
+    fpr: float,
+    *,
+    units: ArrayLike | None = None,
+    confidence: float = 0.95,
+    method: str = "auto",
+    random_state: int | np.random.Generator | None = None,
+) -> OperatingPoint:
+    """The lowest threshold at which the false positive rate is at most ``fpr``, with this confidence.
+
+    Shorthand for `Calibration.fit` and `Calibration.operating_point`; see there for values and errors.
+
+    Examples
+    --------
+    >>> point = operating_point(scores, same, 0.01, units=identities)  # doctest: +SKIP
+    >>> matches = scores.astype("float32") > point.threshold  # doctest: +SKIP
+    """
+    checked_rate(fpr, "fpr")
+    checked_rate(confidence, "confidence")
+    calibration = Calibration.fit(scores, same, units, random_state=random_state)
+    return calibration.operating_point(fpr, confidence, method)
+
+
+def units_needed(
+    fpr: float, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
+) -> dict[str, int | None]:
+    """Method -> units that ``fpr`` takes before any data is there; see `Calibration.required_units`.
+
+    Parameters
+    ----------
+    different_share : share of different pairs among those drawn; 1 in open-set use.
+    independent_rows : whether the pairs are independent of each other, so that each is a unit.
+    """
+    fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
+    blocks = blocks_needed(fpr, confidence, different_share)
+    if not independent_rows and different_share < 1:
+        # In closed-set use the order statistic of matched different pairs asks for less.
+        blocks = min(blocks, math.ceil(order_pairs_needed(fpr, confidence) / different_share))
+    # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
+    expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
+    asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
+    return {
+        "finite-sample": blocks if independent_rows else 2 * blocks,
+        "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
+    }
+
+
+def checked_rate(value: float, name: str) -> float:
+    """A number strictly between 0 and 1, or a ``ValueError`` that says so."""
+    try:
+        rate = float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is {value!r}; expected a number strictly between 0 and 1") from error
+    if not 0 < rate < 1:
+        raise ValueError(f"{name} is {rate:g}; expected a number strictly between 0 and 1")
+    return rate
+
+
+def n_above(descending: NDArray[np.float32], threshold: np.float32) -> int:
+    """How many entries are strictly above a threshold, without reading (a mapped file) from end to end."""
+    return int(descending.size - np.searchsorted(descending[::-1], threshold, side="right"))
+
+
+def spaced(ascending: NDArray[np.float64], max_points: int) -> NDArray[np.int64]:
+    """Indices of at most ``max_points`` values, first and last among them: half even, half dense at the low end."""
+    n = ascending.size
+    if n <= max_points:
+        return np.arange(n, dtype=np.int64)
+    half = max_points // 2
+    low = np.geomspace(1, n - 1, half).astype(np.int64)
+    even = np.linspace(0, n - 1, max_points - half).astype(np.int64)
+    return np.unique(np.concatenate([[0], low, even]))[:max_points] if half else even
+
+
+def _different_share(sample: PairSample) -> float:
+    if sample.weighted or sample.protocol == "closed-set":
+        return sample.different.total()
+    return 1.0

@@ -1,0 +1,387 @@
+"""Mixins that every learner builds on, and the checks they share.
+
+A pair scorer implements `_pair_score` on two validated arrays of equal length; everything else (broadcasting,
+blocks, search) is here once. Scores are float32 and symmetric to the last bit.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from importlib import import_module
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pairmark.models.search import index as search
+from pairmark.models.search.forms import SearchForm, top_k_by_form
+from pairmark.models.search.index import Found
+from pairmark.models.search.index import GalleryIndex as GalleryIndex
+
+Float32 = NDArray[np.float32]
+Matrix = NDArray[Any]
+
+SCORE_BLOCK = 65_536
+"""Pairs scored at a time when a query meets a whole gallery: bounds the memory of `score_against`."""
+
+
+_NOT_SCORED = frozenset({"n_jobs", "verbose", "random_state"})
+"""Parameters that no score of a fitted model depends on."""
+
+
+class PairScorerMixin:
+    """A learned, symmetric similarity: higher is more similar."""
+
+    n_features_in_: int
+    _accepts_sparse: bool = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from points and their identities (or classes)."""
+        raise NotImplementedError
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from explicit pairs."""
+        raise NotImplementedError
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        raise NotImplementedError
+
+    def pair_score(self, left: ArrayLike, right: ArrayLike) -> Float32:
+        """Similarity of each pair.
+
+        Parameters
+        ----------
+        left, right : (n, d) arrays; one side may have a single row, which then meets every row of the other.
+
+        Returns
+        -------
+        (n,) float32; ``pair_score(a, b)`` equals ``pair_score(b, a)`` to the last bit.
+
+        Raises
+        ------
+        ValueError
+            On NaN, infinities, a wrong dimension or lengths that do not fit.
+        """
+        check_is_fitted(self)
+        a, b = self._validated(left, "left"), self._validated(right, "right")
+        if a.shape[0] != b.shape[0]:
+            if a.shape[0] == 1:
+                a = _repeat_row(a, b.shape[0])
+            elif b.shape[0] == 1:
+                b = _repeat_row(b, a.shape[0])
+            else:
+                raise ValueError(
+                    f"left has {a.shape[0]} rows and right {b.shape[0]}: expected equal numbers, or a single "
+                    "row on one side"
+                )
+        return self._pair_score(a, b)
+
+    def index(self, gallery: ArrayLike) -> GalleryIndex:
+        """Prepare a gallery, (n, d), for repeated searches.
+
+        Returns
+        -------
+        GalleryIndex : never changes; ``save(folder)`` writes it, `open_index` maps it again. It keeps a float32 array
+            that it was given instead of copying it, so leave that one alone.
+        """
+        check_is_fitted(self)
+        return self._indexed(self._validated(gallery, "gallery"), self._search_digest())
+
+    def open_index(self, folder: str | os.PathLike[str], *, verify: bool = False) -> GalleryIndex:
+        """Open a saved index of this model, memory-mapped: galleries larger than memory work, processes share pages.
+
+        Parameters
+        ----------
+        verify : whether every file is read and held against its sha256 (else: names, types and shapes only).
+
+        Raises
+        ------
+        ArtefactError
+            When the folder is no whole index, or belongs to another model.
+        """
+        check_is_fitted(self)
+        digest = self._search_digest()
+        if digest is None:
+            raise ValueError(
+                "this model cannot be saved, so no saved index can be its own: index the gallery again"
+            )
+        return search.open_index(folder, digest, verify=verify)
+
+    def score_against(self, query: ArrayLike, gallery: ArrayLike | GalleryIndex) -> Float32:
+        """Score every query against every gallery row.
+
+        Returns
+        -------
+        (n_queries, n_gallery) float32, each entry equal to `pair_score` of that pair to the last bit.
+        """
+        check_is_fitted(self)
+        queries = self._validated(query, "query")
+        index = self._as_index(gallery)
+        scores = np.empty((queries.shape[0], len(index)), dtype=np.float32)
+        for start in range(0, len(index), SCORE_BLOCK):
+            rows = slice(start, min(start + SCORE_BLOCK, len(index)))
+            scores[:, rows] = self._score_rows(queries, index, rows)
+        return scores
+
+    def top_k(
+        self,
+        query: ArrayLike,
+        gallery: ArrayLike | GalleryIndex,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        above: float | None = None,
+    ) -> Found:
+        """The k most similar gallery rows of each query, exactly; best first, ties by row number.
+
+        Parameters
+        ----------
+        query : (n_queries, d).
+        gallery : (n_gallery, d), or what `index` made of it.
+        k : at least 1; more than the gallery holds is no error.
+        allowed : (n_gallery,) booleans, or numbers of the rows that are considered; all when None.
+        above : only scores strictly above this float32 are returned.
+
+        Returns
+        -------
+        ids : (n_queries, min(k, n_gallery)) row numbers, padded with -1 where fewer are to be had.
+        scores : the same shape, float32, padded with -inf; equal to `pair_score` to the last bit.
+
+        Raises
+        ------
+        ValueError
+            On bad numbers, and when the index is another model's.
+        """
+        check_is_fitted(self)
+        k = operator.index(k)
+        if k < 1:
+            raise ValueError(f"k is {k}; expected at least 1")
+        queries = self._validated(query, "query")
+        index = self._as_index(gallery)
+        return self._top_k(
+            queries,
+            index,
+            min(k, len(index)),
+            search.checked_allowed(allowed, len(index)),
+            search.checked_above(above),
+        )
+
+    # What a family may replace: columns it works out once a gallery, how it scores them, how it searches.
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """What to keep of a gallery beside its vectors; `GalleryIndex.arrays`, saved and mapped with it."""
+        return {}
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: search.Rows) -> Float32:
+        """Scores of some rows of a gallery, (n_queries, n_rows): equal to `pair_score` to the last bit."""
+        block = index.vectors[rows]
+        return np.stack(
+            [
+                self._pair_score(_repeat_row(queries[at : at + 1], block.shape[0]), block)
+                for at in range(queries.shape[0])
+            ]
+        )
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        """How the score follows from an inner product or a distance, where it does: search is then a scan."""
+        return None
+
+    def _top_k(
+        self,
+        queries: Matrix,
+        index: GalleryIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        """By the form of the score where it has one; else score everything, block by block, and keep the best."""
+        form = self._search_form(queries, index)
+        if form is not None:
+            return top_k_by_form(self, form, queries, index, k, allowed, above)
+        found = []
+        for at in range(queries.shape[0]):
+            best = search.Best(k, above)
+            for start in range(0, len(index), SCORE_BLOCK):
+                rows = search.considered(start, min(start + SCORE_BLOCK, len(index)), allowed)
+                numbers = search.numbered(rows)
+                if numbers.size:
+                    best.offer(numbers, self._score_rows(queries[at : at + 1], index, rows)[0])
+            found.append(best)
+        return search.padded(found, k)
+
+    def _as_index(self, gallery: Any) -> GalleryIndex:
+        if not isinstance(gallery, GalleryIndex):
+            return self._passing_index(self._validated(gallery, "gallery"))
+        if gallery.digest != self._search_digest():
+            raise ValueError(
+                "the index was made by another model, or by this one before it was fitted again: index the gallery "
+                "with this model"
+            )
+        return gallery
+
+    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
+        """For a gallery given as an array, and so used once: what is not worth preparing for that may be left out."""
+        return self._indexed(vectors, None)
+
+    def _indexed(self, vectors: Matrix, digest: str | None) -> GalleryIndex:
+        vectors = search.sealed(vectors)
+        arrays = {name: search.sealed(array) for name, array in self._index_arrays(vectors).items()}
+        return GalleryIndex(vectors=vectors, arrays=arrays, digest=digest)
+
+    def _search_digest(self) -> str | None:
+        """Digest of what scores depend on: parameters and fitted state; None where the state is code."""
+        now = {name: value for name, value in vars(self).items() if name != "_digested"}
+        known = vars(self).get("_digested")
+        if known is not None and known[0].keys() == now.keys():
+            before = known[0]
+            if all(before[name] is value for name, value in now.items()):
+                return known[1]  # type: ignore[no-any-return]
+        params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
+        try:
+            arrays, meta = self._search_state()
+        except ValueError:
+            digest = None
+        else:
+            facts = {
+                "index": search.INDEX_VERSION,
+                "learner": type(self).__name__,
+                "params": params,
+                "meta": meta,
+                "width": self.n_features_in_,
+            }
+            digest = search.state_digest(facts, arrays)
+        # Kept with what it was worked out from: fitting again replaces that, and so is noticed.
+        self._digested = (now, digest)
+        return digest
+
+    def _params(self) -> dict[str, Any]:
+        """The estimator's parameters, which scikit-learn's base class knows."""
+        given: Any = self
+        return dict(given.get_params(deep=False))
+
+    def _search_state(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """Fitted state as (arrays, meta): what the family's ``state.to_state`` saves."""
+        family = type(self).__module__.rpartition(".")[0]
+        state: tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]] = import_module(
+            f"{family}.state"
+        ).to_state(self)
+        return state
+
+    def _validated(self, X: Any, name: str) -> Matrix:
+        return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)
+
+
+class EmbedderMixin:
+    """A learner with a vector space of its own."""
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Embed points, (n, d) -> (n, n_components) float32."""
+        raise NotImplementedError
+
+
+class LabelRankerMixin:
+    """A learner that orders labels for each point."""
+
+    def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
+        """Learn from (n, k) 0-based positions; NaN = label absent, equal values = tied."""
+        raise NotImplementedError
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Positions of the labels, (n, k)."""
+        raise NotImplementedError
+
+
+def checked_matrix(
+    estimator: Any, X: Any, name: str, *, accept_sparse: bool = False, reset: bool = False
+) -> Matrix:
+    """A finite float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it."""
+    if isinstance(X, np.ndarray) and X.ndim == 1:
+        raise ValueError(
+            f"{name} has one dimension; expected rows of features, shape (n, d): use {name}[None, :] for one row"
+        )
+    try:
+        checked: Matrix = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float32,
+            order="C",
+            accept_sparse="csr" if accept_sparse else False,
+            ensure_all_finite=True,
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return checked
+
+
+def checked_identities(
+    y: ArrayLike, n_rows: int, *, both_kinds: bool = True
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Distinct identities and each row's code into them.
+
+    Raises
+    ------
+    ValueError
+        When lengths differ, or (``both_kinds``) no two rows share an identity, or all do: then there is nothing to
+        tell apart.
+    """
+    labels = np.asarray(y)
+    if labels.shape != (n_rows,):
+        raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one identity a row")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y holds NaN or infinities; expected one identity a row")
+    identities, codes = np.unique(labels, return_inverse=True)
+    if both_kinds and identities.size < 2:
+        raise ValueError("y holds a single identity; expected at least two, to have pairs that differ")
+    if both_kinds and np.bincount(codes).max() < 2:
+        raise ValueError(
+            "every identity has one row; expected at least one with two, to have pairs that are the same"
+        )
+    return identities, codes.astype(np.int64, copy=False)
+
+
+def checked_same(same: ArrayLike, n_pairs: int) -> NDArray[np.bool_]:
+    """A boolean (n_pairs,) array from 0/1 or booleans."""
+    values = np.asarray(same)
+    if values.shape != (n_pairs,):
+        raise ValueError(f"same has shape {values.shape}; expected ({n_pairs},), one 0 or 1 a pair")
+    if values.dtype != np.bool_ and not np.isin(values, (0, 1)).all():
+        raise ValueError("same holds values other than 0 and 1")
+    return values.astype(np.bool_, copy=False)
+
+
+def checked_weight(
+    sample_weight: ArrayLike | None, n: int, each: Literal["pair", "row"] = "pair"
+) -> NDArray[np.float64]:
+    """(n,) float64 weights, finite, none negative and some positive; ones where none are given."""
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {each}")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight
+
+
+def checked_pairs(
+    n_left: int, n_right: int, same: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """What explicit pairs are, (n,) bool, and their weights: one row of each side a pair, both kinds of weight."""
+    if n_left != n_right:
+        raise ValueError(f"left has {n_left} rows and right {n_right}: expected one of each a pair")
+    flags, weight = checked_same(same, n_left), checked_weight(sample_weight, n_left)
+    for kind, there in (("same", flags), ("different", ~flags)):
+        if not (weight[there] > 0).any():
+            raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+    return flags, weight
+
+
+def _repeat_row(row: Any, n: int) -> Any:
+    if isinstance(row, np.ndarray):
+        return np.broadcast_to(row, (n, row.shape[1]))
+    return row[np.zeros(n, dtype=np.intp)]

@@ -1,0 +1,103 @@
+"""The explicit list of learners, and saving and loading by kind.
+
+A new family adds a folder with a ``spec.py`` and its specs to ``LEARNERS``; nothing else lists kinds.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.ghost import spec as ghost
+from pairmark.models.label_ranking import spec as label_ranking
+from pairmark.models.metric import spec as metric
+from pairmark.models.rankboost import spec as rankboost
+from pairmark.models.rsbl import spec as rsbl
+from pairmark.models.similarity import spec as similarity
+
+LEARNERS: tuple[LearnerSpec, ...] = (
+    similarity.TREE,
+    similarity.FOREST,
+    metric.METRIC,
+    rsbl.RSBL_SPEC,
+    ghost.GHOST,
+    rankboost.KERNEL,
+    rankboost.ALIGNED,
+    label_ranking.TREE,
+    label_ranking.FOREST,
+    label_ranking.PAIRWISE,
+    label_ranking.AUTO,
+)
+
+
+def spec_of(kind: str) -> LearnerSpec:
+    """The learner of that kind; ``KeyError`` names the known kinds."""
+    known = {spec.kind: spec for spec in LEARNERS}
+    if kind not in known:
+        raise KeyError(f"unknown learner {kind!r}; known: {', '.join(known)}")
+    return known[kind]
+
+
+def spec_for(estimator: object) -> LearnerSpec:
+    """The learner that an estimator belongs to."""
+    for spec in LEARNERS:
+        if type(estimator) is spec.estimator:
+            return spec
+    raise KeyError(f"{type(estimator).__name__} is not a registered learner")
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> str:
+    """Save a fitted learner as an artefact folder; returns the artefact's sha256."""
+    spec = spec_for(estimator)
+    arrays, meta = spec.to_state(estimator)
+    names = getattr(estimator, "feature_names_in_", None)
+    meta = {
+        **meta,
+        "n_features_in": int(estimator.n_features_in_),
+        "feature_names_in": None if names is None else [str(name) for name in names],
+    }
+    return write_artefact(
+        path, kind=spec.kind, params=jsonable_params(spec, estimator), meta=meta, arrays=arrays
+    )
+
+
+def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
+    """Load a learner saved by `save`. Runs no code from the file and checks every sha256.
+
+    Raises
+    ------
+    ArtefactError
+        When the folder is not a whole, unchanged artefact of a known kind.
+    """
+    artefact = read_artefact(path, mmap=mmap)
+    try:
+        spec = spec_of(artefact.kind)
+    except KeyError as error:
+        raise ArtefactError(str(error.args[0])) from error
+    estimator = spec.estimator(**spec.params.model_validate(artefact.params).model_dump())
+    fitted = spec.from_state(estimator, artefact.arrays, artefact.meta)
+    fitted.n_features_in_ = int(artefact.meta["n_features_in"])
+    names = artefact.meta["feature_names_in"]
+    if names is not None:
+        fitted.feature_names_in_ = np.asarray(names, dtype=object)
+    return fitted
+
+
+def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:
+    """The estimator's parameters as its params model writes them.
+
+    Raises
+    ------
+    ValueError
+        When a parameter holds an object that JSON cannot carry (say, an estimator of your own).
+    """
+    given = {
+        name: value
+        for name, value in estimator.get_params(deep=False).items()
+        if name in spec.params.model_fields
+    }
+    return spec.params.model_validate(given).model_dump(mode="json")

@@ -1,0 +1,58 @@
+"""Compile every kernel ahead of the first request or job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.core.registry import LEARNERS
+
+_SMALL = {"n_estimators": 2, "depth": 1, "k_max": 2, "n_pairs": 64, "random_state": 0}
+
+_TIMES = 400
+_WIDE = 600
+"""So many features that their pair features do not fit a narrow node."""
+_WAYS: dict[str, tuple[dict[str, Any], ...]] = {
+    "similarity-forest": (
+        {"leaf_rank": "boosting", "leaf_rounds": 2},
+        {"leaf_rank": "linear"},
+        {"pair_features": "discriminant"},
+        {"pair_features": "posteriors"},
+        {"pair_features": "kernel-discriminant"},
+        {"n_pairs": None},
+    ),
+}
+"""Settings by kind whose models need other kernels than those of the kind's own settings."""
+
+
+def warm() -> None:
+    """Fit and use every registered learner once on a few points; from a warm kernel cache this takes moments."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((24, 3)).astype(np.float32)
+    y = np.repeat(np.arange(6), 4)
+    wide = np.zeros((X.shape[0], _WIDE), dtype=np.float32)
+    wide[:, -X.shape[1] :] = X
+    for spec in LEARNERS:
+        small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
+        estimator = spec.estimator(**{**spec.params().model_dump(), **small})
+        if spec.needs == "rankings":
+            estimator.fit(X, np.argsort(np.argsort(X, axis=1), axis=1).astype(np.float64))
+            estimator.predict(X)
+        else:
+            estimator.fit_pairs(X[:-1], X[1:], y[:-1] == y[1:])
+            estimator.fit(X, y)
+            if "similarity" in spec.capabilities:
+                estimator.pair_score(X, X[:1])
+                estimator.top_k(X[:2], X, 3)
+                # Galleries of some size are searched in other ways than small ones.
+                estimator.top_k(X[:2], estimator.index(np.tile(X, (_TIMES, 1))), 3)
+            for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
+                if capability in spec.capabilities:
+                    getattr(estimator, method)(X)
+        for way in _WAYS.get(spec.kind, ()):
+            other = spec.estimator(**{**spec.params().model_dump(), **small, **way}).fit(X, y)
+            other.pair_score(X, X[:1])
+            other.top_k(X[:2], X, 3)
+        if spec.kind in _WAYS:
+            spec.estimator(**{**spec.params().model_dump(), **small}).fit(wide, y).pair_score(wide, wide[:1])

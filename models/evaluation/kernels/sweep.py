@@ -1,0 +1,80 @@
+"""One sweep over rows sorted by score, for one set of row weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.compiled import kernel
+
+
+@kernel
+def sweep(
+    weight: NDArray[np.float64],
+    is_same: NDArray[np.bool_],
+    ends: NDArray[np.int64],
+    targets: NDArray[np.float64],
+    record: NDArray[np.int64],
+    summary: NDArray[np.float64],
+    curve: NDArray[np.float64],
+) -> None:
+    """AUC, EER and TPR at FPR targets, and both rates after given numbers of rows.
+
+    Parameters
+    ----------
+    weight, is_same : (n,) rows, best score first.
+    ends : (k,) ascending numbers of rows at which a group of equal scores ends.
+    targets : (T,) ascending.
+    record : (G,) ascending numbers of rows (0, n or the end of a group).
+    summary : (2 + T,) written: area under the broken line, equal error rate on it, largest TPR within each
+        target.
+    curve : (2, G) written: FPR and TPR.
+    """
+    all_fp = 0.0
+    all_tp = 0.0
+    for row in range(weight.size):
+        if is_same[row]:
+            all_tp += weight[row]
+        else:
+            all_fp += weight[row]
+    fp = 0.0
+    tp = 0.0
+    last_f = 0.0
+    last_t = 0.0
+    area = 0.0
+    equal = -1.0
+    target = 0
+    recorded = 0
+    row = 0
+    while recorded < record.size and record[recorded] == 0:
+        curve[0, recorded] = 0.0
+        curve[1, recorded] = 0.0
+        recorded += 1
+    for k in range(ends.size):
+        while row < ends[k]:
+            if is_same[row]:
+                tp += weight[row]
+            else:
+                fp += weight[row]
+            row += 1
+        f = min(fp / all_fp, 1.0)
+        t = min(tp / all_tp, 1.0)
+        area += (f - last_f) * 0.5 * (t + last_t)
+        if equal < 0.0 and f + t >= 1.0:
+            before = 1.0 - last_f - last_t
+            share = before / (before + f + t - 1.0)
+            equal = last_f + share * (f - last_f)
+        while target < targets.size and f > targets[target]:
+            summary[2 + target] = last_t
+            target += 1
+        while recorded < record.size and record[recorded] == row:
+            curve[0, recorded] = f
+            curve[1, recorded] = t
+            recorded += 1
+        last_f = f
+        last_t = t
+    while target < targets.size:
+        summary[2 + target] = last_t
+        target += 1
+    summary[0] = area
+    summary[1] = max(equal, 0.0)

@@ -1,0 +1,342 @@
+"""How well a score tells same from different on held-out pairs, with intervals that respect sampling units.
+
+Rates follow `score > threshold`, strictly. In open-set use identities weigh equally: rows of one pair of
+identities are averaged first, then pairs of identities (for the TPR: rows of one identity, then identities),
+so that somebody with many samples does not decide the curve. In closed-set use, and for independent rows,
+pairs weigh equally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.simultaneous import simultaneous_bands
+from pairmark.models.evaluation.kernels.sweep import sweep
+from pairmark.models.pairs.samples import PairSample, Side, pair_sample
+
+Float64 = NDArray[np.float64]
+
+FPR_TARGETS = (0.001, 0.01, 0.1)
+MAX_POINTS = 1_000
+N_REPLICATES = 500
+_BLOCK = 16
+_BAND_NAMES = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationReport:
+    """What was measured on the test pairs.
+
+    Attributes
+    ----------
+    metrics : JSON-able. ``auc``, ``eer``, and by rate ``tpr_at_fpr`` and ``fnmr_at_fmr`` (its complement, in
+        ISO 19795-1 words), each ``{"value", "interval": [low, high]}``; sizes, protocol, confidence and how
+        intervals were made. A rate of 0.001 that fewer than 1,000 different pairs resolve is given all the
+        same, with ``"resolved": false``.
+    fpr, tpr, thresholds : (n,) the ROC, at most about 1,000 points, every step kept at the low end.
+    bands : ``fpr_low, fpr_high, tpr_low, tpr_high``, each (n,): intervals at each threshold by itself
+        (pointwise); and ``simultaneous_fpr_low`` and so on, which hold at all thresholds and for both rates at once.
+    confidence : of intervals and bands.
+    """
+
+    metrics: dict[str, Any]
+    fpr: Float64 = field(repr=False)
+    tpr: Float64 = field(repr=False)
+    thresholds: NDArray[np.float32] = field(repr=False)
+    bands: dict[str, Float64] = field(repr=False)
+    confidence: float
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The ROC as named arrays, to be stored."""
+        roc: dict[str, NDArray[Any]] = {"fpr": self.fpr, "tpr": self.tpr, "thresholds": self.thresholds}
+        return {**roc, **self.bands}
+
+    def roc(self) -> dict[str, Any]:
+        """The ROC as JSON-able lists, with its bands."""
+        return {
+            "fpr": self.fpr.tolist(),
+            "tpr": self.tpr.tolist(),
+            "thresholds": self.thresholds.astype(np.float64).tolist(),
+            "bands": {
+                "kind": "pointwise",
+                "confidence": self.confidence,
+                **{name: self.bands[name].tolist() for name in _BAND_NAMES},
+            },
+            "simultaneous_bands": {
+                "kind": "simultaneous",
+                "confidence": self.confidence,
+                **{name: self.bands[f"simultaneous_{name}"].tolist() for name in _BAND_NAMES},
+            },
+        }
+
+    def det(self) -> dict[str, Any]:
+        """The DET curve in ISO/IEC 19795-1 words: FNMR against FMR, by threshold, with its bands.
+
+        Returns
+        -------
+        JSON-able: ``fmr``, ``fnmr``, ``thresholds`` (descending), ``bands`` (pointwise), ``simultaneous_bands``, each
+        ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
+        """
+        roc = self.roc()
+
+        def turned(bands: dict[str, Any]) -> dict[str, Any]:
+            return {
+                "kind": bands["kind"],
+                "confidence": bands["confidence"],
+                "fmr_low": bands["fpr_low"],
+                "fmr_high": bands["fpr_high"],
+                "fnmr_low": [1 - value for value in bands["tpr_high"]],
+                "fnmr_high": [1 - value for value in bands["tpr_low"]],
+            }
+
+        return {
+            "fmr": roc["fpr"],
+            "fnmr": [1 - value for value in roc["tpr"]],
+            "thresholds": roc["thresholds"],
+            "bands": turned(roc["bands"]),
+            "simultaneous_bands": turned(roc["simultaneous_bands"]),
+        }
+
+
+def roc_curve_pairs(
+    scores: ArrayLike,
+    same: ArrayLike,
+    *,
+    units: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[Float64, Float64, NDArray[np.float32]]:
+    """ROC of a pair score: the rates of ``score > threshold`` at every distinct score.
+
+    Parameters
+    ----------
+    scores : (n_pairs,) higher is more similar; taken as float32.
+    same : (n_pairs,) 0 or 1, both present.
+    units : (n_pairs, 2) sampling units. With identities on both sides (open-set: same-identity pairs carry
+        the same unit twice) all pairs of identities weigh equally in the FPR and all identities in the TPR.
+    sample_weight : (n_pairs,) weights of rows, within those groups.
+
+    Returns
+    -------
+    fpr, tpr : (n_thresholds,) float64, not decreasing, from (0, 0) to (1, 1).
+    thresholds : (n_thresholds,) float32, strictly decreasing; the last lies just below every score.
+
+    Raises
+    ------
+    ValueError
+        As `operating_point`, and when there is no same pair.
+    """
+    return _roc(_both_kinds(pair_sample(scores, same, units, sample_weight=sample_weight)))
+
+
+def pair_report(
+    scores: ArrayLike,
+    same: ArrayLike,
+    units: ArrayLike | None = None,
+    *,
+    protocol: str | None = None,
+    sample_weight: ArrayLike | None = None,
+    confidence: float = 0.95,
+    fpr_targets: Sequence[float] = FPR_TARGETS,
+    n_replicates: int = N_REPLICATES,
+    random_state: int | np.random.Generator | None = None,
+    n_jobs: int | None = None,
+) -> EvaluationReport:
+    """ROC, AUC, EER and TPR at fixed FPRs on held-out pairs.
+
+    Intervals are percentiles over ``n_replicates`` draws of the sampling units with replacement (a pair of
+    units drawn c and c' times weighs c c', a unit's own pairs in open-set use c), two-sided, each by itself.
+    They are asymptotic; the guarantee is `pairmark.models.calibration.operating_points`' affair.
+
+    Parameters
+    ----------
+    scores, same, units, sample_weight : as `roc_curve_pairs`.
+    protocol : inferred from units when None, as in `operating_points`.
+    confidence : of intervals and bands.
+    fpr_targets : rates at which the TPR is reported: the largest TPR of a threshold whose FPR is at most
+        that.
+    random_state : of the intervals. ``n_jobs`` threads do not change them.
+
+    Raises
+    ------
+    ValueError
+        As `roc_curve_pairs`.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; expected a number strictly between 0 and 1")
+    if n_replicates < 100:
+        raise ValueError(f"n_replicates is {n_replicates}; expected at least 100")
+    targets = np.array(sorted(fpr_targets), dtype=np.float64)
+    if targets.size and not (targets[0] >= 0 and targets[-1] <= 1):
+        raise ValueError(f"fpr_targets are {targets.tolist()}; expected rates between 0 and 1")
+    sample = _both_kinds(pair_sample(scores, same, units, protocol=protocol, sample_weight=sample_weight))
+    fpr, tpr, thresholds = _roc(sample)
+    kept = _decimated(fpr, tpr)
+    merged = _Merged.of(sample, thresholds[kept])
+    point, observed = merged.measure(merged.weight, targets)
+    seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
+    blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
+    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
+        joblib.delayed(merged.replicates)(width, seed, targets)
+        for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
+    )
+    levels = [(1 - confidence) / 2, (1 + confidence) / 2]
+    summary = np.quantile(np.concatenate([block[0] for block in done]), levels, axis=0)
+    drawn = np.concatenate([block[1] for block in done])
+    curves = np.quantile(drawn, levels, axis=0)
+    everywhere = simultaneous_bands(
+        observed,
+        drawn,
+        (sample.different.n_blocks, sample.same.n_blocks),
+        (sample.different.edge_units.shape[0], sample.same.edge_units.shape[0]),
+        confidence,
+    )
+
+    def entry(at: int) -> dict[str, Any]:
+        return {"value": float(point[at]), "interval": [float(summary[0, at]), float(summary[1, at])]}
+
+    n_different = len(sample.different)
+    tpr_at, fnmr_at = {}, {}
+    for at, target in enumerate(targets):
+        found = {**entry(2 + at), "resolved": bool(n_different * target >= 1)}
+        tpr_at[f"{target:g}"] = found
+        low, high = found["interval"]
+        fnmr_at[f"{target:g}"] = {**found, "value": 1 - found["value"], "interval": [1 - high, 1 - low]}
+    metrics = {
+        "auc": entry(0),
+        "eer": entry(1),
+        "tpr_at_fpr": tpr_at,
+        "fnmr_at_fmr": fnmr_at,
+        "protocol": sample.protocol,
+        "n_units": sample.n_units,
+        "n_negative_pairs": n_different,
+        "n_same_pairs": len(sample.same),
+        "confidence": confidence,
+        "intervals": f"percentiles of {n_replicates} draws of "
+        + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples"),
+    }
+    bands = {
+        "fpr_low": curves[0, 0],
+        "fpr_high": curves[1, 0],
+        "tpr_low": curves[0, 1],
+        "tpr_high": curves[1, 1],
+        "simultaneous_fpr_low": everywhere[0, 0],
+        "simultaneous_fpr_high": everywhere[0, 1],
+        "simultaneous_tpr_low": everywhere[1, 0],
+        "simultaneous_tpr_high": everywhere[1, 1],
+    }
+    return EvaluationReport(
+        metrics=metrics,
+        fpr=fpr[kept],
+        tpr=tpr[kept],
+        thresholds=thresholds[kept],
+        bands=bands,
+        confidence=confidence,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Merged:
+    """Rows of both kinds, best score first, as the sweep takes them."""
+
+    weight: Float64
+    is_same: NDArray[np.bool_]
+    ends: NDArray[np.int64]
+    units: NDArray[np.int64]
+    n_units: int
+    independent: bool
+    record: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sample: PairSample, thresholds: NDArray[np.float32]) -> _Merged:
+        sides = (sample.different, sample.same)
+        scores = np.concatenate([side.scores for side in sides])
+        is_same = np.repeat([False, True], [len(side) for side in sides])
+        units = np.concatenate([side.edge_units[side.edge] for side in sides])
+        order = np.argsort(-scores, kind="stable")
+        scores = scores[order]
+        known, codes = np.unique(units[order], return_inverse=True)
+        return cls(
+            weight=np.concatenate([side.weight for side in sides])[order],
+            is_same=is_same[order],
+            # Number of rows up to the end of each group of equal scores.
+            ends=np.append(np.flatnonzero(scores[1:] != scores[:-1]) + 1, scores.size).astype(np.int64),
+            units=codes.reshape(-1, 2).astype(np.int64),
+            n_units=int(known.size),
+            independent=sample.independent,
+            record=np.searchsorted(-scores, -thresholds, side="left").astype(np.int64),
+        )
+
+    def measure(self, weight: Float64, targets: Float64) -> tuple[Float64, Float64]:
+        """(AUC, EER, TPR at each target) and (2, n_thresholds) FPR and TPR under these row weights."""
+        summary = np.empty(2 + targets.size)
+        curve = np.empty((2, self.record.size))
+        sweep(weight, self.is_same, self.ends, targets, self.record, summary, curve)
+        return summary, curve
+
+    def replicates(
+        self, width: int, seed: np.random.SeedSequence, targets: Float64
+    ) -> tuple[Float64, Float64]:
+        rng = np.random.default_rng(seed)
+        summaries: list[Float64] = []
+        curves: list[Float64] = []
+        left, right = self.units[:, 0], self.units[:, 1]
+        alike = left == right
+        while len(summaries) < width:
+            if self.independent:
+                times = rng.poisson(1.0, self.weight.size).astype(np.float64)
+            else:
+                count = rng.multinomial(self.n_units, np.full(self.n_units, 1 / self.n_units)).astype(
+                    np.float64
+                )
+                times = count[left] * np.where(alike, 1.0, count[right])
+            weight = self.weight * times
+            if not (weight[self.is_same].any() and weight[~self.is_same].any()):
+                # A draw without one of the kinds has no ROC: draw again (only ever seen with a handful of
+                # units).
+                continue
+            summary, curve = self.measure(weight, targets)
+            summaries.append(summary)
+            curves.append(curve)
+        return np.stack(summaries), np.stack(curves)
+
+
+def _both_kinds(sample: PairSample) -> PairSample:
+    if not len(sample.same):
+        raise ValueError("there is no pair marked same; expected both kinds")
+    return sample
+
+
+def _roc(sample: PairSample) -> tuple[Float64, Float64, NDArray[np.float32]]:
+    thresholds = np.unique(np.concatenate([sample.different.scores, sample.same.scores]))[::-1]
+    below = np.nextafter(thresholds[-1], np.float32(-np.inf))
+    fpr = np.append(_above(sample.different, thresholds), 1.0)
+    tpr = np.append(_above(sample.same, thresholds), 1.0)
+    return fpr, tpr, np.append(thresholds, below).astype(np.float32)
+
+
+def _above(side: Side, thresholds: NDArray[np.float32]) -> Float64:
+    """Share of the side's weight strictly above each threshold."""
+    mass = np.concatenate([[0.0], np.cumsum(side.weight)])
+    above: Float64 = mass[np.searchsorted(-side.scores, -thresholds, side="left")] / mass[-1]
+    return above
+
+
+def _decimated(fpr: Float64, tpr: Float64) -> NDArray[np.int64]:
+    """Points to keep: even in FPR, even in TPR, and even in log FPR down to the first false positive."""
+    if fpr.size <= MAX_POINTS:
+        return np.arange(fpr.size, dtype=np.int64)
+    lowest = float(fpr[np.searchsorted(fpr, 0.0, side="right")])
+    share = MAX_POINTS // 4
+    picked = [
+        np.searchsorted(fpr, np.linspace(0, 1, share)),
+        np.searchsorted(tpr, np.linspace(0, 1, share)),
+        np.searchsorted(fpr, np.geomspace(lowest, 1, 2 * share - 2)),
+        np.array([0, fpr.size - 1]),
+    ]
+    return np.unique(np.minimum(np.concatenate(picked), fpr.size - 1)).astype(np.int64)

@@ -1,0 +1,152 @@
+"""How good predicted rankings are, on rows that learning did not see, with intervals that respect groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from pairmark.models.evaluation.rankings import borda, kendall_tau, pairwise_shares, positions_of
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingSplit:
+    """Rows to learn from and rows to judge by; no group has rows in both."""
+
+    train: Indices
+    test: Indices
+
+
+def split_rankings(
+    n_rows: int,
+    *,
+    test_fraction: float = 0.2,
+    groups: ArrayLike | None = None,
+    random_state: int | None = None,
+) -> RankingSplit:
+    """Split rows at random, groups whole.
+
+    Raises
+    ------
+    ValueError
+        When there are too few rows (or groups) for two of each in either part.
+    """
+    units = np.arange(n_rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    n_units = int(units.max(initial=-1)) + 1
+    held_out = max(round(test_fraction * n_units), 2)
+    if n_units - held_out < 2:
+        kind = "rows" if groups is None else "groups"
+        raise ValueError(
+            f"there are {n_units} {kind}; expected at least 4, two to learn from and two to test"
+        )
+    chosen = np.zeros(n_units, dtype=np.bool_)
+    chosen[np.random.default_rng(random_state).permutation(n_units)[:held_out]] = True
+    return RankingSplit(train=np.flatnonzero(~chosen[units]), test=np.flatnonzero(chosen[units]))
+
+
+def ranking_metrics(
+    predicted: ArrayLike,
+    truth: ArrayLike,
+    *,
+    reference: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Any]:
+    """Agreement of predicted positions with observed ones.
+
+    Parameters
+    ----------
+    predicted : (n, k) positions without gaps; tied where the ranker abstained.
+    truth : (n, k) positions; NaN = label absent, equal values = tied.
+    reference : (m, k) rankings learned from: the one ranking that fits them best is judged beside.
+    units : (n,) groups that rows depend within; default: every row stands for itself.
+
+    Returns
+    -------
+    JSON-able: ``kendall_tau`` (tau-b, which is the plain tau where nothing is tied), ``pair_accuracy`` (share of the
+    observed pairs of labels in the right order, a tie counting half), ``top_1`` (the first of the observed labels is
+    one of the best) and perhaps ``constant_kendall_tau``, each ``{"value", "interval"}``; counts of rows.
+
+    Raises
+    ------
+    ValueError
+        When no row of ``truth`` orders two labels.
+    """
+    told, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if told.shape != seen.shape or told.ndim != 2:
+        raise ValueError(f"predicted has shape {told.shape} and truth {seen.shape}; expected (n, k) for both")
+    low, high = _extremes(seen)
+    judged = np.flatnonzero(low < high)
+    if not judged.size:
+        raise ValueError("no held-out row orders two labels; bring more rows, or rankings of more labels")
+    told, seen, low = told[judged], seen[judged], low[judged]
+    owners = judged if units is None else np.unique(np.asarray(units)[judged], return_inverse=True)[1]
+
+    def entry(values: Float64, lowest: float = 0.0) -> dict[str, Any]:
+        return _mean_with_interval(values, owners, confidence, lowest)
+
+    # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
+    metrics: dict[str, Any] = {"kendall_tau": entry(np.nan_to_num(kendall_tau(told, seen), nan=0.0), -1.0)}
+    metrics["pair_accuracy"] = entry(_pairs_right(told, seen))
+    among = np.where(np.isnan(seen), np.inf, told)
+    first = among == among.min(axis=1, keepdims=True)
+    best = seen == low[:, None]
+    metrics["top_1"] = entry((first & best).sum(axis=1) / first.sum(axis=1))
+    if reference is not None:
+        constant = np.broadcast_to(_consensus(np.asarray(reference, dtype=np.float64)), seen.shape)
+        metrics["constant_kendall_tau"] = entry(np.nan_to_num(kendall_tau(constant, seen), nan=0.0), -1.0)
+    return {
+        **metrics,
+        "n_rows": int(judged.size),
+        "n_units": int(np.unique(owners).size),
+        "confidence": confidence,
+        "intervals": "Student's t over " + ("rows" if units is None else "groups"),
+    }
+
+
+def _extremes(positions: Float64) -> tuple[Float64, Float64]:
+    absent = np.isnan(positions)
+    return (
+        np.where(absent, np.inf, positions).min(axis=1),
+        np.where(absent, -np.inf, positions).max(axis=1),
+    )
+
+
+def _pairs_right(told: Float64, seen: Float64) -> Float64:
+    right, asked = np.zeros(len(seen)), np.zeros(len(seen))
+    for label in range(seen.shape[1] - 1):
+        # Comparisons with NaN are false, so absent labels are in no pair.
+        for sign in (1.0, -1.0):
+            ordered = sign * seen[:, label, None] < sign * seen[:, label + 1 :]
+            rest = sign * (told[:, label + 1 :] - told[:, label, None])
+            right += (ordered * np.where(rest > 0, 1.0, np.where(rest == 0, 0.5, 0.0))).sum(axis=1)
+            asked += ordered.sum(axis=1)
+    return right / asked
+
+
+def _consensus(rankings: Float64) -> Float64:
+    """(1, k) positions of labels by how often each goes before the others."""
+    # Two labels that no row shows together say nothing of each other: even.
+    shares = np.nan_to_num(pairwise_shares(rankings), nan=0.5)
+    return positions_of(borda(shares[None]))
+
+
+def _mean_with_interval(values: Float64, owners: Indices, confidence: float, lowest: float) -> dict[str, Any]:
+    """The mean and a t interval whose variance is that of sums over owners (linearised ratio)."""
+    mean = float(values.mean())
+    owner = np.unique(owners, return_inverse=True)[1]
+    n_owners = int(owner.max()) + 1
+    if n_owners < 2:
+        return {"value": mean, "interval": None}
+    off = np.bincount(owner, values - mean)
+    error = float(np.sqrt((off**2).sum() * n_owners / (n_owners - 1)) / values.size)
+    reach = float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
+    return {"value": mean, "interval": [max(mean - reach, lowest), min(mean + reach, 1.0)]}

@@ -1,0 +1,491 @@
+"""Compiled loops of GHOST: distances, the slaves of the dual decomposition, sets of points.
+
+Distances of two rows are symmetric to the last bit: every loop runs over the features in their order, in float64, and
+each term does not care which row comes first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+EUCLIDEAN, MINKOWSKI, CITYBLOCK, CHEBYSHEV, BRAYCURTIS = 0, 1, 2, 3, 4
+COSINE, CORRELATION, KENDALL, HAMMING = 5, 6, 7, 8
+JACCARD, MATCHING, YULE, DICE, KULSINSKI, RUSSELLRAO = 20, 21, 22, 23, 24, 25
+PERIMETER, AREA, ECCENTRICITY, HUB, CLIQUES, RESILIENCE = 0, 1, 2, 3, 4, 5
+HUB_LIMIT = 16.0
+"""A detour over the centre counts at most this many times the direct path: two points may lie on each other."""
+
+
+@kernel
+def _weighted(a, b, columns, weights):
+    total = 0.0
+    for j in range(columns.shape[0]):
+        i = columns[j]
+        total += weights[j] * abs(np.float64(a[i]) - np.float64(b[i]))
+    return total
+
+
+@kernel
+def weighted_pairs(left, step_left, right, step_right, columns, weights, out):
+    """Sum of weighted feature distances of each pair of rows; a step of 0 keeps a side's only row."""
+    for i in range(out.shape[0]):
+        out[i] += _weighted(left[i * step_left], right[i * step_right], columns, weights)
+
+
+@kernel
+def weighted_grid(A, B, columns, weights, out):
+    """The same for every row of A with every row of B; equal to the last bit."""
+    for i in range(A.shape[0]):
+        for j in range(B.shape[0]):
+            out[i, j] += _weighted(A[i], B[j], columns, weights)
+
+
+@kernel
+def _from_counts(code, both, left, right, width):
+    """Distances of boolean rows: true in both, in the left only, in the right only. As `scipy.spatial.distance`."""
+    neither = width - both - left - right
+    apart = left + right
+    if code == MATCHING:
+        return apart / width
+    if code == JACCARD:
+        return apart / (both + apart) if both + apart > 0.0 else 0.0
+    if code == DICE:
+        return apart / (2.0 * both + apart) if both + apart > 0.0 else 0.0
+    if code == YULE:
+        half = left * right
+        return 2.0 * half / (both * neither + half) if half > 0.0 else 0.0
+    if code == KULSINSKI:
+        return (apart - both + width) / (apart + width)
+    return (width - both) / width  # RUSSELLRAO
+
+
+@kernel
+def _angle(a, b, centred):
+    """1 - cosine (of the rows minus their means when centred); rows without direction: 0 if equal, else 1."""
+    width = a.shape[0]
+    mean_a = mean_b = 0.0
+    if centred:
+        for i in range(width):
+            mean_a += np.float64(a[i])
+            mean_b += np.float64(b[i])
+        mean_a /= width
+        mean_b /= width
+    product = size_a = size_b = top_a = top_b = 0.0
+    equal = True
+    for i in range(width):
+        x, y = np.float64(a[i]), np.float64(b[i])
+        equal = equal and x == y
+        top_a, top_b = max(top_a, abs(x)), max(top_b, abs(y))
+        x -= mean_a
+        y -= mean_b
+        product += x * y
+        size_a += x * x
+        size_b += y * y
+    if equal:
+        return 0.0
+    # What is left of a constant row after centring is rounding, not direction.
+    if size_a <= width * (1e-12 * top_a) ** 2 or size_b <= width * (1e-12 * top_b) ** 2:
+        return 1.0
+    return max(0.0, 1.0 - product / (np.sqrt(size_a) * np.sqrt(size_b)))
+
+
+@kernel
+def _kendall(a, b):
+    """1 - Kendall's tau-b of two rows; a row of equal numbers: 0 from itself, else 1."""
+    score = ties_a = ties_b = 0.0
+    width = a.shape[0]
+    equal = True
+    for i in range(width):
+        equal = equal and a[i] == b[i]
+        for j in range(i):
+            x, y = a[i] - a[j], b[i] - b[j]
+            score += np.sign(x) * np.sign(y)
+            ties_a += 1.0 if x != 0 else 0.0
+            ties_b += 1.0 if y != 0 else 0.0
+    if equal:
+        return 0.0
+    if ties_a == 0.0 or ties_b == 0.0:
+        return 1.0
+    return max(0.0, 1.0 - score / (np.sqrt(ties_a) * np.sqrt(ties_b)))
+
+
+@kernel
+def _distance(code, p, a, b):
+    """One named distance of two rows."""
+    width = a.shape[0]
+    if code >= JACCARD:
+        both = left = right = 0.0
+        for i in range(width):
+            both += a[i] * b[i]
+            left += a[i] * (1.0 - b[i])
+            right += (1.0 - a[i]) * b[i]
+        return _from_counts(code, both, left, right, np.float64(width))
+    if code in (COSINE, CORRELATION):
+        return _angle(a, b, code == CORRELATION)
+    if code == KENDALL:
+        return _kendall(a, b)
+    total = size = top = 0.0
+    for i in range(width):
+        x, y = np.float64(a[i]), np.float64(b[i])
+        apart = abs(x - y)
+        top = max(top, apart)
+        if code == EUCLIDEAN:
+            total += apart * apart
+        elif code == MINKOWSKI:
+            total += apart**p
+        elif code == HAMMING:
+            total += 1.0 if x != y else 0.0
+        else:
+            total += apart
+            size += abs(x) + abs(y)
+    if code == EUCLIDEAN:
+        return np.sqrt(total)
+    if code == MINKOWSKI:
+        return total ** (1.0 / p)
+    if code == CHEBYSHEV:
+        return top
+    if code == BRAYCURTIS:
+        return total / size if size > 0.0 else 0.0
+    if code == HAMMING:
+        return total / width
+    return total  # CITYBLOCK
+
+
+@kernel
+def distance_pairs(code, p, left, step_left, right, step_right, out):
+    """A named distance of each pair of rows; a step of 0 keeps a side's only row."""
+    for i in range(out.shape[0]):
+        out[i] = _distance(code, p, left[i * step_left], right[i * step_right])
+
+
+@kernel
+def distance_grid(code, p, A, B, out):
+    """A named distance of every row of A with every row of B."""
+    for i in range(A.shape[0]):
+        for j in range(B.shape[0]):
+            out[i, j] = _distance(code, p, A[i], B[j])
+
+
+@kernel
+def _add_four(target, a, b, c, d, weights, own):
+    """Four features at once: the sums stay in registers, and loops from 0 over equal lengths vectorise."""
+    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
+    x0, x1, x2, x3 = own[0], own[1], own[2], own[3]
+    for q in range(target.shape[0]):
+        target[q] += (w0 * abs(a[q] - x0) + w1 * abs(b[q] - x1)) + (w2 * abs(c[q] - x2) + w3 * abs(d[q] - x3))
+
+
+@kernel
+def _add_one(target, column, weight, own):
+    for q in range(target.shape[0]):
+        target[q] += weight * abs(column[q] - own)
+
+
+@kernel
+def _add_scaled(target, source, weight):
+    for q in range(target.shape[0]):
+        target[q] += weight * source[q]
+
+
+@kernel
+def learning_costs(columns, weights, matrices, matrix_weights, out):
+    """d[p, q] of all pairs of one training set, float32.
+
+    ``columns`` is the transposed (K, n) table of scaled features, so that the inner loop runs over points and
+    vectorises; ``matrices`` is (K2, n, n).
+    """
+    n = out.shape[0]
+    used = np.flatnonzero(weights > 0.0)
+    four, own = np.empty(4, dtype=np.float32), np.empty(4, dtype=np.float32)
+    for p in range(n):
+        row = out[p, p:]
+        row[:] = 0.0
+        at = 0
+        while at + 4 <= used.shape[0]:
+            for k in range(4):
+                four[k] = weights[used[at + k]]
+                own[k] = columns[used[at + k], p]
+            _add_four(
+                row,
+                columns[used[at], p:],
+                columns[used[at + 1], p:],
+                columns[used[at + 2], p:],
+                columns[used[at + 3], p:],
+                four,
+                own,
+            )
+            at += 4
+        while at < used.shape[0]:
+            _add_one(row, columns[used[at], p:], weights[used[at]], columns[used[at], p])
+            at += 1
+    for p in range(n):
+        for q in range(p):
+            out[p, q] = out[q, p]
+    for j in range(matrices.shape[0]):
+        if matrix_weights[j] > 0.0:
+            for p in range(n):
+                _add_scaled(out[p], matrices[j, p], matrix_weights[j])
+
+
+@kernel
+def feature_gaps(columns, truth, chosen, out):
+    """Sum over points of each feature's distance to the true exemplar minus that to the chosen one."""
+    for i in range(columns.shape[0]):
+        column = columns[i]
+        total = 0.0
+        for p in range(column.shape[0]):
+            own = column[p]
+            total += abs(own - column[truth[p]]) - abs(own - column[chosen[p]])
+        out[i] = total
+
+
+@kernel
+def solve_points(costs, multipliers, chosen, votes):
+    """Minimise every point-wise slave; returns the sum of their minima (Lemma 1 as derived in docs/ghost.md).
+
+    Parameters
+    ----------
+    costs : (n, n), potential of p choosing q; its diagonal is the potential of q being an exemplar.
+    multipliers : (n, n), lambda of point p for exemplar q.
+    chosen : (n,) filled with each point's exemplar.
+    votes : (n,) raised by the slaves that hold q to be an exemplar.
+    """
+    n = costs.shape[0]
+    share = 1.0 / (n + 1)
+    own = np.empty(n, dtype=np.float64)
+    for q in range(n):
+        own[q] = costs[q, q] * share
+    total = 0.0
+    for p in range(n):
+        least, best, free = np.inf, 0, 0.0
+        for q in range(n):
+            theta = own[q] + multipliers[p, q]
+            if q == p:
+                value = theta
+            else:
+                value = costs[p, q] + max(theta, 0.0)
+                if theta < 0.0:
+                    free += theta
+                    votes[q] += 1
+            if value < least:
+                least, best = value, q
+        chosen[p] = best
+        if best == p or own[best] + multipliers[p, best] >= 0.0:
+            votes[best] += 1
+        total += free + least
+    return total
+
+
+@kernel
+def move_points(costs, multipliers, chosen, votes, step):
+    """A subgradient step up the dual for the points' multipliers, projected on sum = 0 (with `solve_clusters`')."""
+    n = costs.shape[0]
+    share = 1.0 / (n + 1)
+    for p in range(n):
+        best = chosen[p]
+        for q in range(n):
+            is_open = q == best or (q != p and costs[q, q] * share + multipliers[p, q] < 0.0)
+            multipliers[p, q] += step * ((1.0 if is_open else 0.0) - votes[q] * share)
+
+
+@kernel
+def solve_clusters(costs, multipliers, clusters, over, none, opened):
+    """Minimise every cluster-wise slave; returns the sum of their minima (Lemma 2 as derived in docs/ghost.md).
+
+    Parameters
+    ----------
+    multipliers : (n,), lambda of each q's own cluster.
+    over, none : (n_clusters,), what an exemplar beyond the first earns, and what having none earns.
+    opened : (n,) filled: whether the slave of q's cluster holds q to be an exemplar.
+    """
+    n, n_clusters = costs.shape[0], over.shape[0]
+    share = 1.0 / (n + 1)
+    gains = np.zeros(n_clusters)
+    for q in range(n):
+        c = clusters[q]
+        gains[c] += min(costs[q, q] * share + multipliers[q] - over[c], 0.0)
+    total = 0.0
+    for c in range(n_clusters):
+        total += min(gains[c] + over[c], -none[c])
+    for q in range(n):
+        c = clusters[q]
+        worth = gains[c] + over[c] < -none[c]
+        opened[q] = worth and costs[q, q] * share + multipliers[q] < over[c]
+    return total
+
+
+@kernel
+def triangles(code, PQ, PR, RQ, p_ids, q_ids, r_ids, first, q_class, top, how, out):
+    """A third-order feature of {p, r, q}, over the companions r of q's class: mean (how 0), least (1), most (2).
+
+    Parameters
+    ----------
+    PQ, PR, RQ : what lies between the points, distances or 0/1 for edges.
+    p_ids, q_ids, r_ids : numbers of the points, so that no point is its own companion.
+    first : (n_classes + 1,) where each class's companions begin in r.
+    top : the largest degree of the graph, for cliques.
+    out : (n_p, n_q) filled; 0 where q's class has no companion.
+    """
+    for p in range(PQ.shape[0]):
+        for q in range(PQ.shape[1]):
+            out[p, q] = 0.0
+            if p_ids[p] == q_ids[q]:
+                continue
+            a = np.float64(PQ[p, q])
+            total, n_sets, least, most = 0.0, 0, np.inf, 0.0
+            for r in range(first[q_class[q]], first[q_class[q] + 1]):
+                if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
+                    continue
+                b, c = np.float64(PR[p, r]), np.float64(RQ[r, q])
+                if code == PERIMETER:
+                    value = a + b + c
+                elif code == AREA:
+                    half = (a + b + c) / 2.0
+                    value = np.sqrt(max(0.0, half * (half - a) * (half - b) * (half - c)))
+                elif code == ECCENTRICITY:
+                    value = max(a, max(b, c))
+                elif code == HUB:
+                    value = min(HUB_LIMIT, (a + c) / max(b, 1e-12))
+                elif code == CLIQUES:
+                    edges = a + b + c
+                    value = max(0.0, top - (3.0 if edges == 3.0 else (2.0 if edges > 0.0 else 1.0)))
+                else:
+                    edges = a + b + c
+                    value = 3.0 - (2.0 if edges == 3.0 else (1.0 if edges == 2.0 else 0.0))
+                total += value
+                n_sets += 1
+                least, most = min(least, value), max(most, value)
+            if n_sets > 0:
+                out[p, q] = total / n_sets if how == 0 else (least if how == 1 else most)
+
+
+@kernel
+def _connected(between, kept, size):
+    """Whether the kept points hang together."""
+    start = -1
+    for i in range(size):
+        if kept >> i & 1:
+            start = i
+            break
+    seen = 1 << start
+    grew = True
+    while grew:
+        grew = False
+        for i in range(size):
+            if seen >> i & 1:
+                for j in range(size):
+                    if kept >> j & 1 and not seen >> j & 1 and between[i, j] > 0.0:
+                        seen |= 1 << j
+                        grew = True
+    return seen == kept
+
+
+@kernel
+def _bits(number):
+    count = 0
+    while number:
+        count += number & 1
+        number >>= 1
+    return count
+
+
+@kernel
+def set_value(code, between, size, top):
+    """A feature of a set of points, the last of which is the centre; ``between`` is (size, size)."""
+    if code in (PERIMETER, ECCENTRICITY):
+        total = most = 0.0
+        for i in range(size):
+            for j in range(i):
+                total += between[i, j]
+                most = max(most, between[i, j])
+        return total if code == PERIMETER else most
+    if code == HUB:
+        total = 0.0
+        for i in range(size - 1):
+            for j in range(i):
+                detour = between[i, size - 1] + between[j, size - 1]
+                total += min(HUB_LIMIT, detour / max(between[i, j], 1e-12))
+        return total
+    if code == CLIQUES:
+        largest = 1
+        for subset in range(1, 1 << size):
+            n = _bits(subset)
+            if n > largest:
+                clique = True
+                for i in range(size):
+                    for j in range(i):
+                        if subset >> i & 1 and subset >> j & 1 and between[i, j] == 0.0:
+                            clique = False
+                if clique:
+                    largest = n
+        return max(0.0, top - largest)
+    # RESILIENCE: how few points must go before the rest falls apart; of a clique, all but one.
+    fewest = size - 1
+    everyone = (1 << size) - 1
+    for removed in range(everyone):
+        n = _bits(removed)
+        if n < fewest and size - n > 1 and not _connected(between, everyone & ~removed, size):
+            fewest = n
+    return np.float64(size - fewest)
+
+
+@kernel
+def sets_of_points(code, PQ, PR, RQ, RR, p_ids, q_ids, r_ids, members, first, q_class, top, how, out):
+    """As `triangles`, for sets {p} + members + {q} of any size; ``members`` is (n_sets, size - 2) places in r."""
+    size = members.shape[1] + 2
+    between = np.zeros((size, size))
+    for p in range(PQ.shape[0]):
+        for q in range(PQ.shape[1]):
+            out[p, q] = 0.0
+            if p_ids[p] == q_ids[q]:
+                continue
+            total, n_sets, least, most = 0.0, 0, np.inf, 0.0
+            for s in range(first[q_class[q]], first[q_class[q] + 1]):
+                distinct = True
+                for i in range(size - 2):
+                    r = members[s, i]
+                    if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
+                        distinct = False
+                if not distinct:
+                    continue
+                between[0, size - 1] = between[size - 1, 0] = PQ[p, q]
+                for i in range(size - 2):
+                    r = members[s, i]
+                    between[0, i + 1] = between[i + 1, 0] = PR[p, r]
+                    between[i + 1, size - 1] = between[size - 1, i + 1] = RQ[r, q]
+                    for j in range(i):
+                        between[i + 1, j + 1] = between[j + 1, i + 1] = RR[r, members[s, j]]
+                value = set_value(code, between, size, top)
+                total += value
+                n_sets += 1
+                least, most = min(least, value), max(most, value)
+            if n_sets > 0:
+                out[p, q] = total / n_sets if how == 0 else (least if how == 1 else most)
+
+
+@kernel
+def mahalanobis_sets(P, R, Q, variances, p_ids, q_ids, r_ids, first, q_class, how, out):
+    """Distance of q from the two observations {p, r}, each feature in units of their spread (see `meta.py`)."""
+    width = P.shape[1]
+    for p in range(P.shape[0]):
+        for q in range(Q.shape[0]):
+            out[p, q] = 0.0
+            if p_ids[p] == q_ids[q]:
+                continue
+            total, n_sets, least, most = 0.0, 0, np.inf, 0.0
+            for r in range(first[q_class[q]], first[q_class[q] + 1]):
+                if r_ids[r] == p_ids[p] or r_ids[r] == q_ids[q]:
+                    continue
+                value = 0.0
+                for i in range(width):
+                    x, y = np.float64(P[p, i]), np.float64(R[r, i])
+                    apart = np.float64(Q[q, i]) - (x + y) / 2.0
+                    value += apart * apart / ((x - y) * (x - y) / 4.0 + variances[i] / 2.0)
+                value = np.sqrt(value)
+                total += value
+                n_sets += 1
+                least, most = min(least, value), max(most, value)
+            if n_sets > 0:
+                out[p, q] = total / n_sets if how == 0 else (least if how == 1 else most)

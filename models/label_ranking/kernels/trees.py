@@ -1,0 +1,490 @@
+"""Growing and reading label ranking trees, in compiled loops.
+
+A tree is grown on all labels at once: the target of row r is ``y[r]``, (k,) whole numbers, and a cell's error is the
+sum over labels of their squared deviations. Rows are sorted by every feature once; splitting a cell parts each of
+those orders stably, so no cell is ever sorted again. Targets and weights are whole numbers, so sums are exact as
+long as they stay below 2^53, and no order of adding matters.
+
+Nodes: ``feature`` (-1 for a leaf), ``threshold`` (values at most that go left), ``left``, ``right``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+BREIMAN, LEVEL = 0, 1
+BEST, RANDOM = 0, 1
+
+FEW = 16
+"""Fewer rows than this are read one at a time in all trees at once."""
+
+
+@kernel
+def _next_random(state):
+    """Splitmix64: advances ``state[0]`` and returns 64 random bits."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def _middle(low, high):
+    """A float32 between two values, or the lower where none lies between."""
+    middle = np.float32(0.5 * (np.float64(low) + np.float64(high)))
+    return middle if low <= middle < high else low
+
+
+@kernel
+def _totals(rows, y, weight, total):
+    """Fill ``total`` with the cell's weighted sums; returns its weight and whether its targets differ."""
+    k = y.shape[1]
+    total[:] = 0.0
+    mass = 0.0
+    differ = False
+    first = rows[0]
+    for r in rows:
+        w = weight[r]
+        mass += w
+        for c in range(k):
+            total[c] += w * y[r, c]
+            differ |= y[r, c] != y[first, c]
+    return mass, differ
+
+
+@kernel
+def _projections(rows, y, total, onto):
+    """Inner product of each row's targets with the cell's sums."""
+    for r in rows:
+        dot = 0.0
+        for c in range(y.shape[1]):
+            dot += total[c] * y[r, c]
+        onto[r] = dot
+
+
+@kernel
+def _best_of_feature(values, rows, y, norm, weight, onto, mass, total_norm, min_leaf, floor, low):
+    """The border of largest between-children sum of squares, of one feature in one cell.
+
+    The squared length of the left sums grows by ``2 w s.y + w^2 |y|^2`` with each row and that of the right sums
+    follows from it and the projections, so a border costs one inner product.
+
+    Returns
+    -------
+    the sum of squares (``floor`` where none is larger) and the number of rows on the left (0: none).
+    """
+    k = y.shape[1]
+    n = rows.shape[0]
+    low[:] = 0.0
+    left_mass = left_norm = cross = 0.0
+    best, best_at = floor, 0
+    for p in range(n - 1):
+        r = rows[p]
+        w = weight[r]
+        dot = 0.0
+        for c in range(k):
+            v = y[r, c]
+            dot += low[c] * v
+            low[c] += w * v
+        left_norm += w * (2.0 * dot + w * norm[r])
+        cross += w * onto[r]
+        left_mass += w
+        if p + 1 < min_leaf or n - p - 1 < min_leaf or values[r] == values[rows[p + 1]]:
+            continue
+        gain = left_norm / left_mass + (total_norm - 2.0 * cross + left_norm) / (mass - left_mass)
+        if gain > best:
+            best, best_at = gain, p + 1
+    return best, best_at
+
+
+@kernel
+def _random_of_feature(values, rows, y, weight, mass, total, min_leaf, low, state):
+    """As `_best_of_feature`, for one border drawn uniformly between the least and the largest value."""
+    k = y.shape[1]
+    n = rows.shape[0]
+    least, most = values[rows[0]], values[rows[n - 1]]
+    share = np.float64(_next_random(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    border = least + share * (np.float64(most) - np.float64(least))
+    at, high = 1, n - 1
+    while at < high:
+        middle = (at + high) // 2
+        if values[rows[middle]] <= border:
+            at = middle + 1
+        else:
+            high = middle
+    if at < min_leaf or n - at < min_leaf or values[rows[at - 1]] == values[rows[at]]:
+        return -1.0, 0
+    low[:] = 0.0
+    left_mass = 0.0
+    for p in range(at):
+        r = rows[p]
+        w = weight[r]
+        left_mass += w
+        for c in range(k):
+            low[c] += w * y[r, c]
+    a = b = 0.0
+    for c in range(k):
+        a += low[c] * low[c]
+        b += (total[c] - low[c]) * (total[c] - low[c])
+    return a / left_mass + b / (mass - left_mass), at
+
+
+@kernel
+def _part(order, skip, start, at, stop, goes_left, spare):
+    """Part every feature's order of the cell ``start:stop`` as feature ``skip`` already is at ``at``."""
+    for p in range(start, stop):
+        goes_left[order[skip, p]] = p < at
+    for f in range(order.shape[0]):
+        if f == skip:
+            continue
+        kept, moved = start, 0
+        for p in range(start, stop):
+            r = order[f, p]
+            if goes_left[r]:
+                order[f, kept] = r
+                kept += 1
+            else:
+                spare[moved] = r
+                moved += 1
+        for q in range(moved):
+            order[f, kept + q] = spare[q]
+
+
+@kernel
+def _shuffled(features, n_done, state):
+    """Bring a uniformly drawn remaining feature to place ``n_done`` and return it."""
+    j = n_done + np.int64(_next_random(state) % np.uint64(features.shape[0] - n_done))
+    features[n_done], features[j] = features[j], features[n_done]
+    return features[n_done]
+
+
+@kernel
+def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, splitter, seed):
+    """Grow one tree: Algorithm 10 (Breiman) or Algorithm 9 (Level-Splits) of the paper's appendix D.
+
+    Parameters
+    ----------
+    values : (d, n) float32 features.
+    order : (d, m) int32 the rows that are learned from, sorted by each feature; parted in place.
+    y, norm : (n, k) float64 targets and their squared lengths.
+    weight : (n,) float64 how often each row counts.
+    max_depth : levels at most. min_leaf : rows a leaf holds at least. n_tried : features tried, constant ones not
+        counted.
+    rule : ``BREIMAN`` or ``LEVEL``. splitter : ``BEST`` or ``RANDOM`` borders.
+    seed : of the features drawn.
+
+    Returns
+    -------
+    feature, threshold, left, right : of each node.
+    """
+    d, m = order.shape
+    k = y.shape[1]
+    size = max(1, 2 * m - 1)
+    feature = np.full(size, -1, np.int32)
+    threshold = np.zeros(size, np.float32)
+    left, right = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    start, stop = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    depth = np.zeros(size, np.int64)
+    onto = np.zeros(values.shape[1])
+    goes_left = np.zeros(values.shape[1], np.bool_)
+    spare = np.empty(m, np.int32)
+    total, low = np.zeros(k), np.zeros(k)
+    features = np.arange(d)
+    state = np.array([seed], np.uint64)
+    stop[0] = m
+    n_nodes = 1
+    if rule == BREIMAN:
+        waiting = np.zeros(size, np.int64)
+        n_waiting = 1
+        while n_waiting > 0:
+            n_waiting -= 1
+            node = waiting[n_waiting]
+            a, b = start[node], stop[node]
+            if b - a < 2 * min_leaf or b - a < 2 or depth[node] >= max_depth:
+                continue
+            rows = order[0, a:b]
+            mass, differ = _totals(rows, y, weight, total)
+            if not differ:
+                continue
+            _projections(rows, y, total, onto)
+            total_norm = 0.0
+            for c in range(k):
+                total_norm += total[c] * total[c]
+            best, best_feature, best_at = -1.0, -1, 0
+            done = tried = 0
+            while done < d and (tried < n_tried or best_feature < 0):
+                f = _shuffled(features, done, state)
+                done += 1
+                rows = order[f, a:b]
+                if values[f, rows[0]] == values[f, rows[rows.shape[0] - 1]]:
+                    continue
+                tried += 1
+                if splitter == RANDOM:
+                    gain, at = _random_of_feature(
+                        values[f], rows, y, weight, mass, total, min_leaf, low, state
+                    )
+                    if at == 0 or gain <= best:
+                        continue
+                else:
+                    gain, at = _best_of_feature(
+                        values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, best, low
+                    )
+                    if at == 0:
+                        continue
+                best, best_feature, best_at = gain, f, a + at
+            if best_feature < 0:
+                continue
+            f = best_feature
+            feature[node] = f
+            threshold[node] = _middle(values[f, order[f, best_at - 1]], values[f, order[f, best_at]])
+            left[node], right[node] = n_nodes, n_nodes + 1
+            start[n_nodes], stop[n_nodes] = a, best_at
+            start[n_nodes + 1], stop[n_nodes + 1] = best_at, b
+            depth[n_nodes] = depth[n_nodes + 1] = depth[node] + 1
+            _part(order, f, a, best_at, b, goes_left, spare)
+            waiting[n_waiting], waiting[n_waiting + 1] = n_nodes + 1, n_nodes
+            n_waiting += 2
+            n_nodes += 2
+    else:
+        cells = np.zeros(m, np.int64)
+        n_cells = 1
+        level = 0
+        while n_cells > 0 and level < max_depth:
+            level += 1
+            best, best_feature = -1.0, -1
+            gains, splits = np.zeros(d), np.zeros(d, np.int64)
+            # Cells outside, features inside: sums and projections of a cell serve all features.
+            n_open = 0
+            for q in range(n_cells):
+                node = cells[q]
+                a, b = start[node], stop[node]
+                rows = order[0, a:b]
+                mass, differ = _totals(rows, y, weight, total)
+                if not differ or b - a < 2 * min_leaf:
+                    continue
+                cells[n_open] = node
+                n_open += 1
+                _projections(rows, y, total, onto)
+                total_norm = 0.0
+                for c in range(k):
+                    total_norm += total[c] * total[c]
+                for f in range(d):
+                    gain, at = _best_of_feature(
+                        values[f], order[f, a:b], y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
+                    )
+                    if at > 0:
+                        splits[f] += 1
+                        gains[f] += gain - total_norm / mass
+            n_cells = n_open
+            done = tried = 0
+            while done < d and (tried < n_tried or best_feature < 0):
+                f = _shuffled(features, done, state)
+                done += 1
+                if splits[f] == 0:
+                    continue
+                tried += 1
+                if best_feature < 0 or gains[f] > best:
+                    best, best_feature = gains[f], f
+            if best_feature < 0:
+                break
+            f = best_feature
+            next_cells = np.zeros(m, np.int64)
+            n_next = 0
+            for q in range(n_cells):
+                node = cells[q]
+                a, b = start[node], stop[node]
+                rows = order[f, a:b]
+                mass, differ = _totals(rows, y, weight, total)
+                _projections(rows, y, total, onto)
+                total_norm = 0.0
+                for c in range(k):
+                    total_norm += total[c] * total[c]
+                gain, at = _best_of_feature(
+                    values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
+                )
+                if at == 0:
+                    next_cells[n_next] = node
+                    n_next += 1
+                    continue
+                at += a
+                feature[node] = f
+                threshold[node] = _middle(values[f, order[f, at - 1]], values[f, order[f, at]])
+                left[node], right[node] = n_nodes, n_nodes + 1
+                start[n_nodes], stop[n_nodes] = a, at
+                start[n_nodes + 1], stop[n_nodes + 1] = at, b
+                _part(order, f, a, at, b, goes_left, spare)
+                next_cells[n_next], next_cells[n_next + 1] = n_nodes, n_nodes + 1
+                n_next += 2
+                n_nodes += 2
+            cells, n_cells = next_cells, n_next
+    return feature[:n_nodes], threshold[:n_nodes], left[:n_nodes], right[:n_nodes]
+
+
+@kernel
+def leaves_of(X, root, feature, threshold, left, right, out):
+    """The leaf in which each row of X ends, from node ``root``."""
+    for q in range(X.shape[0]):
+        node = root
+        while feature[node] >= 0:
+            node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+        out[q] = node
+
+
+@kernel
+def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active):
+    """The leaf in which one row ends in every tree, all trees at once, so that waits for memory overlap."""
+    n_active = 0
+    for t in range(roots.shape[0]):
+        leaves[t] = roots[t]
+        if feature[roots[t]] >= 0:
+            active[n_active] = t
+            n_active += 1
+    while n_active > 0:
+        still = 0
+        for a in range(n_active):
+            t = active[a]
+            node = leaves[t]
+            node = left[node] if row[feature[node]] <= threshold[node] else right[node]
+            leaves[t] = node
+            active[still] = t
+            if feature[node] >= 0:
+                still += 1
+        n_active = still
+
+
+@kernel
+def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, skip, out, trees):
+    """Mean over trees of the mean target in the leaf of each row.
+
+    Parameters
+    ----------
+    member_start : (n_nodes + 1,) where each leaf's members begin. members : training rows. mass : their weights,
+        which sum to one in a leaf.
+    y : (n, k) targets.
+    skip : (n_trees, n_rows) trees not to be asked about a row (out of bag estimates), or (0, 0).
+    out : (n_rows, k) means. trees : (n_rows,) how many trees were asked.
+    """
+    k = y.shape[1]
+    few = X.shape[0] < FEW
+    slots = roots.shape[0] if few else 0
+    leaves, active = np.empty(slots, dtype=np.int64), np.empty(slots, dtype=np.int64)
+    for q in range(X.shape[0]):
+        n_asked = 0
+        if few:
+            _leaves_of_trees(X[q], roots, feature, threshold, left, right, leaves, active)
+        for t in range(roots.shape[0]):
+            if skip.shape[0] > 0 and skip[t, q]:
+                continue
+            n_asked += 1
+            if few:
+                node = leaves[t]
+            else:
+                node = roots[t]
+                while feature[node] >= 0:
+                    node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+            for p in range(member_start[node], member_start[node + 1]):
+                w, r = mass[p], members[p]
+                for c in range(k):
+                    out[q, c] += w * y[r, c]
+        trees[q] = n_asked
+        if n_asked > 0:
+            for c in range(k):
+                out[q, c] /= n_asked
+
+
+@kernel
+def _vote(row, y, w, reach, faint, votes, heard):
+    """One training row's votes with weight ``w``: where it shows both labels by their order, else faintly."""
+    k = row.shape[0]
+    for i in range(k):
+        a = row[i]
+        for j in range(i + 1, k):
+            b = row[j]
+            if a < b:
+                votes[i, j] += w
+                heard[i, j] += w
+            elif a > b:
+                heard[i, j] += w
+            elif a == b:
+                votes[i, j] += 0.5 * w
+                heard[i, j] += w
+            else:
+                votes[i, j] += faint * w * min(1.0, max(0.0, 0.5 + (y[j] - y[i]) / (2.0 * reach)))
+                heard[i, j] += faint * w
+
+
+@kernel
+def _shares(votes, heard):
+    """Votes to shares of what was heard, in place; the second half mirrors the first."""
+    k = votes.shape[0]
+    for i in range(k):
+        for j in range(i + 1, k):
+            share = votes[i, j] / heard[i, j] if heard[i, j] > 0.0 else 0.5
+            # Rounding may carry a sum of shares just beyond the whole.
+            share = min(1.0, max(0.0, share))
+            votes[i, j], votes[j, i] = share, 1.0 - share
+            heard[i, j] = 0.0
+
+
+@kernel
+def pair_votes(
+    X,
+    roots,
+    feature,
+    threshold,
+    left,
+    right,
+    member_start,
+    members,
+    mass,
+    positions,
+    y,
+    reach,
+    faint,
+    skip,
+    out,
+):
+    """Votes of the training rows in the leaves: of each pair of labels, the share that puts the first before.
+
+    A training row that shows both labels votes by their order (half each when tied). One that does not votes by
+    its completed targets: ``1/2 + (y_j - y_i) / (2 reach)``, within 0 and 1, with a weight of ``faint``.
+
+    Parameters
+    ----------
+    positions : (n, k) float32, NaN = absent. y : (n, k) completed targets, larger = later.
+    reach : difference of targets that counts as certain.
+    out : (n_rows, k, k), the diagonal stays 0.
+
+    Other parameters as in `mean_targets`.
+    """
+    heard = np.zeros(out.shape[1:])
+    for q in range(X.shape[0]):
+        for t in range(roots.shape[0]):
+            if skip.shape[0] > 0 and skip[t, q]:
+                continue
+            node = roots[t]
+            while feature[node] >= 0:
+                node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
+            for p in range(member_start[node], member_start[node + 1]):
+                r = members[p]
+                _vote(positions[r], y[r], np.float64(mass[p]), reach, faint, out[q], heard)
+        _shares(out[q], heard)
+
+
+@kernel
+def neighbour_votes(found, positions, y, reach, faint, out):
+    """Votes of each query's neighbours, equal weights; as `pair_votes`.
+
+    Parameters
+    ----------
+    found : (n, m) training rows. out : (n, k, k), the diagonal stays 0.
+    """
+    heard = np.zeros(out.shape[1:])
+    for q in range(found.shape[0]):
+        for p in range(found.shape[1]):
+            r = found[q, p]
+            _vote(positions[r], y[r], 1.0, reach, faint, out[q], heard)
+        _shares(out[q], heard)

@@ -1,0 +1,310 @@
+"""Scored held-out pairs, checked and brought into the form that all statistics on pairs share.
+
+Pairs that share a person are not independent. What is independent are the *sampling units* (identities in
+open-set use, samples in closed-set use), so pairs become edges of a graph over units: rows of one edge are
+averaged first, edges weigh equally, and the graph tells how many independent observations there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.kernels.matching import greedy_matching
+from pairmark.models.pairs.splits import Protocol
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_FIXED_POINT = float(2**60)
+"""Weights are summed as whole multiples of 2^-60: the same sum in every order, rounded against ourselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The different (or the same) pairs, best score first; ties in a fixed order whatever order they came in.
+
+    Attributes
+    ----------
+    scores : (n,) float32, descending.
+    weight : (n,) each row's share; sums to the share of edges (weighted) that are of this side.
+    edge : (n,) which edge the row is part of, 0..n_edges-1.
+    edge_units : (n_edges, 2) unit codes of an edge; equal for same-identity edges.
+    n_blocks : independent observations among these edges.
+    """
+
+    scores: NDArray[np.float32] = field(repr=False)
+    weight: Float64 = field(repr=False)
+    edge: Indices = field(repr=False)
+    edge_units: Indices = field(repr=False)
+    n_blocks: int
+
+    def __len__(self) -> int:
+        return int(self.scores.size)
+
+    def steps(self) -> tuple[NDArray[np.float32], Float64]:
+        """Distinct scores, descending, and the weight strictly above each (exact, never rounded down)."""
+        if not len(self):
+            return np.empty(0, dtype=np.float32), np.empty(0)
+        first = np.flatnonzero(np.concatenate([[True], self.scores[1:] != self.scores[:-1]]))
+        fixed = np.ceil(self.weight * _FIXED_POINT).astype(np.int64)
+        before = np.concatenate([[0], np.cumsum(fixed)])[first]
+        return self.scores[first], before / _FIXED_POINT
+
+    def total(self) -> float:
+        """All weight, never rounded up."""
+        return min(1.0, int(np.floor(self.weight * _FIXED_POINT).astype(np.int64).sum()) / _FIXED_POINT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSample:
+    """Validated pairs.
+
+    Attributes
+    ----------
+    protocol : open-set or closed-set.
+    independent : no units were given: every row is an observation of its own.
+    weighted : rows carry different weights.
+    n_units : m, units among the pairs that the false positive rate is measured on.
+    different, same : the two sides.
+    """
+
+    protocol: Protocol
+    independent: bool
+    weighted: bool
+    n_units: int
+    different: Side
+    same: Side
+
+
+def pair_sample(
+    scores: ArrayLike,
+    same: ArrayLike,
+    units: ArrayLike | None = None,
+    *,
+    protocol: str | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> PairSample:
+    """Check scored pairs and group them by edges of units.
+
+    Parameters
+    ----------
+    scores : (n,) finite; taken as float32.
+    same : (n,) 0 or 1.
+    units : (n, 2) whole numbers or strings, or None when rows are independent.
+    protocol : when None: closed-set if any same pair carries two different units, else open-set.
+    sample_weight : (n,) not negative, chosen without looking at scores; rows of weight 0 are left out.
+
+    Raises
+    ------
+    ValueError
+        Naming what was wrong and what was expected.
+    """
+    values, is_same = _checked_scores(scores, same)
+    weight = _checked_weight(sample_weight, values.size)
+    pairs = None if units is None else _unit_codes(units, values.size)
+    if weight is not None and not weight.all():
+        kept = weight > 0
+        values, is_same, weight = values[kept], is_same[kept], weight[kept]
+        pairs = None if pairs is None else pairs[kept]
+    if is_same.all():
+        raise ValueError(
+            "there is no pair marked different; expected some, the false positive rate is measured on them"
+        )
+    if values.size > 1 and values.min() == values.max():
+        raise ValueError(
+            f"all {values.size} scores are equal ({values[0]}): they cannot tell same from different"
+        )
+    if weight is not None and weight.min() == weight.max():
+        weight = None
+    if pairs is None:
+        chosen = _checked_protocol(protocol or "open-set")
+        rows = np.arange(values.size, dtype=np.int64)
+        pairs = np.stack([2 * rows, 2 * rows + 1], axis=1)
+    else:
+        chosen = _protocol_of(pairs, is_same, protocol)
+    independent = units is None
+    relative = np.ones(values.size) if weight is None else weight / weight.max()
+    if independent:
+        n_different = int((~is_same).sum())
+        different = _side(values, relative, pairs, ~is_same, n_different, blocks=n_different)
+        mates = _side(values, relative, pairs, is_same, int(is_same.sum()), blocks=_kish(relative[is_same]))
+        n_units = n_different
+    elif chosen == "open-set":
+        different = _side(values, relative, pairs, ~is_same, None, blocks=None)
+        mates = _side(values, relative, pairs, is_same, None, blocks=None)
+        n_units = int(np.unique(different.edge_units).size)
+    else:
+        # Edges of both kinds count: labels are part of what was drawn, so they may not be conditioned on.
+        edges = np.unique(_canonical(pairs), axis=0)
+        blocks = independent_blocks(edges)
+        different = _side(values, relative, pairs, ~is_same, edges.shape[0], blocks=blocks)
+        mates = _side(values, relative, pairs, is_same, None, blocks=None)
+        if different.edge_units.shape[0] + mates.edge_units.shape[0] != edges.shape[0]:
+            raise ValueError("a pair of samples is marked both same and different: mend the labels")
+        n_units = int(np.unique(edges).size)
+    return PairSample(
+        protocol=chosen,
+        independent=independent,
+        weighted=weight is not None,
+        n_units=n_units,
+        different=different,
+        same=mates,
+    )
+
+
+def independent_blocks(edges: Indices) -> int:
+    """How many independent observations an average over these distinct edges is at least worth.
+
+    All pairs of m units: floor(m/2) (Hoeffding 1963, section 5a: a U-statistic is an average of averages over
+    floor(m/2) disjoint pairs). P edges with at most D at any unit: floor(P/(D+1)), since such a graph has an
+    edge colouring with D+1 colours of equal size, give or take one (Vizing 1964; de Werra 1971), and disjoint
+    edges are independent. Disjoint edges need one colour: P.
+    """
+    n_edges = int(edges.shape[0])
+    if n_edges == 0:
+        return 0
+    if (edges[:, 0] == edges[:, 1]).all():
+        return n_edges
+    degree = np.unique(edges, return_counts=True)[1]
+    m, largest = int(degree.size), int(degree.max())
+    if largest == 1:
+        return n_edges
+    if n_edges == m * (m - 1) // 2:
+        return m // 2
+    return n_edges // (largest + 1)
+
+
+def matched_scores(sample: PairSample, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Scores of different pairs that share no unit, best first: independent of each other, for the order statistic.
+
+    The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
+    scores nor labels have a say; one row stands for each pair of units, drawn at random.
+    """
+    different, same = sample.different, sample.same
+    n_different = different.edge_units.shape[0]
+    edges = np.concatenate([different.edge_units, same.edge_units])
+    if sample.protocol == "open-set":
+        edges = different.edge_units
+    known, codes = np.unique(edges, return_inverse=True)
+    codes = codes.reshape(-1, 2).astype(np.int64)
+    chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))
+    chosen = chosen[chosen < n_different]
+    # The first row of an edge in a random order of rows is a random one of it.
+    order = rng.permutation(len(different))
+    row_of = np.full(n_different, -1, dtype=np.int64)
+    row_of[different.edge[order][::-1]] = order[::-1]
+    return np.sort(different.scores[row_of[chosen]])[::-1]
+
+
+def _side(
+    scores: NDArray[np.float32],
+    weight: Float64,
+    pairs: Indices,
+    mine: NDArray[np.bool_],
+    n_edges: int | None,
+    *,
+    blocks: int | None,
+) -> Side:
+    """One side; `n_edges` is what weights are shared out over when it is not the side's own number of edges."""
+    scores, weight, ends = scores[mine], weight[mine], _canonical(pairs[mine])
+    span = int(ends.max()) + 1 if ends.size else 1
+    keys, edge, rows = np.unique(ends[:, 0] * span + ends[:, 1], return_inverse=True, return_counts=True)
+    edge_units = np.stack([keys // span, keys % span], axis=1)
+    own = int(keys.size)
+    share = weight / (rows[edge] * max(1, own if n_edges is None else n_edges))
+    order = np.lexsort((share, edge, -scores))
+    return Side(
+        scores=scores[order],
+        weight=share[order],
+        edge=edge[order].astype(np.int64),
+        edge_units=edge_units,
+        n_blocks=independent_blocks(edge_units) if blocks is None else blocks,
+    )
+
+
+def _canonical(pairs: Indices) -> Indices:
+    return np.sort(pairs, axis=1)
+
+
+def _kish(weight: Float64) -> int:
+    """Kish's effective number of weighted independent rows."""
+    return int(weight.sum() ** 2 / (weight**2).sum()) if weight.size else 0
+
+
+def _checked_scores(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    given = np.asarray(scores)
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "fiub":
+        raise ValueError(
+            f"scores have shape {given.shape} and dtype {given.dtype}; expected numbers, shape (n_pairs,)"
+        )
+    with np.errstate(over="ignore"):
+        values = given.astype(np.float32)
+    if not np.isfinite(values).all():
+        bad = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise ValueError(f"scores[{bad}] is {given[bad]}; expected finite float32 numbers")
+    # -0.0 and 0.0 compare equal, so they must also sort and print alike.
+    values = values + np.float32(0)
+    labels = np.asarray(same)
+    if labels.shape != values.shape:
+        raise ValueError(f"same has shape {labels.shape}; expected {values.shape}, one 0 or 1 a pair")
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise ValueError("same holds values other than 0 and 1")
+    return values, labels.astype(np.bool_, copy=False)
+
+
+def _checked_weight(sample_weight: ArrayLike | None, n: int) -> Float64 | None:
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one weight a pair")
+    if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
+        raise ValueError("sample_weight should be finite, not negative, and not zero everywhere")
+    return weight
+
+
+def _unit_codes(units: ArrayLike, n: int) -> Indices:
+    given = np.asarray(units)
+    if given.shape != (n, 2):
+        raise ValueError(
+            f"units have shape {given.shape}; expected ({n}, 2), the sampling unit on each side of a pair"
+        )
+    if given.dtype.kind not in "iuUSb" and not (given.dtype.kind == "f" and np.isfinite(given).all()):
+        raise ValueError(f"units have dtype {given.dtype}; expected whole numbers or strings, none missing")
+    codes = np.unique(given, return_inverse=True)[1].reshape(n, 2).astype(np.int64)
+    if codes.max() == 0:
+        raise ValueError("units name a single unit; expected at least two")
+    return codes
+
+
+def _checked_protocol(protocol: str) -> Protocol:
+    if protocol not in ("open-set", "closed-set"):
+        raise ValueError(f"protocol is {protocol!r}; expected 'open-set' or 'closed-set'")
+    return cast(Protocol, protocol)
+
+
+def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | None) -> Protocol:
+    alike = pairs[:, 0] == pairs[:, 1]
+    crossing = bool((is_same & ~alike).any())
+    chosen = _checked_protocol(protocol or ("closed-set" if crossing else "open-set"))
+    if (~is_same & alike).any():
+        row = int(np.flatnonzero(~is_same & alike)[0])
+        raise ValueError(
+            f"pair {row} is marked different but carries the same unit twice: mend same or units"
+        )
+    if chosen == "open-set" and crossing:
+        row = int(np.flatnonzero(is_same & ~alike)[0])
+        raise ValueError(
+            f"pair {row} is marked same but carries two units: in open-set use the unit is the identity; "
+            "if units are samples, the protocol is 'closed-set'"
+        )
+    if chosen == "closed-set" and alike.any():
+        row = int(np.flatnonzero(alike)[0])
+        raise ValueError(
+            f"pair {row} carries the same unit twice, a sample with itself in closed-set use: leave such pairs out"
+        )
+    return chosen

@@ -1,0 +1,445 @@
+"""Which rows are trained on, which calibrate, which test; and which held-out pairs get scored.
+
+Two protocols. *Closed-set*: classes are shared between training and use, so samples are held out. *Open-set*:
+whoever comes later was never seen, so whole identities are held out. The sampling unit (sample or identity)
+is also what the guarantee of `pairmark.models.calibration.operating_points` counts, and that guarantee asks
+two things of this
+file:
+
+- the calibration units are a simple random sample of all units (not stratified: stratifying makes the counts
+  of the classes dependent, and the bound is for independent units);
+- which pairs are scored depends on neither scores nor, in closed-set use, on labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Protocol = Literal["open-set", "closed-set"]
+Indices = NDArray[np.int64]
+RandomState = int | np.random.Generator | None
+
+OPEN_SET_FROM = 30
+"""``auto`` holds out identities from this many on; with fewer there is too little to hold out."""
+SAME_SHARE = 4
+"""At most one open-set pair in this many is a same-identity pair: negatives carry the guarantee."""
+_REDRAWS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Row numbers of the three parts, each sorted; `test` is empty when no test part was asked for."""
+
+    protocol: Protocol
+    train: Indices = field(repr=False)
+    calibration: Indices = field(repr=False)
+    test: Indices = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSplit:
+    """Pair numbers of the three parts of an explicit list of pairs.
+
+    Attributes
+    ----------
+    protocol : ``open-set`` (connected groups of same points are held out) or ``closed-set`` (points are).
+    train, calibration, test : sorted pair numbers; no unit occurs in two parts.
+    units : (n_pairs, 2) the sampling unit on each side of *every* pair: group (open-set) or point
+        (closed-set).
+    n_dropped : pairs whose two sides fell into different parts, so that no part may use them.
+    """
+
+    protocol: Protocol
+    train: Indices = field(repr=False)
+    calibration: Indices = field(repr=False)
+    test: Indices = field(repr=False)
+    units: Indices = field(repr=False)
+    n_dropped: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutPairs:
+    """Pairs to score, chosen without looking at scores.
+
+    Attributes
+    ----------
+    left, right : (n,) positions in the ``y_codes`` that was given.
+    same : (n,) whether both have the same identity.
+    units : (n, 2) sampling units: identity codes (open-set) or positions (closed-set).
+    protocol : as asked.
+    complete : whether every pair of units is there (identity pairs, or sample pairs).
+    """
+
+    left: Indices = field(repr=False)
+    right: Indices = field(repr=False)
+    same: NDArray[np.bool_] = field(repr=False)
+    units: Indices = field(repr=False)
+    protocol: Protocol
+    complete: bool
+
+    def __len__(self) -> int:
+        return int(self.left.size)
+
+
+def resolve_protocol(protocol: str, n_identities: int) -> Protocol:
+    """``auto`` becomes open-set from 30 identities up, else closed-set; other names are checked."""
+    if protocol == "auto":
+        return "open-set" if n_identities >= OPEN_SET_FROM else "closed-set"
+    if protocol == "open-set":
+        return "open-set"
+    if protocol == "closed-set":
+        return "closed-set"
+    raise ValueError(f"protocol is {protocol!r}; expected 'auto', 'open-set' or 'closed-set'")
+
+
+def joined_groups(n: int, i: Indices, j: Indices) -> tuple[int, Indices]:
+    """How many groups ``n`` points fall into when ``i[e]`` and ``j[e]`` belong together, and each point's group."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(i)), (i, j)), shape=(n, n))
+    n_groups, group = connected_components(graph, directed=False)
+    return int(n_groups), group.astype(np.int64)
+
+
+def split_data(
+    y_codes: ArrayLike,
+    *,
+    protocol: str = "auto",
+    calibration_fraction: float = 0.25,
+    test_fraction: float = 0.2,
+    random_state: RandomState = None,
+) -> Split:
+    """Split rows into training, calibration and test parts.
+
+    Parameters
+    ----------
+    y_codes : (n,) identity (or class) of each row.
+    protocol : ``open-set`` splits identities, ``closed-set`` splits rows; ``auto`` is open-set from 30
+        identities.
+    calibration_fraction, test_fraction : shares of the units (identities or rows). The calibration part is a
+        simple random sample of the units; in open-set use the test part has its share of identities with more than
+        one row, in closed-set use it is redrawn until it (and the training part) holds two rows of one class.
+
+    Raises
+    ------
+    ValueError
+        When a part would be too small to learn from, calibrate or test, naming the part and what to change.
+    """
+    y = np.asarray(y_codes)
+    if y.ndim != 1 or y.size == 0:
+        raise ValueError(f"y has shape {y.shape}; expected (n,), one identity a row, n >= 1")
+    identities, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    chosen = resolve_protocol(protocol, identities.size)
+    if identities.size < 2:
+        raise ValueError("the data holds a single identity; expected at least two, to have pairs that differ")
+    if counts.max() < 2:
+        raise ValueError(
+            "every identity has one row; expected at least one with two, to have pairs that are the same"
+        )
+    rng = np.random.default_rng(random_state)
+    if chosen == "open-set":
+        part_of = _parts(np.minimum(counts, 2), calibration_fraction, test_fraction, rng, "identities")[codes]
+    else:
+
+        def has_same_pairs(part_of: Indices) -> bool:
+            return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in (0, 2))
+
+        part_of = _parts(
+            np.zeros_like(codes),
+            calibration_fraction,
+            test_fraction,
+            rng,
+            "rows",
+            test_is_good=has_same_pairs,
+        )
+    parts = [np.flatnonzero(part_of == part) for part in range(3)]
+    unit = "identities" if chosen == "open-set" else "rows"
+    _check_part(codes[parts[0]], "training", unit, needs_same=True)
+    _check_part(codes[parts[1]], "calibration", unit, needs_same=False)
+    if test_fraction > 0:
+        _check_part(codes[parts[2]], "test", unit, needs_same=True)
+    return Split(protocol=chosen, train=parts[0], calibration=parts[1], test=parts[2])
+
+
+def split_pairs(
+    left: ArrayLike,
+    right: ArrayLike,
+    same: ArrayLike,
+    *,
+    protocol: str = "auto",
+    calibration_fraction: float = 0.25,
+    test_fraction: float = 0.2,
+    random_state: RandomState = None,
+) -> PairSplit:
+    """Split an explicit list of pairs so that no sampling unit is in two parts.
+
+    Open-set units are the connected groups of points that ``same`` pairs join: what is known of identities.
+    Closed-set units are the points. Pairs that cross parts belong to none and are counted in ``n_dropped``.
+
+    Parameters
+    ----------
+    left, right : (n_pairs,) row numbers of the two points.
+    same : (n_pairs,) 0 or 1.
+    protocol : ``auto`` is open-set from 30 groups up.
+
+    Raises
+    ------
+    ValueError
+        When a part would lack pairs of either kind, or (open-set) a pair marked different joins two points
+        that same pairs say are one identity.
+    """
+    a, b = _row_numbers(left, "left"), _row_numbers(right, "right")
+    is_same = np.asarray(same)
+    if a.shape != b.shape or is_same.shape != a.shape:
+        raise ValueError(
+            f"left, right and same have shapes {a.shape}, {b.shape} and {is_same.shape}; expected one length"
+        )
+    if not np.isin(is_same, (0, 1)).all():
+        raise ValueError("same holds values other than 0 and 1")
+    is_same = is_same.astype(np.bool_)
+    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    i, j = ends[: a.size], ends[a.size :]
+    n_groups, group = joined_groups(points.size, i[is_same], j[is_same])
+    chosen = resolve_protocol(protocol, n_groups)
+    if chosen == "open-set":
+        contradictory = np.flatnonzero(~is_same & (group[i] == group[j]))
+        if contradictory.size:
+            first = int(contradictory[0])
+            raise ValueError(
+                f"{contradictory.size} pairs are marked different although a chain of same pairs joins their points, "
+                f"the first is ({int(a[first])}, {int(b[first])}): mend the labels, or use protocol 'closed-set'"
+            )
+        units = np.stack([group[i], group[j]], axis=1).astype(np.int64)
+        strata = np.zeros(n_groups, dtype=np.int64)
+        strata[group[i[is_same]]] = 1
+        name = "groups of same points"
+    else:
+        units = np.stack([i, j], axis=1).astype(np.int64)
+        strata = np.zeros(points.size, dtype=np.int64)
+        name = "points"
+    rng = np.random.default_rng(random_state)
+    part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
+    sides = part_of[units]
+    kept = sides[:, 0] == sides[:, 1]
+    parts = [np.flatnonzero(kept & (sides[:, 0] == part)) for part in range(3)]
+    asked = [("training", True), ("calibration", False)] + ([("test", True)] if test_fraction > 0 else [])
+    for (part_name, needs_same), rows in zip(asked, parts, strict=False):
+        n_same = int(is_same[rows].sum())
+        if rows.size - n_same == 0 or (needs_same and n_same == 0):
+            missing = "different" if rows.size - n_same == 0 else "same"
+            raise ValueError(
+                f"the {part_name} part holds no pair marked {missing} ({rows.size} pairs after a split by {name}, "
+                f"{int((~kept).sum())} crossed parts): bring more pairs, or change the fractions"
+            )
+    return PairSplit(
+        protocol=chosen,
+        train=parts[0],
+        calibration=parts[1],
+        test=parts[2],
+        units=units,
+        n_dropped=int((~kept).sum()),
+    )
+
+
+def held_out_pairs(
+    y_codes: ArrayLike, *, protocol: str, n_pairs: int = 200_000, random_state: RandomState = None
+) -> HeldOutPairs:
+    """Choose which pairs of a held-out part to score, without looking at any score.
+
+    *Closed-set*: all pairs of the m samples when they fit into ``n_pairs``; otherwise a circulant design:
+    samples are put on a circle in random order and every one is paired with those ``s`` steps on, for random
+    distinct steps ``s``. Labels play no part.
+
+    *Open-set*: at most a quarter of the budget goes to same-identity pairs, evenly over identities. The rest
+    goes to pairs of identities: all of them when they fit (then several sample pairs in each, evenly over
+    samples), otherwise a circulant design over identities, one sample pair in each.
+
+    In a circulant design with steps S every unit has degree D = 2|S|, so the number of independent blocks
+    floor(P/(D+1)) stays at about m/2: nothing is lost to the guarantee.
+
+    Parameters
+    ----------
+    y_codes : (n,) identities of the held-out rows.
+    n_pairs : budget. At least one pair a unit is returned, even when that exceeds a very small budget.
+
+    Raises
+    ------
+    ValueError
+        When there are fewer than two identities, or ``n_pairs`` is not positive.
+    """
+    y = np.asarray(y_codes)
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; expected (n,), one identity a row")
+    if n_pairs < 1:
+        raise ValueError(f"n_pairs is {n_pairs}; expected at least 1")
+    identities, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if identities.size < 2:
+        raise ValueError(
+            f"{identities.size} identities are held out; expected at least two, to have different pairs"
+        )
+    rng = np.random.default_rng(random_state)
+    chosen = resolve_protocol(protocol, identities.size)
+    if chosen == "closed-set":
+        left, right, complete = _unit_pairs(codes.size, n_pairs, rng)
+        units = np.stack([left, right], axis=1)
+    else:
+        left, right, units, complete = _open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
+    return HeldOutPairs(
+        left=left,
+        right=right,
+        same=codes[left] == codes[right],
+        units=units,
+        protocol=chosen,
+        complete=complete,
+    )
+
+
+def _open_set_pairs(
+    codes: Indices, counts: Indices, n_pairs: int, rng: np.random.Generator
+) -> tuple[Indices, Indices, Indices, bool]:
+    # Rows grouped by identity, in random order within: cell (identity, k) is rows[start[identity] + k].
+    shuffled = rng.permutation(codes.size)
+    rows = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    start = np.concatenate([[0], np.cumsum(counts)[:-1]])
+
+    available = counts * (counts - 1) // 2
+    quota = _even_quota(available, max(1, n_pairs // SAME_SHARE))
+    who, k = _repeat_with_rank(quota)
+    step_left, step_right = _nth_pair(k, counts[who])
+    same_left, same_right = rows[start[who] + step_left], rows[start[who] + step_right]
+
+    budget = max(1, n_pairs - who.size)
+    first, second, complete = _unit_pairs(counts.size, budget, rng)
+    cells = counts[first] * counts[second]
+    quota = _even_quota(cells, budget) if complete else np.minimum(cells, 1)
+    edge, k = _repeat_with_rank(quota)
+    i, j = first[edge], second[edge]
+    # Walk the n_i x n_j table along diagonals from a random corner: distinct cells, all samples used evenly.
+    turn_i = rng.integers(0, 2**31, first.size)[edge]
+    turn_j = rng.integers(0, 2**31, first.size)[edge]
+    lap = k // np.lcm(counts[i], counts[j])
+    left = rows[start[i] + (turn_i + k) % counts[i]]
+    right = rows[start[j] + (turn_j + k + lap) % counts[j]]
+    units = np.concatenate([np.stack([who, who], axis=1), np.stack([i, j], axis=1)])
+    return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units, complete
+
+
+def _unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Indices, Indices, bool]:
+    """All pairs of m units when they fit, else a random circulant design of about ``budget`` pairs."""
+    if m * (m - 1) // 2 <= budget:
+        first, second = np.triu_indices(m, 1)
+        return first.astype(np.int64), second.astype(np.int64), True
+    n_steps = max(1, min(budget // m, (m - 1) // 2))
+    steps = 1 + np.sort(rng.choice((m - 1) // 2, size=n_steps, replace=False)).astype(np.int64)
+    circle = rng.permutation(m).astype(np.int64)
+    at = np.arange(m, dtype=np.int64)
+    first = np.tile(circle, n_steps)
+    second = circle[((at[None, :] + steps[:, None]) % m).ravel()]
+    return first, second, False
+
+
+def _even_quota(available: Indices, budget: int) -> Indices:
+    """The same number for everybody, bounded by what each has, summing to at most the budget (at least 1 each)."""
+    if int(available.sum()) <= budget:
+        return available.astype(np.int64)
+    ordered = np.sort(available)
+    # With level L the sum is sum(min(available, L)); find the largest L that fits.
+    filled = np.concatenate([[0], np.cumsum(ordered)])
+    low, high = 1, int(ordered[-1])
+    while low < high:
+        level = (low + high + 1) // 2
+        at = int(np.searchsorted(ordered, level, side="right"))
+        if int(filled[at]) + level * (ordered.size - at) <= budget:
+            low = level
+        else:
+            high = level - 1
+    return np.minimum(available, low).astype(np.int64)
+
+
+def _repeat_with_rank(quota: Indices) -> tuple[Indices, Indices]:
+    """Each index repeated quota[index] times, and 0, 1, 2, ... within each."""
+    index = np.repeat(np.arange(quota.size, dtype=np.int64), quota)
+    ends = np.cumsum(quota)
+    return index, np.arange(index.size, dtype=np.int64) - np.repeat(ends - quota, quota)
+
+
+def _nth_pair(k: Indices, n: Indices) -> tuple[Indices, Indices]:
+    """The k-th of the n(n-1)/2 unordered pairs of n things, in an order that uses all things evenly."""
+    left = k % n
+    return left, (left + 1 + k // n) % n
+
+
+def _parts(
+    strata: Indices,
+    calibration_fraction: float,
+    test_fraction: float,
+    rng: np.random.Generator,
+    unit: str,
+    *,
+    test_is_good: Callable[[Indices], bool] | None = None,
+) -> Indices:
+    """0 (training), 1 (calibration) or 2 (test) for every unit."""
+    for name, value, low in (
+        ("calibration_fraction", calibration_fraction, "above 0"),
+        ("test_fraction", test_fraction, "0 or above"),
+    ):
+        if not (0 <= value < 1) or (value == 0 and low == "above 0"):
+            raise ValueError(f"{name} is {value}; expected {low} and below 1")
+    if calibration_fraction + test_fraction >= 1:
+        raise ValueError(
+            f"calibration_fraction + test_fraction is {calibration_fraction + test_fraction:g}; "
+            "expected below 1, so that something is left to train on"
+        )
+    m = strata.size
+    n_calibration = round(m * calibration_fraction)
+    n_test = round(m * test_fraction)
+    if n_calibration < 2 or (test_fraction > 0 and n_test < 2) or m - n_calibration - n_test < 2:
+        raise ValueError(
+            f"{m} {unit} give {m - n_calibration - n_test} to train on, {n_calibration} to calibrate and {n_test} to "
+            "test; expected at least two each: bring more data, or change calibration_fraction and test_fraction"
+        )
+    order = rng.permutation(m)
+    part = np.zeros(m, dtype=np.int64)
+    part[order[:n_calibration]] = 1
+    if not n_test:
+        return part
+    # Calibration is settled; only the test part may be redrawn, so that it stays a simple random sample.
+    for _ in range(_REDRAWS):
+        rest = rng.permutation(order[n_calibration:])
+        rest = rest[np.argsort(strata[rest], kind="stable")]
+        part[rest] = 0
+        # Sorted by stratum, every rest.size/n_test-th unit (random offset) is a proportional draw.
+        stride = rest.size / n_test
+        part[
+            rest[np.floor(rng.random() * stride + stride * np.arange(n_test)).astype(np.int64) % rest.size]
+        ] = 2
+        if test_is_good is None or test_is_good(part):
+            break
+    return part
+
+
+def _check_part(codes: Indices, part: str, unit: str, *, needs_same: bool) -> None:
+    counts = np.unique(codes, return_counts=True)[1]
+    if counts.size < 2:
+        raise ValueError(
+            f"the {part} part holds {counts.size} identities ({codes.size} rows) after a split by {unit}; expected at "
+            "least two: bring more data, or change calibration_fraction and test_fraction"
+        )
+    if needs_same and counts.max() < 2:
+        raise ValueError(
+            f"in the {part} part every identity has one row after a split by {unit}: bring more rows per identity, "
+            "or change calibration_fraction and test_fraction"
+        )
+
+
+def _row_numbers(values: ArrayLike, name: str) -> Indices:
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and int(numbers.min()) < 0):
+        raise ValueError(f"{name} should hold row numbers, whole and not negative, shape (n_pairs,)")
+    return numbers.astype(np.int64, copy=False)

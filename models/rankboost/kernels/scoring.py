@@ -1,0 +1,175 @@
+"""What weak rankers make of sparse rows, and inner products of that, compiled.
+
+Coordinates come in ascending order and products are summed in that order in float64, so a kernel value is the same to
+the last bit in either order of its rows, in a pair or a grid, and for dense or sparse input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+
+@kernel
+def _place(lookup, used, feature):
+    """Where a feature is among those that some ranker looks at; -1 for nowhere."""
+    if lookup.shape[0] > 0:
+        return lookup[feature]
+    at = np.searchsorted(used, feature)
+    if at < used.shape[0] and used[at] == feature:
+        return at
+    return -1
+
+
+@kernel
+def apply_rules(
+    starts,
+    columns,
+    values,
+    lookup,
+    used,
+    begins,
+    rankers,
+    low,
+    high,
+    needed,
+    target,
+    value,
+    out_starts,
+    out_at,
+    out_value,
+):
+    """Coordinates of each row, as CSR.
+
+    Parameters
+    ----------
+    begins, rankers, low, high : of the i-th used feature, conditions begins[i] to begins[i + 1]: the ranker each is
+        part of, and its bounds, low < x <= high.
+    needed : (rankers,) conditions that each ranker has. target : its coordinate. value : what it adds there.
+    out_starts : (n + 1,), out_at, out_value : (capacity,) out.
+
+    Returns
+    -------
+    Entries written; or minus the rows done, when the next one might not fit.
+    """
+    met = np.zeros(needed.shape[0], dtype=np.int32)
+    sums = np.zeros(out_value.shape[0] if needed.shape[0] == 0 else int(target.max()) + 1, dtype=np.float64)
+    touched = np.empty(needed.shape[0], dtype=np.int64)
+    hit = np.zeros(sums.shape[0], dtype=np.uint8)
+    coordinates = np.empty(sums.shape[0], dtype=np.int64)
+    n = 0
+    out_starts[0] = 0
+    for row in range(starts.shape[0] - 1):
+        if n + sums.shape[0] > out_at.shape[0]:
+            return -row
+        n_touched = n_hit = 0
+        for at in range(starts[row], starts[row + 1]):
+            place = _place(lookup, used, columns[at])
+            if place < 0:
+                continue
+            x = values[at]
+            for which in range(begins[place], begins[place + 1]):
+                if low[which] < x <= high[which]:
+                    ranker = rankers[which]
+                    if met[ranker] == 0:
+                        touched[n_touched] = ranker
+                        n_touched += 1
+                    met[ranker] += 1
+                    if met[ranker] == needed[ranker] and hit[target[ranker]] == 0:
+                        hit[target[ranker]] = 1
+                        coordinates[n_hit] = target[ranker]
+                        n_hit += 1
+        # Rankers that share a coordinate are added up in their own order, whatever the order of features.
+        fired = np.sort(touched[:n_touched])
+        for ranker in fired:
+            if met[ranker] == needed[ranker]:
+                sums[target[ranker]] += value[ranker]
+            met[ranker] = 0
+        for coordinate in np.sort(coordinates[:n_hit]):
+            out_at[n] = coordinate
+            out_value[n] = sums[coordinate]
+            sums[coordinate] = 0.0
+            hit[coordinate] = 0
+            n += 1
+        out_starts[row + 1] = n
+    return n
+
+
+@kernel
+def norms(starts, at, values, centre, whole, means, out):
+    """Each row's inner product with the centre, and its squared distance from there. ``whole``: the centre's square."""
+    for row in range(starts.shape[0] - 1):
+        total = mean = 0.0
+        for entry in range(starts[row], starts[row + 1]):
+            total += values[entry] * values[entry]
+            mean += values[entry] * centre[at[entry]]
+        means[row] = mean
+        out[row] = total - 2.0 * mean + whole
+
+
+@kernel
+def _finished(total, a_mean, b_mean, whole, a_norm, b_norm, normalize):
+    """The kernel of centred rows, perhaps divided by both norms; rows without length are like nothing."""
+    total = total - (a_mean + b_mean) + whole
+    if not normalize:
+        return total
+    product = a_norm * b_norm
+    return total / np.sqrt(product) if product > 0.0 else 0.0
+
+
+@kernel
+def pair_products(
+    a_starts, a_at, a_values, a_means, a_norms, b_starts, b_at, b_values, b_means, b_norms, whole, normalize, out
+):  # fmt: skip
+    """Kernel of each pair of rows."""
+    for row in range(out.shape[0]):
+        i, j = a_starts[row], b_starts[row]
+        i_end, j_end = a_starts[row + 1], b_starts[row + 1]
+        total = 0.0
+        while i < i_end and j < j_end:
+            if a_at[i] == b_at[j]:
+                total += a_values[i] * b_values[j]
+                i += 1
+                j += 1
+            elif a_at[i] < b_at[j]:
+                i += 1
+            else:
+                j += 1
+        out[row] = _finished(total, a_means[row], b_means[row], whole, a_norms[row], b_norms[row], normalize)
+
+
+@kernel
+def grid_products(
+    a_starts, a_at, a_values, a_means, a_norms, b_starts, b_at, b_values, b_means, b_norms, rows, width, whole,
+    normalize, out,
+):  # fmt: skip
+    """Kernel of each query with some gallery rows."""
+    line = np.zeros(width)
+    for query in range(out.shape[0]):
+        for at in range(a_starts[query], a_starts[query + 1]):
+            line[a_at[at]] = a_values[at]
+        for column in range(rows.shape[0]):
+            row = rows[column]
+            total = 0.0
+            for at in range(b_starts[row], b_starts[row + 1]):
+                total += line[b_at[at]] * b_values[at]
+            out[query, column] = _finished(
+                total, a_means[query], b_means[row], whole, a_norms[query], b_norms[row], normalize
+            )
+        for at in range(a_starts[query], a_starts[query + 1]):
+            line[a_at[at]] = 0.0
+
+
+@kernel
+def project(starts, at, values, matrix, out):
+    """Rows times a dense matrix, (coordinates, k); a row's result does not depend on the others."""
+    total = np.empty(matrix.shape[1])
+    for row in range(starts.shape[0] - 1):
+        total[:] = 0.0
+        for entry in range(starts[row], starts[row + 1]):
+            x, line = values[entry], matrix[at[entry]]
+            for k in range(total.shape[0]):
+                total[k] += x * line[k]
+        for k in range(total.shape[0]):
+            out[row, k] = total[k]

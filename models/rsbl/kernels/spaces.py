@@ -1,0 +1,203 @@
+"""The hot loops: distances in a growing space, nearest rows, Gaussian features, scores of pairs.
+
+A row's result never depends on the rows beside it (a library's matrix product rounds differently for other numbers of
+rows), so that one pair, a batch and a whole gallery score alike to the last bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+SQUARES, ABSOLUTES, LARGEST, UNEQUAL, DOT = 0, 1, 2, 3, 4
+COSINE, GAUSSIAN = 0, 1
+
+LANES = 8
+"""Rows to score are padded with zeros to a multiple of this many columns."""
+TILE = 128
+BIG = 3e38
+"""Sums are kept as float32 between layers; beyond its range they stay here."""
+
+
+@kernel
+def accumulate(code, rows, factor, weight, refs, acc):
+    """Add some features' share to what each row and each reference differ by, in place.
+
+    ``rows`` (n, p) and ``refs`` (p, u) hold these features, ``refs`` multiplied by ``factor`` already; ``weight``
+    counts each feature where differences are counted; ``acc`` is (n, u) float32.
+    """
+    n, p = rows.shape
+    u = refs.shape[1]
+    totals = np.empty(TILE)
+    for start in range(0, u, TILE):
+        width = min(TILE, u - start)
+        for i in range(n):
+            for t in range(width):
+                totals[t] = acc[i, start + t]
+            for j in range(p):
+                x = np.float64(rows[i, j] * factor[j])
+                line = refs[j, start : start + width]
+                if code == SQUARES:
+                    for t in range(width):
+                        apart = x - line[t]
+                        totals[t] += apart * apart
+                elif code == DOT:
+                    for t in range(width):
+                        totals[t] += x * line[t]
+                elif code == ABSOLUTES:
+                    for t in range(width):
+                        totals[t] += abs(x - line[t])
+                elif code == LARGEST:
+                    for t in range(width):
+                        totals[t] = max(totals[t], abs(x - line[t]))
+                else:
+                    for t in range(width):
+                        totals[t] += weight[j] if x != line[t] else 0.0
+            for t in range(width):
+                acc[i, start + t] = max(-BIG, min(BIG, totals[t]))
+
+
+@kernel
+def squared_distances(code, acc, n_features, sums, squares, ref_sums, ref_squares, out):
+    """Squared distances from what `accumulate` added up, (n, u) float32.
+
+    For `DOT`, ``sums`` and ``squares`` are those of each row's features: with sums the rows are centred first
+    (correlation), with zeros they are not (cosine).
+    """
+    for i in range(acc.shape[0]):
+        for t in range(acc.shape[1]):
+            total = np.float64(acc[i, t])
+            if code == SQUARES:
+                out[i, t] = total
+                continue
+            if code == UNEQUAL:
+                total = total / n_features
+            elif code == DOT:
+                a = squares[i] - sums[i] * sums[i] / n_features
+                b = ref_squares[t] - ref_sums[t] * ref_sums[t] / n_features
+                common = total - sums[i] * ref_sums[t] / n_features
+                # What is left of a constant row by rounding has no direction.
+                if a > 1e-12 * squares[i] and b > 1e-12 * ref_squares[t]:
+                    total = 1.0 - max(-1.0, min(1.0, common / np.sqrt(a) / np.sqrt(b)))
+                else:
+                    total = 1.0
+            out[i, t] = min(total * total, BIG)
+
+
+@kernel
+def add_sums(rows, root, centred, sums, squares):
+    """Add each row's squares and, ``centred``, its features times ``root``, in place."""
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            x = np.float64(rows[i, j])
+            squares[i] += x * x
+            if centred:
+                sums[i] += x * root[j]
+
+
+@kernel
+def nearest(distances, allowed, own, k, out):
+    """The k nearest allowed references of each row, (n, k), nearest first, ties by the reference's number.
+
+    ``own`` is the reference that a row is itself, or -1: no row is its own neighbour.
+    """
+    best = np.empty(k)
+    for i in range(distances.shape[0]):
+        found = 0
+        for t in range(distances.shape[1]):
+            if not allowed[t] or t == own[i]:
+                continue
+            here = np.float64(distances[i, t])
+            if found == k and here >= best[k - 1]:
+                continue
+            at = min(found, k - 1)
+            while at > 0 and here < best[at - 1]:
+                best[at] = best[at - 1]
+                out[i, at] = out[i, at - 1]
+                at -= 1
+            best[at] = here
+            out[i, at] = t
+            found = min(found + 1, k)
+
+
+@kernel
+def gaussians(beta, distances, columns, scale, out):
+    """``scale * exp(-beta * distance^2)`` to the references ``columns``, (n, p) float32."""
+    for i in range(distances.shape[0]):
+        for c in range(columns.shape[0]):
+            out[i, c] = scale[c] * np.exp(-beta * np.float64(distances[i, columns[c]]))
+
+
+@kernel
+def projected(rows, matrix, out):
+    """``rows @ matrix``, (n, d) float32, summed in float64."""
+    sums = np.empty(matrix.shape[1])
+    for i in range(rows.shape[0]):
+        sums[:] = 0.0
+        for j in range(matrix.shape[0]):
+            x = np.float64(rows[i, j])
+            line = matrix[j]
+            for t in range(sums.shape[0]):
+                sums[t] += x * line[t]
+        for t in range(sums.shape[0]):
+            out[i, t] = max(-1e30, min(1e30, sums[t]))
+
+
+@kernel
+def unit_rows(rows):
+    """Divide each padded row by its length, in place; a row of zeros stays."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        length = np.sqrt(_dot(row, row))
+        if length > 0.0:
+            for j in range(row.shape[0]):
+                row[j] = row[j] / length
+
+
+@kernel
+def _dot(a, b):
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+    for j in range(0, a.shape[0], 8):
+        s0 += np.float64(a[j]) * b[j]
+        s1 += np.float64(a[j + 1]) * b[j + 1]
+        s2 += np.float64(a[j + 2]) * b[j + 2]
+        s3 += np.float64(a[j + 3]) * b[j + 3]
+        s4 += np.float64(a[j + 4]) * b[j + 4]
+        s5 += np.float64(a[j + 5]) * b[j + 5]
+        s6 += np.float64(a[j + 6]) * b[j + 6]
+        s7 += np.float64(a[j + 7]) * b[j + 7]
+    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+
+
+@kernel
+def _squares(a, b):
+    s0 = s1 = s2 = s3 = 0.0
+    for j in range(0, a.shape[0], 4):
+        s0 += (np.float64(a[j]) - b[j]) ** 2
+        s1 += (np.float64(a[j + 1]) - b[j + 1]) ** 2
+        s2 += (np.float64(a[j + 2]) - b[j + 2]) ** 2
+        s3 += (np.float64(a[j + 3]) - b[j + 3]) ** 2
+    return (s0 + s1) + (s2 + s3)
+
+
+@kernel
+def _score(kind, gamma, a, b):
+    if kind == COSINE:
+        return _dot(a, b)
+    return np.exp(-gamma * _squares(a, b))
+
+
+@kernel
+def score_pairs(kind, gamma, left, step_left, right, step_right, out):
+    """Score of each pair of padded rows; a step of 0 keeps a side's only row."""
+    for i in range(out.shape[0]):
+        out[i] = _score(kind, gamma, left[i * step_left], right[i * step_right])
+
+
+@kernel
+def score_grid(kind, gamma, queries, gallery, out):
+    """Score of each query with each gallery row, padded."""
+    for i in range(queries.shape[0]):
+        for j in range(gallery.shape[0]):
+            out[i, j] = _score(kind, gamma, queries[i], gallery[j])

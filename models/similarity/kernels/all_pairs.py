@@ -1,0 +1,118 @@
+"""Counts of all pairs from histograms of the rows, class by class, in compiled loops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+_CODES = 256
+_AT_A_TIME = 16
+"""Features counted in one go over a class, so that their histograms stay in the nearest cache."""
+
+
+@kernel
+def in_order(codes, order, out):
+    """Rows of ``codes`` in an order: as indexing gives them, sooner."""
+    width = np.uint64(codes.shape[1])
+    for i in range(order.shape[0]):
+        row, to = codes[order[i]], out[i]
+        for k in range(width):
+            to[k] = row[k]
+
+
+@kernel
+def histograms(rows, out):
+    """Fill ``out``, (u, 256) float64, with how many of the rows (m, u) uint8 have each code of each feature."""
+    room = np.empty((_AT_A_TIME, _CODES), dtype=np.uint32)
+    for begin in range(0, rows.shape[1], _AT_A_TIME):
+        width = min(_AT_A_TIME, rows.shape[1] - begin)
+        room[:] = 0
+        first = np.uint64(begin)
+        for i in range(rows.shape[0]):
+            row = rows[i]
+            for k in range(np.uint64(width)):
+                room[k, np.uint64(row[first + k])] += np.uint32(1)
+        for k in range(width):
+            for t in range(_CODES):
+                out[begin + k, t] = room[k, t]
+
+
+@kernel
+def add_one_by_one(codes, borders, classes, max_min, counts):
+    """Add the pairs within each of some classes to ``counts`` (2, u, bins), by half of the pair map, feature and bin.
+
+    Parameters
+    ----------
+    codes : (n, u) uint8, class by class. borders : (classes + 1,) rows where each begins, and n.
+    """
+    for q in range(classes.shape[0]):
+        rows = codes[borders[classes[q]] : borders[classes[q] + 1]]
+        for k in range(rows.shape[1]):
+            first, second = counts[0, k], counts[1, k]
+            for i in range(rows.shape[0]):
+                a = np.int64(rows[i, k])
+                for j in range(i):
+                    b = np.int64(rows[j, k])
+                    first[max(a, b) if max_min else abs(a - b)] += 1.0
+                    second[min(a, b) if max_min else a + b] += 1.0
+
+
+@kernel
+def add_extremes(histogram, n, counts):
+    """Add the pairs among ``n`` rows of a histogram (u, 256) to ``counts`` (2, u, 256), by maximum and by minimum."""
+    for k in range(histogram.shape[0]):
+        below = 0.0
+        for t in range(_CODES):
+            h = histogram[k, t]
+            within = 0.5 * h * (h - 1.0)
+            # The greater of a pair is t: the other one is smaller, or also t.
+            counts[0, k, t] += h * below + within
+            below += h
+            counts[1, k, t] += h * (n - below) + within
+
+
+@kernel
+def add_products(histogram, counts):
+    """Add the pairs among rows of a histogram (u, 256) to ``counts`` (2, u, 511), by difference and sum."""
+    for k in range(histogram.shape[0]):
+        apart, summed = counts[0, k], counts[1, k]
+        for t in range(_CODES):
+            h = histogram[k, t]
+            apart[0] += 0.5 * h * (h - 1.0)
+            summed[2 * t] += 0.5 * h * (h - 1.0)
+            if h > 0:
+                its_apart, its_summed, beside = apart[1:], summed[2 * t + 1 :], histogram[k, t + 1 :]
+                for u in range(beside.shape[0]):
+                    both = h * beside[u]
+                    its_apart[u] += both
+                    its_summed[u] += both
+
+
+@kernel
+def best_border(counts):
+    """The border of greatest gain, see `kernels._best_split`, under costs that balance both kinds.
+
+    Returns
+    -------
+    half, feature, bin, gain (the impurity is ``(1 - gain) / 2``), and pairs of one class and of two up to the bin.
+    """
+    all_same, all_different = 0.0, 0.0
+    for b in range(counts.shape[3]):
+        all_same += counts[0, 0, 0, b]
+        all_different += counts[1, 0, 0, b]
+    best = (0, 0, 0, 0.0, 0.0, 0.0)
+    most = -1.0
+    for half in range(2):
+        for k in range(counts.shape[2]):
+            same, different = 0.0, 0.0
+            for b in range(counts.shape[3]):
+                same += counts[0, half, k, b]
+                different += counts[1, half, k, b]
+                a, c = same / all_same, different / all_different
+                under = (a + c) * (2.0 - a - c)
+                gain = (a - c) * (a - c) / under if under > 0.0 else 0.0
+                if gain > most:
+                    most = gain
+                    best = (half, k, b, gain, same, different)
+    return best

@@ -1,0 +1,124 @@
+"""Rows' learned columns, in compiled loops.
+
+A row's result never depends on the rows beside it, as a matrix product's would: sums run over the inputs in order,
+and what the compiler does side by side are different outputs. So one row scores as it does in a batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+_ROWS, _OUTPUTS = 8, 256
+LIMIT = np.float32(1e6)
+"""Columns stay within this, so that no product of them overflows float32."""
+
+
+@kernel
+def squash(X, centre, scale, curved, out):
+    """Centre and scale features; ``curved`` ones pass through asinh, which tames long tails."""
+    for p in range(X.shape[0]):
+        for f in range(X.shape[1]):
+            value = (np.float64(X[p, f]) - centre[f]) * scale[f]
+            if curved:
+                value = math.asinh(value)
+            out[p, f] = np.float32(min(max(value, -np.float64(LIMIT)), np.float64(LIMIT)))
+
+
+@kernel
+def affine(X, weights, bias, out):
+    """``out = bias + X weights``."""
+    n, d = X.shape
+    width = weights.shape[1]
+    for first in range(0, n, _ROWS):
+        last = min(first + _ROWS, n)
+        for start in range(0, width, _OUTPUTS):
+            stop = min(start + _OUTPUTS, width)
+            for p in range(first, last):
+                for j in range(start, stop):
+                    out[p, j] = bias[j]
+            for i in range(d):
+                row = weights[i]
+                for p in range(first, last):
+                    x, to = X[p, i], out[p]
+                    for j in range(start, stop):
+                        to[j] += x * row[j]
+
+
+@kernel
+def wave(values):
+    """``cos(2 pi t)`` of every value, in place, by its series on half a period: plain arithmetic, so done in bulk."""
+    for p in range(values.shape[0]):
+        row = values[p]
+        for j in range(row.shape[0]):
+            t = row[j] - np.floor(row[j] + np.float32(0.5))
+            x = np.float32(39.4784176) * t * t
+            y = np.float32(-1.1470746e-11) * x + np.float32(2.0876757e-9)
+            y = y * x + np.float32(-2.7557319e-7)
+            y = y * x + np.float32(2.4801587e-5)
+            y = y * x + np.float32(-1.3888889e-3)
+            y = y * x + np.float32(4.1666667e-2)
+            y = y * x + np.float32(-0.5)
+            row[j] = y * x + np.float32(1.0)
+
+
+@kernel
+def softmax(logits, n):
+    """Softmax of the first ``n`` values of each row, in place."""
+    if n == 0:
+        return
+    for p in range(logits.shape[0]):
+        row = logits[p]
+        most = row[0]
+        for k in range(1, n):
+            most = max(most, row[k])
+        total = 0.0
+        for k in range(n):
+            total += math.exp(np.float64(row[k]) - np.float64(most))
+        for k in range(n):
+            row[k] = np.float32(math.exp(np.float64(row[k]) - np.float64(most)) / total)
+
+
+@kernel
+def bounded(values):
+    """Hold values within `LIMIT`, in place."""
+    for p in range(values.shape[0]):
+        row = values[p]
+        for j in range(row.shape[0]):
+            row[j] = min(max(row[j], -LIMIT), LIMIT)
+
+
+@kernel
+def row_hashes(X):
+    """A 64-bit hash of each row's bits; ``X`` is (n, d) uint32."""
+    out = np.empty(X.shape[0], dtype=np.uint64)
+    for p in range(X.shape[0]):
+        h = np.uint64(0x9E3779B97F4A7C15)
+        for f in range(X.shape[1]):
+            h = (h ^ np.uint64(X[p, f])) * np.uint64(0xBF58476D1CE4E5B9)
+            h ^= h >> np.uint64(29)
+        out[p] = h
+    return out
+
+
+@kernel
+def complete(columns, q, norms, offsets):
+    """Fill in a row's factors ``r_k = 1 / sqrt(sum norms z^2)`` and offsets ``c_k = -sum offsets z^2``.
+
+    ``columns`` is (n, q + 2 m), its first q columns z. A row of ``norms`` without any weight gives the factor 1.
+    """
+    m = norms.shape[0]
+    for p in range(columns.shape[0]):
+        row = columns[p]
+        for k in range(m):
+            norm, offset, weighted = 0.0, 0.0, False
+            for i in range(q):
+                square = np.float64(row[i]) * np.float64(row[i])
+                norm += norms[k, i] * square
+                offset += offsets[k, i] * square
+                weighted = weighted or norms[k, i] > 0.0
+            row[q + k] = np.float32(1.0 / math.sqrt(norm + 1e-12)) if weighted else np.float32(1.0)
+            row[q + m + k] = np.float32(-offset)

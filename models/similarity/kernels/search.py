@@ -1,0 +1,598 @@
+"""Searching galleries with forests, in compiled loops; what they do for `similarity.search`, which explains it.
+
+A gallery is met as columns of byte codes. Upper bounds of the forest's sum are worked out for `BLOCK` items at a time
+by small programs, one a tree: each step compares one column with two ranges of codes and blends what its two branches
+gave. All of it is arithmetic on bytes without a branch that depends on data, which compilers turn into wide vectors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+
+BLOCK = 2_048
+"""Items at a time: the columns and the scratch of a block stay in the second-level cache."""
+MAX_SLOTS = 192
+"""Results that a program may hold at once; a tree that would need more is bounded by its greatest leaf."""
+WALKED = 256
+"""Items walked together: waits for memory overlap, and their features stay in the cache."""
+_TILE = 256
+_CHUNK = 64
+_CODES = 256
+_DIFF_SUM, _MAX_MIN, _PRODUCTS = range(3)
+_BOTH, _HALF, _SURE, _LAST = 0, 1, 2, 3
+"""Kinds of steps: two arrays; a constant and an array; the same where the constant is the greater; two constants."""
+
+
+@kernel
+def encode(vectors, edges, codes, bin_low, bin_high):
+    """Code of each value: how many of its feature's ``edges`` (d, 256; ascending, padded with inf) it reaches.
+
+    ``codes`` (blocks, d, BLOCK) uint8: a block's columns lie together. ``bin_low``, ``bin_high`` (d, 256) become the
+    least and greatest value of each code.
+    """
+    n, d = vectors.shape
+    for start in range(0, n, _TILE):
+        stop = min(start + _TILE, n)
+        for f in range(d):
+            edge, low, high, column = edges[f], bin_low[f], bin_high[f], codes[start // BLOCK, f]
+            shift = start // BLOCK * BLOCK
+            for i in range(start, stop):
+                x = vectors[i, f]
+                at = np.uint32(0)
+                at += np.uint32(x >= edge[at + np.uint32(127)]) << np.uint32(7)
+                at += np.uint32(x >= edge[at + np.uint32(63)]) << np.uint32(6)
+                at += np.uint32(x >= edge[at + np.uint32(31)]) << np.uint32(5)
+                at += np.uint32(x >= edge[at + np.uint32(15)]) << np.uint32(4)
+                at += np.uint32(x >= edge[at + np.uint32(7)]) << np.uint32(3)
+                at += np.uint32(x >= edge[at + np.uint32(3)]) << np.uint32(2)
+                at += np.uint32(x >= edge[at + np.uint32(1)]) << np.uint32(1)
+                at += np.uint32(x >= edge[at])
+                column[i - shift] = np.uint8(at)
+                low[at] = min(low[at], x)
+                high[at] = max(high[at], x)
+
+
+@kernel
+def parents_first(low, high, roots, n_nodes):
+    """Nodes in an order in which branches come after what leads to them; (n_nodes,) old numbers, tree by tree.
+
+    Several nodes may lead to one: all left leaves of a cell's tree lead to its left cell. The order is that of leaving
+    a depth-first search, reversed, so that few results wait at a time when branches are worked out first.
+    ``low``, ``high``: children, leaves numbered from ``n_nodes`` on. Also where each tree then begins.
+    """
+    order = np.empty(n_nodes, dtype=np.int64)
+    starts = np.zeros(roots.shape[0] + 1, dtype=np.int64)
+    stack = np.empty(n_nodes + 1, dtype=np.int64)
+    state = np.zeros(n_nodes, dtype=np.uint8)
+    n = 0
+    for t in range(roots.shape[0]):
+        held = 0
+        if roots[t] < n_nodes:
+            stack[0] = roots[t]
+            held = 1
+        while held > 0:
+            node = stack[held - 1]
+            state[node] += 1
+            if state[node] <= 2:
+                child = high[node] if state[node] == 1 else low[node]
+                if child < n_nodes and state[child] == 0:
+                    stack[held] = child
+                    held += 1
+            else:
+                held -= 1
+                order[n] = node
+                n += 1
+        first = starts[t]
+        for j in range((n - first) // 2):
+            order[first + j], order[n - 1 - j] = order[n - 1 - j], order[first + j]
+        starts[t + 1] = n
+    return order[:n], starts
+
+
+@kernel
+def greatest(low, high, values, out):
+    """The greatest leaf value below each node, of nodes `parents_first`; ``out`` (n_nodes + n_leaves,)."""
+    n_nodes = low.shape[0]
+    for leaf in range(values.shape[0]):
+        out[n_nodes + leaf] = values[leaf]
+    for node in range(n_nodes - 1, -1, -1):
+        out[node] = max(out[low[node]], out[high[node]])
+
+
+@kernel
+def _pair_value(x, q, half, pair_map):
+    """One of a pair's two features of a column, as scoring computes it."""
+    if pair_map == _MAX_MIN:
+        return max(q, x) if half == 0 else min(q, x)
+    if pair_map == _PRODUCTS and half == 0:
+        return q * x
+    return abs(q - x) if half == 0 else q + x
+
+
+@kernel
+def visit(nodes, limits, roots, d, pair_map, query, rows, values, leaf_values, visits):
+    """Walk sampled rows down every tree: count how often each node is passed, and left for its low branch.
+
+    Parameters
+    ----------
+    nodes : (n_nodes, 4) int32: feature, threshold, low and high child; the same bytes as floats are ``limits``.
+    values : (rows, trees), becomes those of the leaves.
+    visits : (n_nodes, 2) int32, zeros before.
+    """
+    n_nodes = nodes.shape[0]
+    at, still = np.empty(rows.shape[0], dtype=np.int64), np.empty(rows.shape[0], dtype=np.int64)
+    for t in range(roots.shape[0]):
+        moving = 0
+        for i in range(rows.shape[0]):
+            at[i] = roots[t]
+            still[moving] = i
+            moving += np.int64(at[i] < n_nodes)
+        # Level by level, so that waits for memory overlap.
+        while moving > 0:
+            left = 0
+            for j in range(moving):
+                i = still[j]
+                node = at[i]
+                f = np.int64(nodes[node, 0])
+                half = np.int64(f >= d)
+                f -= half * d
+                up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[node, 1]
+                visits[node, 0] += 1
+                visits[node, 1] += 1 - np.int32(up)
+                at[i] = nodes[node, 2 + np.int64(up)]
+                still[left] = i
+                left += np.int64(at[i] < n_nodes)
+            moving = left
+        for i in range(rows.shape[0]):
+            values[i, t] = leaf_values[at[i] - n_nodes]
+
+
+@kernel
+def often_visited(nodes, visits, least, greatest_below):
+    """The nodes that were visited at least so often, ascending, and the graph that they are.
+
+    Their numbers (m,); their children among them, -1 for others (m, 2); visits by way of each child (m, 2); bounds of
+    themselves and of each child (m, 3).
+    """
+    n_nodes = nodes.shape[0]
+    place = np.full(n_nodes, -1, dtype=np.int32)
+    m = 0
+    for node in range(n_nodes):
+        if visits[node, 0] >= least:
+            place[node] = m
+            m += 1
+    chosen = np.empty(m, dtype=np.int64)
+    children = np.empty((m, 2), dtype=np.int32)
+    passed, bounds = np.empty((m, 2)), np.empty((m, 3))
+    for node in range(n_nodes):
+        j = place[node]
+        if j >= 0:
+            chosen[j] = node
+            bounds[j, 0] = greatest_below[node]
+            passed[j, 0], passed[j, 1] = visits[node, 1], visits[node, 0] - visits[node, 1]
+            for side in range(2):
+                child = nodes[node, 2 + side]
+                children[j, side] = place[child] if child < n_nodes else -1
+                bounds[j, 1 + side] = greatest_below[child]
+    return chosen, children, passed, bounds
+
+
+@kernel
+def choose(children, passed, bounds, price, kept):
+    """The cut of about the least ``sum of visits x bound + price x nodes``: what a program looks at; how many nodes.
+
+    Weakest-link pruning, as Breiman et al. (1984) do it for errors, from the leaves upwards; what several nodes lead to
+    is shared out among them by visits. The arrays are those of `often_visited`; ``kept`` (m,) uint8 becomes 1 at the
+    nodes of the cut and at others that no root leads to by way of the cut.
+    """
+    m = children.shape[0]
+    rate = np.empty(m)
+    for j in range(m - 1, -1, -1):
+        low, high = children[j, 0], children[j, 1]
+        stop = (passed[j, 0] + passed[j, 1]) * bounds[j, 0]
+        go = price
+        go += passed[j, 0] * (rate[low] if low >= 0 else bounds[j, 1])
+        go += passed[j, 1] * (rate[high] if high >= 0 else bounds[j, 2])
+        kept[j] = np.uint8(go < stop)
+        rate[j] = min(go, stop) / (passed[j, 0] + passed[j, 1])
+
+
+@kernel
+def cut_of(chosen, children, kept, firsts, expanded):
+    """Mark in ``expanded`` (n_nodes,) what of the kept nodes the roots lead to; returns how many. ``firsts``: roots."""
+    reached = np.zeros(chosen.shape[0], dtype=np.uint8)
+    for node in firsts:
+        at = np.searchsorted(chosen, node)
+        if at < chosen.shape[0] and chosen[at] == node:
+            reached[at] = 1
+    n = 0
+    for j in range(chosen.shape[0]):
+        if reached[j] == 1 and kept[j] == 1:
+            expanded[chosen[j]] = 1
+            n += 1
+            for side in range(2):
+                if children[j, side] >= 0:
+                    reached[children[j, side]] = 1
+    return n
+
+
+@kernel
+def bounds_of_rows(nodes, limits, roots, d, pair_map, query, rows, level, n_levels, greatest_below, out):
+    """The bounds that nested cuts give each sampled row and tree; ``out`` (n_levels, rows, trees).
+
+    ``level`` (n_nodes,) uint8: the first of the cuts that looks at a node, and so do all after it; ``n_levels``: none.
+    """
+    n_nodes = nodes.shape[0]
+    for t in range(roots.shape[0]):
+        for i in range(rows.shape[0]):
+            at, known = np.int64(roots[t]), 0
+            while known < n_levels:
+                first = np.int64(level[at]) if at < n_nodes else np.int64(n_levels)
+                # Cuts that do not look any further stop here.
+                for one in range(known, min(first, n_levels)):
+                    out[one, i, t] = greatest_below[at]
+                known = max(known, first)
+                if known < n_levels:
+                    f = np.int64(nodes[at, 0])
+                    half = np.int64(f >= d)
+                    f -= half * d
+                    up = _pair_value(rows[i, f], query[f], half, pair_map) > limits[at, 1]
+                    at = np.int64(nodes[at, 2 + np.int64(up)])
+
+
+@kernel
+def gather(codes, items, features, out):
+    """Columns of some items (ascending) side by side: ``out`` (blocks, d, BLOCK) becomes what ``codes`` is to all."""
+    n, first = items.shape[0], 0
+    places = np.empty(BLOCK, dtype=np.int64)
+    while first < n:
+        block, to = items[first] // BLOCK, first // BLOCK
+        m = 0
+        while first + m < n and items[first + m] // BLOCK == block and (first + m) // BLOCK == to:
+            places[m] = items[first + m] - block * BLOCK
+            m += 1
+        shift = first - to * BLOCK
+        for f in features:
+            for i in range(m):
+                out[to, f, shift + i] = codes[block, f, places[i]]
+        first += m
+
+
+@kernel
+def _range_of(least, most, threshold, out):
+    """Which codes may go low (first, number), and which must (first, number)."""
+    first, n, first_sure, n_sure = 0, 0, 0, 0
+    for c in range(_CODES):
+        if least[c] <= threshold:
+            if n == 0:
+                first = c
+            n += 1
+        if most[c] <= threshold:
+            if n_sure == 0:
+                first_sure = c
+            n_sure += 1
+    out[0], out[1], out[2], out[3] = first, n, first_sure, n_sure
+
+
+@kernel
+def _bytes_over(value, lowest, unit):
+    """A value in units above the lowest, rounded up."""
+    over = np.int64(np.ceil((value - lowest) / unit))
+    return over + 1 if lowest + over * unit < value else over
+
+
+@kernel
+def compile_cut(
+    nodes, limits, roots, starts, d, pair_map, query, bin_low, bin_high, expanded, greatest_below,
+    unit, base, steps, ends,
+):  # fmt: skip
+    """Write the cut as programs for `evaluate`; returns how many steps.
+
+    Parameters
+    ----------
+    base : (n_trees,) becomes the least that a tree can give; its bytes count units above that.
+    steps : (n, 9) int16: kind; column; for each of two branches the first code that may take it and the number of
+        those less one (a range on the ring of codes); each branch's constant or slot; slot of the result.
+    ends : (n_trees,) becomes where each tree's steps end; the last one's result is the tree's.
+    """
+    n_nodes = nodes.shape[0]
+    ranges = np.zeros((n_nodes, 4), dtype=np.int16)
+    # 1: a test; 2: all go low; 3: all go high
+    alive, uses = np.zeros(n_nodes, dtype=np.uint8), np.zeros(n_nodes, dtype=np.int32)
+    least, most = np.empty((2, d, _CODES), dtype=np.float32), np.empty((2, d, _CODES), dtype=np.float32)
+    ready = np.zeros((2, d), dtype=np.uint8)
+    found = np.zeros(4, dtype=np.int64)
+    # What a node gave: -1 - value where that is one for all, else its slot.
+    given = np.zeros(n_nodes, dtype=np.int64)
+    needed = np.zeros(MAX_SLOTS, dtype=np.int64)
+    sides = np.zeros(2, dtype=np.int64)
+    n = 0
+    for t in range(roots.shape[0]):
+        root, before = roots[t], n
+        ends[t], base[t] = n, greatest_below[root]
+        if root >= n_nodes or expanded[root] == 0:
+            continue
+        alive[root] = uses[root] = 1
+        lowest = np.inf
+        for node in range(starts[t], starts[t + 1]):
+            if alive[node] == 0:
+                continue
+            f = np.int64(nodes[node, 0])
+            half = np.int64(f >= d)
+            f -= half * d
+            if ready[half, f] == 0:
+                ready[half, f] = 1
+                for c in range(_CODES):
+                    a, b, q = bin_low[f, c], bin_high[f, c], query[f]
+                    one, other = _pair_value(a, q, half, pair_map), _pair_value(b, q, half, pair_map)
+                    inside = half == 0 and pair_map == _DIFF_SUM and a <= q and q <= b
+                    least[half, f, c] = np.float32(0.0) if inside else min(one, other)
+                    most[half, f, c] = max(one, other)
+            _range_of(least[half, f], most[half, f], limits[node, 1], found)
+            ranges[node, 0], ranges[node, 1] = found[0], found[1]
+            ranges[node, 2], ranges[node, 3] = (found[2] + found[3]) & 255, _CODES - found[3]
+            if found[3] == _CODES:
+                alive[node] = 2
+            elif found[1] == 0:
+                alive[node] = 3
+            for side in range(2):
+                if alive[node] == 3 - side:
+                    continue
+                child = nodes[node, 2 + side]
+                if child < n_nodes and expanded[child] == 1:
+                    alive[child] = 1
+                    uses[child] += 1
+                else:
+                    lowest = min(lowest, greatest_below[child])
+        fits = True
+        for node in range(starts[t + 1] - 1, starts[t] - 1, -1):
+            if alive[node] == 0 or not fits:
+                continue
+            for side in range(2):
+                if alive[node] == 3 - side:
+                    continue
+                child = nodes[node, 2 + side]
+                if child < n_nodes and alive[child] != 0:
+                    sides[side] = given[child]
+                else:
+                    sides[side] = -1 - _bytes_over(greatest_below[child], lowest, unit)
+            if alive[node] != 1:
+                one = sides[alive[node] - 2]
+                given[node] = one
+                if one >= 0:
+                    needed[one] += uses[node] - 1
+                continue
+            free = 0
+            while free < MAX_SLOTS and needed[free] > 0:
+                free += 1
+            if free == MAX_SLOTS:
+                fits = False
+                continue
+            # A constant comes first, the greater one of two.
+            first = 0
+            if (sides[0] >= 0 and sides[1] < 0) or (sides[0] < 0 and sides[1] < 0 and sides[1] < sides[0]):
+                first = 1
+            step, one, other = steps[n], sides[first], sides[1 - first]
+            step[1] = nodes[node, 0] - np.int32(nodes[node, 0] >= d) * d
+            for side in range(2):
+                at = 2 * (side if first == 0 else 1 - side)
+                step[2 + 2 * side], step[3 + 2 * side] = ranges[node, at], ranges[node, at + 1] - 1
+                value = one if side == 0 else other
+                step[6 + side] = value if value >= 0 else -1 - value
+                if value >= 0:
+                    needed[value] -= 1
+            second = nodes[node, 3 - first]
+            if one >= 0:
+                step[0] = _BOTH
+            elif other < 0:
+                step[0] = _LAST
+            elif -1 - one >= _bytes_over(greatest_below[second], lowest, unit):
+                step[0] = _SURE
+            else:
+                step[0] = _HALF
+            step[8] = free
+            needed[free] = uses[node]
+            given[node] = free
+            n += 1
+        needed[:] = 0
+        if not fits:
+            # Of this tree its greatest leaf will do.
+            n = before
+        else:
+            base[t] = lowest
+            if given[root] < 0:
+                base[t] += (-1 - given[root]) * unit
+                n = before
+        ends[t] = n
+    return n
+
+
+# Slices of arrays would count references, which costs as much as a step: hence rows by number.
+
+
+@kernel
+def _step(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
+    """Two branches that are arrays."""
+    none = np.uint8(0)
+    for i in range(BLOCK):
+        c = columns[f, i]
+        a = slots[low, i] if np.uint8(c - low_first) <= low_more else none
+        b = slots[high, i] if np.uint8(c - high_first) <= high_more else none
+        slots[to, i] = a if a > b else b
+
+
+@kernel
+def _step_half(columns, f, low_first, low_more, high_first, high_more, slots, low, high, to):
+    """One branch is a constant."""
+    none = np.uint8(0)
+    for i in range(BLOCK):
+        c = columns[f, i]
+        a = low if np.uint8(c - low_first) <= low_more else none
+        b = slots[high, i] if np.uint8(c - high_first) <= high_more else none
+        slots[to, i] = a if a > b else b
+
+
+@kernel
+def _step_sure(columns, f, first, more, slots, inside, outside, to):
+    """Where a range of codes gives a constant that no other branch exceeds, one test is enough."""
+    for i in range(BLOCK):
+        slots[to, i] = inside if np.uint8(columns[f, i] - first) <= more else slots[outside, i]
+
+
+@kernel
+def _step_last(columns, f, first, more, slots, inside, outside, to):
+    """As `_step_sure`, with a constant outside as well."""
+    for i in range(BLOCK):
+        slots[to, i] = inside if np.uint8(columns[f, i] - first) <= more else outside
+
+
+@kernel
+def _evaluate_block(steps, ends, columns, slots, sums):
+    """`evaluate` for one block."""
+    sums[:] = 0
+    at = 0
+    for t in range(ends.shape[0]):
+        if ends[t] == at:
+            continue
+        to = np.uint64(0)
+        while at < ends[t]:
+            column, to = np.uint64(steps[at, 1]), np.uint64(steps[at, 8])
+            a, b = np.uint8(steps[at, 2]), np.uint8(steps[at, 3])
+            e, f = np.uint8(steps[at, 4]), np.uint8(steps[at, 5])
+            one, other = steps[at, 6], steps[at, 7]
+            kind = steps[at, 0]
+            if kind == _LAST:
+                _step_last(columns, column, a, b, slots, np.uint8(one), np.uint8(other), to)
+            elif kind == _SURE:
+                _step_sure(columns, column, a, b, slots, np.uint8(one), np.uint64(other), to)
+            elif kind == _HALF:
+                _step_half(columns, column, a, b, e, f, slots, np.uint8(one), np.uint64(other), to)
+            else:
+                _step(columns, column, a, b, e, f, slots, np.uint64(one), np.uint64(other), to)
+            at += 1
+        for i in range(BLOCK):
+            sums[i] += np.uint16(slots[to, i])
+
+
+@kernel
+def evaluate(steps, ends, codes, blocks, total):
+    """Sum of the trees' bytes for every item of some blocks; ``total`` (n_blocks * BLOCK,) uint16."""
+    n_slots = 0
+    for at in range(steps.shape[0]):
+        n_slots = max(n_slots, steps[at, 8] + 1)
+    memory = np.empty(n_slots * BLOCK + 64, dtype=np.uint8)
+    # Vectors that straddle cache lines cost twice.
+    skip = np.int64((64 - (memory.ctypes.data & 63)) & 63)
+    slots = memory[skip : skip + n_slots * BLOCK].reshape((n_slots, BLOCK))
+    for number in range(blocks.shape[0]):
+        block = blocks[number]
+        _evaluate_block(steps, ends, codes[block], slots, total[block * BLOCK : (block + 1) * BLOCK])
+
+
+@kernel
+def histogram(total, waiting, blocks, counts):
+    """How many items of some blocks that are still waiting have each sum."""
+    for number in range(blocks.shape[0]):
+        for i in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK):
+            counts[total[i]] += waiting[i]
+
+
+@kernel
+def reaching(total, waiting, blocks, least):
+    """The waiting items of some blocks with a sum of at least ``least``."""
+    m = 0
+    for number in range(blocks.shape[0]):
+        first = blocks[number] * BLOCK
+        here = np.uint16(0)
+        for i in range(BLOCK):
+            here += np.uint16(total[first + i] >= least)
+        m += here
+    found = np.empty(m, dtype=np.int64)
+    m = 0
+    for number in range(blocks.shape[0]):
+        for first in range(blocks[number] * BLOCK, (blocks[number] + 1) * BLOCK, _CHUNK):
+            here = np.uint16(0)
+            for i in range(_CHUNK):
+                here += np.uint16(total[first + i] >= least)
+            if here == 0:
+                continue
+            for i in range(first, first + _CHUNK):
+                if total[i] >= least and waiting[i]:
+                    found[m] = i
+                    m += 1
+    return found[:m]
+
+
+@kernel
+def walk_survivors(
+    nodes, limits, roots, order, d, pair_map, query, vectors, items, bounds, least, expanded,
+    greatest_below, leaf_values,
+):  # fmt: skip
+    """Walk items down the trees in ``order``, giving each up once its bound falls below ``least``.
+
+    ``bounds`` (n_items,) are of the whole sum, by the cut; each tree walked replaces its bound by its value. Items that
+    were given up have a bound below ``least`` when this ends.
+    """
+    n_nodes = nodes.shape[0]
+    features = np.empty((WALKED, 2 * d), dtype=np.float32)
+    active, still = np.empty(WALKED, dtype=np.int64), np.empty(WALKED, dtype=np.int64)
+    at = np.empty(WALKED, dtype=np.int64)
+    bound = np.empty(WALKED)
+    for first in range(0, items.shape[0], WALKED):
+        n = min(WALKED, items.shape[0] - first)
+        n_active = 0
+        for p in range(n):
+            if bounds[first + p] < least:
+                continue
+            x, row = vectors[items[first + p]], features[p]
+            if pair_map == _MAX_MIN:
+                for f in range(d):
+                    row[f] = max(query[f], x[f])
+                for f in range(d):
+                    row[d + f] = min(query[f], x[f])
+            elif pair_map == _PRODUCTS:
+                for f in range(d):
+                    row[f] = query[f] * x[f]
+                for f in range(d):
+                    row[d + f] = query[f] + x[f]
+            else:
+                for f in range(d):
+                    row[f] = abs(query[f] - x[f])
+                for f in range(d):
+                    row[d + f] = query[f] + x[f]
+            active[n_active] = p
+            n_active += 1
+        for number in range(order.shape[0]):
+            if n_active == 0:
+                break
+            t = order[number]
+            moving = n_active
+            for j in range(n_active):
+                at[active[j]] = roots[t]
+                bound[active[j]] = greatest_below[roots[t]]
+                still[j] = active[j]
+            while moving > 0:
+                left = 0
+                for j in range(moving):
+                    p = still[j]
+                    node = at[p]
+                    if node < n_nodes:
+                        inside = expanded[node] == 1
+                        up = features[p, nodes[node, 0]] > limits[node, 1]
+                        node = np.int64(nodes[node, 2 + np.int64(up)])
+                        at[p] = node
+                        if inside:
+                            bound[p] = greatest_below[node]
+                        still[left] = p
+                        left += 1
+                moving = left
+            left = 0
+            for j in range(n_active):
+                p = active[j]
+                bounds[first + p] -= bound[p] - leaf_values[at[p] - n_nodes]
+                if bounds[first + p] >= least:
+                    active[left] = p
+                    left += 1
+            n_active = left

@@ -1,0 +1,66 @@
+"""Pairmark: similarity learned from your own data, and match decisions at a false positive rate you choose.
+
+``from pairmark import SimilarityForest, operating_point`` for learners and statistics;
+``from pairmark.client import Client`` for a running service. Names load on first use, so importing this package,
+or its client alone, costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pairmark.models import (
+        RSBL,
+        AlignedKernel,
+        Ghost,
+        InsufficientCalibrationData,
+        LabelRankingAuto,
+        LabelRankingForest,
+        LabelRankingTree,
+        MetricSimilarity,
+        OperatingPoint,
+        PairwiseLabelRanker,
+        RankBoostKernel,
+        SimilarityForest,
+        SimilarityTree,
+        kendall_tau,
+        load,
+        operating_point,
+        roc_curve_pairs,
+        save,
+    )
+
+__all__ = [
+    "RSBL",
+    "AlignedKernel",
+    "Ghost",
+    "InsufficientCalibrationData",
+    "LabelRankingAuto",
+    "LabelRankingForest",
+    "LabelRankingTree",
+    "MetricSimilarity",
+    "OperatingPoint",
+    "PairwiseLabelRanker",
+    "RankBoostKernel",
+    "SimilarityForest",
+    "SimilarityTree",
+    "kendall_tau",
+    "load",
+    "operating_point",
+    "roc_curve_pairs",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'pairmark' has no attribute {name!r}")
+    value = getattr(import_module("pairmark.models"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

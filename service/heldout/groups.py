@@ -1,0 +1,95 @@
+"""Rates by group: a column of the dataset that says which population each row belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.calibration.groups import group_rates
+from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.evaluation.pairs import FPR_TARGETS
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.errors import InvalidInput
+from pairmark.service.heldout.pairs import ScoredPairs
+from pairmark.service.heldout.schemas import GroupRole
+
+MAX_GROUPS = 100
+CONFIDENCE = 0.95
+
+
+def without_groups(data: LabelledData, role: GroupRole) -> LabelledData:
+    """The data as it is split and paired: populations play no part in that.
+
+    Raises
+    ------
+    InvalidInput
+        When populations are to be compared and there are none, or too many.
+    """
+    if role == "together":
+        return data
+    if data.groups is None:
+        raise InvalidInput(
+            f"dataset {data.name}:{data.version} has no groups to compare: upload it with `group`",
+            field="groups",
+        )
+    if len(data.group_names) > MAX_GROUPS:
+        raise InvalidInput(
+            f"dataset {data.name}:{data.version} has {len(data.group_names)} groups; at most {MAX_GROUPS} are compared",
+            field="groups",
+        )
+    return replace(data, groups=None, group_names=())
+
+
+def rates_by_group(
+    calibration: Calibration,
+    scores: Any,
+    pairs: ScoredPairs,
+    data: LabelledData,
+    targets: Sequence[float] = FPR_TARGETS,
+) -> dict[str, Any]:
+    """FPR and TPR of each group at the thresholds that are served, on held-out pairs.
+
+    Returns
+    -------
+    JSON-able: ``confidence``, ``at`` (for each rate its ``threshold`` and ``groups``, or ``refused``) and ``warnings``.
+    """
+    assert data.groups is not None
+    names = np.array(data.group_names, dtype=object).astype(str)
+    codes = np.asarray(data.groups)
+    sides = np.stack([names[codes[pairs.left]], names[codes[pairs.right]]], axis=1)
+    at: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    for fpr in sorted(targets, reverse=True):
+        try:
+            point = calibration.operating_point(fpr, CONFIDENCE)
+        except InsufficientCalibrationData as refusal:
+            at.append({"fpr": fpr, "refused": str(refusal)})
+            continue
+        found = group_rates(
+            scores,
+            pairs.same,
+            pairs.units,
+            sides,
+            point.threshold,
+            promised_fpr=fpr,
+            confidence=CONFIDENCE,
+        )
+        at.append(
+            {
+                "fpr": fpr,
+                "threshold": point.threshold,
+                "method": point.method,
+                "groups": [_listed(one.as_dict()) for one in found],
+            }
+        )
+        warnings += [one.warning for one in found if one.warning is not None]
+    return {"confidence": CONFIDENCE, "at": at, "warnings": warnings}
+
+
+def _listed(group: dict[str, Any]) -> dict[str, Any]:
+    for name in ("fpr", "fpr_with_all", "tpr"):
+        group[name]["interval"] = list(group[name]["interval"])
+    return group

@@ -1,0 +1,174 @@
+"""Which pairs of a dataset are scored to measure a learner, with their sampling units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.pairs.splits import held_out_pairs, joined_groups, resolve_protocol
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.errors import InvalidInput
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredPairs:
+    """Pairs to score, chosen without looking at scores.
+
+    Attributes
+    ----------
+    left, right : (n,) rows of the dataset.
+    same : (n,) whether both sides are the same identity.
+    units : (n, 2) the sampling unit on each side.
+    """
+
+    left: Indices = field(repr=False)
+    right: Indices = field(repr=False)
+    same: NDArray[np.bool_] = field(repr=False)
+    units: Indices = field(repr=False)
+    protocol: str
+
+    def __len__(self) -> int:
+        return int(self.left.size)
+
+
+def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
+    """What a split must not tear apart, one code a row, and the resolved protocol.
+
+    Open-set: identities, those that share a group taken together. Closed-set: groups where there are some, else
+    the classes (whose rows may be torn apart: see `by_groups`).
+    """
+    assert data.y is not None
+    y = np.asarray(data.y)
+    resolved = resolve_protocol(protocol, len(data.identities))
+    if data.groups is None:
+        return y, resolved
+    if resolved == "closed-set":
+        return np.asarray(data.groups), resolved
+    n_identities, n_groups = len(data.identities), len(data.group_names)
+    _, group = joined_groups(n_identities + n_groups, y, n_identities + np.asarray(data.groups))
+    return group[y].astype(np.int64), resolved
+
+
+def pairs_among(
+    data: LabelledData, rows: Indices, *, protocol: str, n_pairs: int, random_state: int
+) -> ScoredPairs:
+    """Pairs among some rows of a dataset with identities.
+
+    Rows of one group are dependent. In closed-set use one row of each group is therefore drawn to stand for it; in
+    open-set use identities that share a group are one unit.
+
+    Raises
+    ------
+    ValueError
+        When there are too few identities among the rows.
+    """
+    assert data.y is not None
+    if data.groups is not None and protocol == "closed-set":
+        rows = _one_of_each(np.asarray(data.groups)[rows], rows, random_state)
+    y = np.asarray(data.y)[rows]
+    if data.groups is None or protocol == "closed-set":
+        chosen = held_out_pairs(y, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same, kept = chosen.same, np.ones(len(chosen), dtype=np.bool_)
+    else:
+        entities = split_codes(data, protocol)[0][rows]
+        chosen = held_out_pairs(entities, protocol=protocol, n_pairs=n_pairs, random_state=random_state)
+        same = y[chosen.left] == y[chosen.right]
+        # Two people of one group are neither the same nor independently different.
+        kept = same | ~chosen.same
+    return ScoredPairs(
+        left=rows[chosen.left][kept],
+        right=rows[chosen.right][kept],
+        same=same[kept],
+        units=chosen.units[kept],
+        protocol=chosen.protocol,
+    )
+
+
+def listed_pairs(
+    data: LabelledData, numbers: Indices, units: Indices, *, protocol: str, n_pairs: int, random_state: int
+) -> ScoredPairs:
+    """Some pairs of a dataset's own list; beyond ``n_pairs`` a random sample of them.
+
+    Parameters
+    ----------
+    numbers : which pairs of the list.
+    units : (n_listed, 2) of the whole list.
+    """
+    assert data.pairs is not None
+    if numbers.size > n_pairs:
+        numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
+    return ScoredPairs(
+        left=np.asarray(data.pairs.left)[numbers],
+        right=np.asarray(data.pairs.right)[numbers],
+        same=np.asarray(data.pairs.same)[numbers],
+        units=units[numbers],
+        protocol=protocol,
+    )
+
+
+def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_state: int) -> ScoredPairs:
+    """Pairs of a dataset that is held out as a whole.
+
+    Raises
+    ------
+    InvalidInput
+        When the dataset has neither identities nor a list of pairs, or too few of them.
+    """
+    try:
+        if data.pairs is not None:
+            units, resolved = listed_units(data, protocol)
+            everything = np.arange(data.pairs.same.size, dtype=np.int64)
+            pairs = listed_pairs(
+                data, everything, units, protocol=resolved, n_pairs=n_pairs, random_state=random_state
+            )
+        elif data.y is not None:
+            resolved = resolve_protocol(protocol, len(data.identities))
+            everything = np.arange(len(data), dtype=np.int64)
+            pairs = pairs_among(
+                data, everything, protocol=resolved, n_pairs=n_pairs, random_state=random_state
+            )
+        else:
+            raise InvalidInput(
+                f"dataset {data.name}:{data.version} has neither a label column nor a list of pairs: upload it with "
+                "one",
+                field="dataset",
+            )
+    except ValueError as error:
+        raise InvalidInput(f"dataset {data.name}:{data.version}: {error}", field="dataset") from error
+    if pairs.same.all():
+        raise InvalidInput(f"dataset {data.name}:{data.version} gives no pair that differs", field="dataset")
+    return pairs
+
+
+def listed_units(data: LabelledData, protocol: str) -> tuple[Indices, str]:
+    """Sampling units of a dataset's list of pairs, (n, 2), and the resolved protocol.
+
+    Open-set units are the groups of points that same pairs join; closed-set units are the points.
+    """
+    assert data.pairs is not None
+    left, right = np.asarray(data.pairs.left), np.asarray(data.pairs.right)
+    same = np.asarray(data.pairs.same)
+    used, ends = np.unique(np.concatenate([left, right]), return_inverse=True)
+    i, j = ends[: left.size], ends[left.size :]
+    n_groups, group = joined_groups(used.size, i[same], j[same])
+    resolved = resolve_protocol(protocol, n_groups)
+    if resolved == "closed-set":
+        return np.stack([i, j], axis=1).astype(np.int64), resolved
+    units = np.stack([group[i], group[j]], axis=1).astype(np.int64)
+    contradictory = int((~same & (units[:, 0] == units[:, 1])).sum())
+    if contradictory:
+        raise ValueError(
+            f"{contradictory} pairs are marked different although a chain of same pairs joins their points: mend the "
+            "labels, or use protocol 'closed-set'"
+        )
+    return units, resolved
+
+
+def _one_of_each(groups: Indices, rows: Indices, random_state: int) -> Indices:
+    order = np.random.default_rng(random_state).permutation(rows.size)
+    first = np.unique(groups[order], return_index=True)[1]
+    return np.sort(rows[order[first]])

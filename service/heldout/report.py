@@ -1,0 +1,72 @@
+"""A version's report on disk: the ROC on held-out pairs, and what training saw, as digests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
+from pairmark.models.evaluation.pairs import EvaluationReport
+from pairmark.service.errors import CorruptArtefact
+from pairmark.service.heldout.overlap import TrainedOn
+from pairmark.service.heldout.schemas import RocBands, RocOut
+
+KIND = "report"
+_BANDS = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
+
+
+def write_report(path: Path, report: EvaluationReport, trained_on: TrainedOn) -> None:
+    """Write the report folder."""
+    write_artefact(
+        path,
+        kind=KIND,
+        params={},
+        meta={"salt": trained_on.salt, "confidence": report.confidence},
+        arrays={
+            **report.arrays(),
+            "trained_rows": np.unique(trained_on.rows),
+            "trained_identities": np.unique(trained_on.identities),
+        },
+    )
+
+
+def read_roc(folder: Path) -> RocOut:
+    """The ROC of a report folder."""
+    stored = _read(folder)
+    curve = {name: stored.arrays[name].tolist() for name in ("fpr", "tpr", "thresholds")}
+    bands = {name: stored.arrays[name].tolist() for name in _BANDS}
+    return RocOut(**curve, bands=RocBands(kind="pointwise", confidence=stored.meta["confidence"], **bands))
+
+
+def roc_of(report: EvaluationReport) -> RocOut:
+    """The ROC of a report that was just made."""
+    return RocOut.model_validate(report.roc())
+
+
+def read_trained_on(folder: Path) -> TrainedOn:
+    """What the version of a report folder was trained on."""
+    stored = _read(folder)
+    return TrainedOn(
+        rows=stored.arrays["trained_rows"],
+        identities=stored.arrays["trained_identities"],
+        salt=str(stored.meta["salt"]),
+    )
+
+
+def _read(folder: Path) -> Artefact:
+    try:
+        stored = read_artefact(folder, mmap=False)
+        missing = {
+            "fpr",
+            "tpr",
+            "thresholds",
+            "trained_rows",
+            "trained_identities",
+            *_BANDS,
+        } - stored.arrays.keys()
+        if stored.kind != KIND or missing or not {"salt", "confidence"} <= stored.meta.keys():
+            raise ArtefactError(f"{folder.name} is not a report")
+    except ArtefactError as error:
+        raise CorruptArtefact(f"the report cannot be read: {error}") from error
+    return stored

@@ -1,0 +1,72 @@
+"""Scoring many pairs of a dataset with a fitted learner, in blocks that bound memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from pairmark.models.core.base import SCORE_BLOCK, Float32
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.service.errors import InvalidInput
+
+_BLOCK_BYTES = 64 * 1024 * 1024
+_MIB = 1024 * 1024
+
+
+def taken_by(spec: LearnerSpec, X: Any, max_dense_bytes: int) -> Any:
+    """The points as the learner takes them: sparse ones are made dense for a learner that needs it.
+
+    Raises
+    ------
+    InvalidInput
+        When the dense form would exceed the bound.
+    """
+    if isinstance(X, np.ndarray) or spec.accepts_sparse:
+        return X
+    rows, width = X.shape
+    needed = rows * width * 4
+    if needed > max_dense_bytes:
+        raise InvalidInput(
+            f"{spec.kind} takes dense vectors, and {rows} of {width} features need {needed // _MIB} MiB, beyond the "
+            f"bound of {max_dense_bytes // _MIB} MiB (PAIRMARK_MAX_DENSE_BYTES): choose a learner that takes "
+            "sparse input, use fewer features or rows, or raise the bound",
+            field="dataset",
+        )
+    return np.asarray(X.toarray(), dtype=np.float32)
+
+
+def widened(X: Any, width: int) -> Any:
+    """Sparse rows with so many columns: further ones are cut off, missing ones are empty. Dense rows as they are."""
+    if isinstance(X, np.ndarray) or X.shape[1] == width:
+        return X
+    if X.shape[1] > width:
+        return X[:, :width]
+    return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+
+
+def score_pairs(
+    estimator: Any,
+    X: Any,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    told: Callable[[float], None] | None = None,
+) -> Float32:
+    """Scores of the pairs (X[left], X[right]), (n,) float32.
+
+    Parameters
+    ----------
+    told : called with the share done, 0 to 1, after each block.
+    """
+    width = max(1, int(X.shape[1]))
+    block = int(min(SCORE_BLOCK, max(256, _BLOCK_BYTES // (8 * width))))
+    scores = np.empty(left.size, dtype=np.float32)
+    for start in range(0, left.size, block):
+        part = slice(start, start + block)
+        scores[part] = estimator.pair_score(X[left[part]], X[right[part]])
+        if told is not None:
+            told(min(1.0, (start + block) / left.size))
+    return scores

@@ -1,0 +1,83 @@
+"""The process that runs one attempt at a job: ``python -m pairmark.service.attempt JOB ATTEMPT PARENT``.
+
+A process of its own, so that a cancel can stop any fit at once, its memory goes back to the system, and a
+crash in native code takes nothing else down. It exits with 0 when the job was ended (well or not), with
+`FENCED` when the attempt was superseded, and with anything else when it could not end the job itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from pairmark.service.blobs import Blobs, open_blobs
+from pairmark.service.db import Database, open_database
+from pairmark.service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
+from pairmark.service.jobs.family import die_with_parent
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import Claim
+from pairmark.service.logs import configure_logging
+from pairmark.service.settings import Settings
+
+FENCED = 75
+logger = logging.getLogger("pairmark.training")
+
+
+class Runner(Protocol):
+    """What runs an attempt at a job to its end."""
+
+    def run(self, claim: Claim) -> object:
+        """Do the work and end the job in one transaction; returns what was made."""
+
+
+def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Runner]) -> int:
+    """Run one attempt; returns the exit status.
+
+    Parameters
+    ----------
+    runner : what does a claim's work.
+    """
+    job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
+    die_with_parent(parent)
+    # The worker decides when this process stops; a terminal's Ctrl-C reaches the worker too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = Settings()
+    configure_logging(settings.log_level)
+    db = open_database(settings)
+    queue = JobQueue(db, settings)
+    try:
+        claim = queue.held(job_id, attempt)
+        error = attempt_error(claim, runner(claim, db, open_blobs(settings), settings))
+        if isinstance(error, NotReady):
+            queue.lost(claim, error.detail)
+        elif error is not None:
+            queue.fail(claim, error)
+    except Fenced:
+        return FENCED
+    finally:
+        db.dispose()
+    return 0
+
+
+def attempt_error(claim: Claim, runner: Runner) -> PairmarkError | None:
+    """Run it; returns what a person should be told when it failed. `Fenced` goes through."""
+    told = {"job": claim.job_id, "attempt": claim.attempt}
+    try:
+        made = runner.run(claim)
+    except Fenced:
+        raise
+    except PairmarkError as error:
+        logger.warning("job failed", extra={**told, "problem": error.slug})
+        return error
+    except MemoryError:
+        logger.warning("job ran out of memory", extra=told)
+        return OutOfMemory()
+    except Exception:
+        logger.exception("job failed unexpectedly", extra=told)
+        return TrainingFailed(
+            f"something unexpected happened; the worker's log has the details under job {claim.job_id}"
+        )
+    logger.info("job succeeded", extra={**told, "model": claim.model, "made": made})
+    return None

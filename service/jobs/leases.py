@@ -1,0 +1,281 @@
+"""A worker's side of the queue: claim a job, keep it, end it.
+
+Leases run on the database's clock and every write is fenced by the attempt's number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from pairmark.service.db import Database
+from pairmark.service.errors import Fenced, NotReady, PairmarkError
+from pairmark.service.heldout.schemas import EvaluationRequest
+from pairmark.service.jobs import repository
+from pairmark.service.jobs.schemas import Claim, Lease, Task
+from pairmark.service.settings import Settings
+from pairmark.service.tables import JobRow
+
+_COMMIT_RETRY_S = 60.0
+_WAITING: dict[str, Any] = {
+    "state": "queued",
+    "stage": "queued",
+    "lease_until": None,
+    "worker": None,
+    "progress": 0.0,
+}
+
+
+class Leases:
+    """Claims and what may be done under them.
+
+    A claim holds its job while heartbeats renew its lease. When they stop, the next claimant records the dead
+    attempt as ``lost`` and starts another with a higher number; whatever the old one still writes is refused.
+    """
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db = db
+        self._settings = settings
+
+    def claim(self, worker: str, only: str | None = None) -> Claim | None:
+        """Take the oldest waiting job, or one whose worker fell silent; none when there is nothing to do.
+
+        Parameters
+        ----------
+        worker : name for the history, e.g. ``host:pid``.
+        only : claim this job or nothing.
+        """
+        with self._db.read() as session:
+            if not repository.any_claimable(session, self._db.now(session), only):
+                return None
+        with self._db.write() as session:
+            now = self._db.now(session)
+            self._requeue_lost(session, now)
+            row = repository.claim(
+                session, worker=worker[:200], now=now, lease_until=now + self._settings.lease_s, only=only
+            )
+            if row is None:
+                return None
+            repository.open_attempt(session, row.id, row.attempt, worker[:200], now)
+            repository.thin_progress(session, row.id)
+            started = {"message": f"attempt {row.attempt} started"}
+            repository.add_event(session, row.id, "log", started, now)
+            return _claim(row, worker[:200])
+
+    def held(self, job_id: str, attempt: int) -> Claim:
+        """The claim that a process was started for, or `Fenced` when it is no longer held."""
+        with self._db.read() as session:
+            row = repository.find(session, job_id)
+        if row is None or row.attempt != attempt or row.state != "running" or row.worker is None:
+            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+        return _claim(row, row.worker)
+
+    def heartbeat(self, claim: Claim) -> Lease:
+        """Renew the claim's lease and see whether it still stands."""
+        with self._db.write() as session:
+            until = self._db.now(session) + self._settings.lease_s
+            if not repository.write_fenced(session, claim.job_id, claim.attempt, {"lease_until": until}):
+                return Lease(held=False, cancel_requested=False)
+            return self._lease(session, claim)
+
+    def look(self, claim: Claim) -> Lease:
+        """See whether the claim still stands, without writing."""
+        with self._db.read() as session:
+            return self._lease(session, claim)
+
+    def progress(
+        self, claim: Claim, *, fraction: float, stage: str, message: str = "", event: bool = True
+    ) -> None:
+        """Tell how far the job is; ``event`` also adds to its stream. Raises `Fenced` when superseded."""
+        fraction = min(max(fraction, 0.0), 1.0)
+        with self._db.write() as session:
+            self._write(
+                session, claim, {"progress": fraction, "stage": stage[:200], "message": message[:2000]}
+            )
+            if event:
+                data = {"progress": round(fraction, 4), "stage": stage[:200], "message": message[:2000]}
+                repository.add_event(session, claim.job_id, "progress", data, self._db.now(session))
+
+    def log(self, claim: Claim, message: str) -> None:
+        """Add a line to the job's stream. Raises `Fenced` when superseded."""
+        with self._db.write() as session:
+            self._write(session, claim, {"message": message[:2000]})
+            repository.add_event(
+                session, claim.job_id, "log", {"message": message[:2000]}, self._db.now(session)
+            )
+
+    def finish(
+        self,
+        claim: Claim,
+        session: Session,
+        *,
+        version: int | None = None,
+        result: dict[str, str] | None = None,
+        message: str = "",
+    ) -> None:
+        """End the job well, in the caller's transaction, together with what it made.
+
+        Raises
+        ------
+        Fenced
+            When the attempt was superseded or a cancel was asked for: the transaction must be given up.
+        """
+        now = self._db.now(session)
+        values = {
+            **_over("succeeded", now),
+            "version": version,
+            "result": result,
+            "progress": 1.0,
+            "message": message[:2000],
+        }
+        written = repository.write_fenced(session, claim.job_id, claim.attempt, values, uncancelled=True)
+        if not written:
+            raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
+        repository.close_attempt(
+            session, claim.job_id, claim.attempt, outcome="succeeded", detail="", now=now
+        )
+        made = {"version": version} if result is None else {"result": result}
+        done = {"state": "succeeded", "model": claim.model, **made}
+        repository.add_event(session, claim.job_id, "done", done, now)
+
+    def fail(self, claim: Claim, error: PairmarkError) -> None:
+        """End the job with an error that a person can act on. Raises `Fenced` when superseded."""
+        told = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
+        persist(
+            self._db, lambda session: self._fail(session, claim.job_id, claim.attempt, told, outcome="failed")
+        )
+
+    def cancelled(self, claim: Claim) -> None:
+        """End the job as cancelled, after its work was stopped. Raises `Fenced` when superseded."""
+        persist(
+            self._db,
+            lambda session: self._cancelled(session, claim.job_id, claim.attempt, "stopped while running"),
+        )
+
+    def release(self, claim: Claim, detail: str) -> None:
+        """Give the job back to the queue, because the worker was told to stop. Raises `Fenced` when superseded."""
+
+        def give_back(session: Session) -> None:
+            now = self._db.now(session)
+            told = f"attempt {claim.attempt} was given back: {detail}"
+            self._write(session, claim, {**_WAITING, "message": told})
+            repository.close_attempt(
+                session, claim.job_id, claim.attempt, outcome="released", detail=detail, now=now
+            )
+            repository.add_event(session, claim.job_id, "log", {"message": told}, now)
+
+        persist(self._db, give_back)
+
+    def lost(self, claim: Claim, detail: str) -> None:
+        """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times.
+
+        Raises `Fenced` when superseded.
+        """
+        persist(
+            self._db,
+            lambda session: self._lost(session, claim.job_id, claim.attempt, detail, self._db.now(session)),
+        )
+
+    def _requeue_lost(self, session: Session, now: float) -> None:
+        for row in repository.expired(session, now):
+            detail = f"no heartbeat from {row.worker} for {self._settings.lease_s:g} s"
+            if row.cancel_requested:
+                self._cancelled(session, row.id, row.attempt, "its worker fell silent")
+            else:
+                self._lost(session, row.id, row.attempt, detail, now)
+
+    def _lost(self, session: Session, job_id: str, attempt: int, detail: str, now: float) -> None:
+        """Queue a lost attempt's job again, or fail it when that happened too often."""
+        told = f"attempt {attempt} was lost: {detail}"
+        if not repository.write_fenced(session, job_id, attempt, {"message": told}):
+            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+        repository.close_attempt(session, job_id, attempt, outcome="lost", detail=detail, now=now)
+        lost = repository.count_lost(session, job_id)
+        if lost >= self._settings.max_attempts:
+            error = {
+                "type": "/problems/training-failed",
+                "title": "Training did not come to an end",
+                "detail": f"{lost} attempts were lost, the last one: {detail}. Workers most often fall silent for "
+                "want of memory: give them more or train on fewer pairs, then submit the job again",
+            }
+            self._fail(session, job_id, attempt, error, outcome="lost", attempt_detail=detail)
+            return
+        repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": told})
+        repository.add_event(session, job_id, "log", {"message": told}, now)
+
+    def _fail(
+        self,
+        session: Session,
+        job_id: str,
+        attempt: int,
+        error: dict[str, str],
+        *,
+        outcome: str,
+        attempt_detail: str | None = None,
+    ) -> None:
+        now = self._db.now(session)
+        values = {**_over("failed", now), "message": error["detail"][:2000], "error": error}
+        if not repository.write_fenced(session, job_id, attempt, values):
+            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+        detail = error["detail"] if attempt_detail is None else attempt_detail
+        repository.close_attempt(session, job_id, attempt, outcome=outcome, detail=detail, now=now)
+        repository.add_event(session, job_id, "done", {"state": "failed", "error": error}, now)
+
+    def _cancelled(self, session: Session, job_id: str, attempt: int, detail: str) -> None:
+        now = self._db.now(session)
+        values = {**_over("cancelled", now), "message": "cancelled"}
+        if not repository.write_fenced(session, job_id, attempt, values):
+            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+        repository.close_attempt(session, job_id, attempt, outcome="cancelled", detail=detail, now=now)
+        repository.add_event(session, job_id, "done", {"state": "cancelled"}, now)
+
+    def _write(self, session: Session, claim: Claim, values: dict[str, Any]) -> None:
+        if not repository.write_fenced(session, claim.job_id, claim.attempt, values):
+            raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
+
+    def _lease(self, session: Session, claim: Claim) -> Lease:
+        found = repository.lease_of(session, claim.job_id)
+        held = found is not None and found[0] == "running" and found[1] == claim.attempt
+        return Lease(held=held, cancel_requested=bool(held and found and found[2]))
+
+
+def _over(state: str, now: float) -> dict[str, Any]:
+    return {"state": state, "stage": state, "lease_until": None, "finished_at": now}
+
+
+def persist(db: Database, work: Callable[[Session], None], *, patience_s: float = _COMMIT_RETRY_S) -> None:
+    """Run ``work`` in one transaction, again while the database is away. ``work`` must bear being run twice."""
+    deadline = time.monotonic() + patience_s
+    pause = 0.2
+    while True:
+        try:
+            with db.write() as session:
+                work(session)
+            return
+        except NotReady:
+            if time.monotonic() + pause > deadline:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+
+def _claim(row: JobRow, worker: str) -> Claim:
+    return Claim(
+        job_id=row.id,
+        attempt=row.attempt,
+        worker=worker,
+        learner=row.learner,
+        dataset_id=row.dataset_id,
+        dataset=row.dataset,
+        unlabelled_id=row.unlabelled_id,
+        model=row.model,
+        params=dict(row.params),
+        evaluation=EvaluationRequest.model_validate(row.evaluation),
+        promote=row.promote,
+        created_at=row.created_at,
+        task=cast(Task, row.task),
+        gallery=row.gallery,
+    )

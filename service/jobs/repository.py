@@ -1,0 +1,200 @@
+"""All SQL of jobs. Nothing here commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, tuple_, update
+from sqlalchemy.orm import Session, aliased
+
+from pairmark.service.tables import JobAttempt, JobEvent, JobRow
+
+_SUBMIT_LOCK = 7261949
+
+
+def lock_submissions(session: Session) -> None:
+    """Let one submission in at a time, so that the queue's bound holds. SQLite's writers queue by themselves."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(_SUBMIT_LOCK)))
+
+
+def by_idempotency_key(session: Session, key: str) -> JobRow | None:
+    """The job that an idempotency key made."""
+    return session.scalar(select(JobRow).where(JobRow.idempotency_key == key))
+
+
+def count_queued(session: Session) -> int:
+    """How many jobs wait."""
+    return session.scalar(select(func.count()).select_from(JobRow).where(JobRow.state == "queued")) or 0
+
+
+def count_by_state(session: Session) -> dict[str, int]:
+    """How many jobs are in each state."""
+    rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
+    return {row[0]: row[1] for row in rows}
+
+
+def add_job(session: Session, row: JobRow) -> None:
+    """Insert a job."""
+    session.add(row)
+    session.flush()
+
+
+def find(session: Session, job_id: str) -> JobRow | None:
+    """The job of that id."""
+    return session.get(JobRow, job_id)
+
+
+def attempts_of(session: Session, job_ids: Sequence[str]) -> dict[str, list[JobAttempt]]:
+    """Attempts of each job, in order."""
+    found: dict[str, list[JobAttempt]] = {job_id: [] for job_id in job_ids}
+    statement = select(JobAttempt).where(JobAttempt.job_id.in_(job_ids)).order_by(JobAttempt.attempt)
+    for row in session.scalars(statement):
+        found[row.job_id].append(row)
+    return found
+
+
+def page(
+    session: Session,
+    *,
+    limit: int,
+    after: tuple[float, str] | None,
+    state: str | None,
+    galleries: bool = True,
+) -> list[JobRow]:
+    """Jobs, newest first, after a (created_at, id) mark."""
+    statement = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit)
+    if after is not None:
+        statement = statement.where(tuple_(JobRow.created_at, JobRow.id) < after)
+    if state is not None:
+        statement = statement.where(JobRow.state == state)
+    if not galleries:
+        statement = statement.where(JobRow.gallery.is_(None))
+    return list(session.scalars(statement))
+
+
+def _claimable(row: Any, now: float) -> ColumnElement[bool]:
+    return or_(row.state == "queued", and_(row.state == "running", row.lease_until < now))
+
+
+def any_claimable(session: Session, now: float, only: str | None) -> bool:
+    """Whether a claim could find something: a cheap look before taking the write lock."""
+    condition = _claimable(JobRow, now)
+    if only is not None:
+        condition = and_(condition, JobRow.id == only)
+    return bool(session.scalar(select(exists().where(condition))))
+
+
+def expired(session: Session, now: float) -> list[JobRow]:
+    """Running jobs whose worker fell silent, locked against other claimants."""
+    statement = (
+        select(JobRow)
+        .where(JobRow.state == "running", JobRow.lease_until < now)
+        .with_for_update(skip_locked=True)
+        .limit(100)
+    )
+    return list(session.scalars(statement))
+
+
+def count_lost(session: Session, job_id: str) -> int:
+    """Attempts at a job that ended in silence."""
+    statement = select(func.count()).where(JobAttempt.job_id == job_id, JobAttempt.outcome == "lost")
+    return session.scalar(statement) or 0
+
+
+def claim(
+    session: Session, *, worker: str, now: float, lease_until: float, only: str | None
+) -> JobRow | None:
+    """Take the oldest queued job, in one statement: no two claimants get the same."""
+    inner = aliased(JobRow)
+    oldest = (
+        select(inner.id)
+        .where(inner.state == "queued")
+        .order_by(inner.created_at, inner.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    if only is not None:
+        oldest = oldest.where(inner.id == only)
+    statement = (
+        update(JobRow)
+        .where(JobRow.id == oldest.scalar_subquery(), JobRow.state == "queued")
+        .values(
+            state="running",
+            attempt=JobRow.attempt + 1,
+            worker=worker,
+            lease_until=lease_until,
+            started_at=func.coalesce(JobRow.started_at, now),
+            progress=0.0,
+            stage="starting",
+            message="",
+        )
+        .returning(JobRow)
+        .execution_options(synchronize_session=False, populate_existing=True)
+    )
+    return session.scalar(statement)
+
+
+def open_attempt(session: Session, job_id: str, attempt: int, worker: str, now: float) -> None:
+    """Begin an entry of the job's history."""
+    session.execute(
+        insert(JobAttempt).values(job_id=job_id, attempt=attempt, worker=worker, started_at=now, detail="")
+    )
+
+
+def close_attempt(
+    session: Session, job_id: str, attempt: int, *, outcome: str, detail: str, now: float
+) -> None:
+    """End an entry of the job's history."""
+    session.execute(
+        update(JobAttempt)
+        .where(JobAttempt.job_id == job_id, JobAttempt.attempt == attempt)
+        .values(outcome=outcome, detail=detail, ended_at=now)
+    )
+
+
+def write_fenced(
+    session: Session, job_id: str, attempt: int, values: dict[str, Any], *, uncancelled: bool = False
+) -> bool:
+    """Write to a running job if this attempt still holds it; says whether it did."""
+    statement = update(JobRow).where(
+        JobRow.id == job_id, JobRow.attempt == attempt, JobRow.state == "running"
+    )
+    if uncancelled:
+        statement = statement.where(JobRow.cancel_requested.is_(False))
+    result = session.execute(statement.values(**values).execution_options(synchronize_session=False))
+    return bool(result.rowcount)  # type: ignore[attr-defined]
+
+
+def lease_of(session: Session, job_id: str) -> tuple[str, int, bool] | None:
+    """State, attempt and whether a cancel was asked for."""
+    statement = select(JobRow.state, JobRow.attempt, JobRow.cancel_requested).where(JobRow.id == job_id)
+    row = session.execute(statement).first()
+    return None if row is None else (row[0], row[1], row[2])
+
+
+def locked(session: Session, job_id: str) -> JobRow | None:
+    """The job of that id, locked until the transaction ends."""
+    return session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
+
+
+def add_event(session: Session, job_id: str, event: str, data: dict[str, Any], now: float) -> None:
+    """Append to the job's event stream."""
+    session.execute(insert(JobEvent).values(job_id=job_id, at=now, event=event, data=data))
+
+
+def events_after(session: Session, job_id: str, after: int, limit: int) -> list[JobEvent]:
+    """Events with a larger id than ``after``, in order."""
+    statement = (
+        select(JobEvent)
+        .where(JobEvent.job_id == job_id, JobEvent.id > after)
+        .order_by(JobEvent.id)
+        .limit(limit)
+    )
+    return list(session.scalars(statement))
+
+
+def thin_progress(session: Session, job_id: str) -> None:
+    """Drop the progress events of earlier attempts: what was lost is told by the log events."""
+    session.execute(delete(JobEvent).where(JobEvent.job_id == job_id, JobEvent.event == "progress"))

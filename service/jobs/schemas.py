@@ -1,0 +1,139 @@
+"""What goes into a training job and what is told about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from pairmark.service.heldout.schemas import EvaluationRequest
+
+JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
+Task = Literal["training", "gallery-calibration", "gallery-evaluation"]
+EventName = Literal["progress", "log", "done"]
+
+
+class AttemptOut(BaseModel):
+    """One try at a job and how it ended."""
+
+    attempt: int
+    worker: str
+    started_at: str
+    ended_at: str | None
+    outcome: AttemptOutcome | None = Field(
+        description="lost: its worker fell silent; released: its worker was told to stop; null: under way"
+    )
+    detail: str
+
+
+class ErrorOut(BaseModel):
+    """Why a job failed, as a person can act on it."""
+
+    type: str = Field(description="/problems/SLUG, a page that says how to mend it")
+    title: str
+    detail: str
+
+
+class JobOut(BaseModel):
+    """A job as clients see it. Times are ISO 8601, UTC."""
+
+    id: str
+    task: Task = Field(
+        description="what is done; for galleries `learner` and `model` are of the gallery's version"
+    )
+    gallery: str | None = Field(description="the gallery that is measured")
+    result: dict[str, str] | None = Field(
+        description="what measuring a gallery made: `calibration` or `evaluation`, an id under the gallery"
+    )
+    state: JobState
+    progress: float = Field(ge=0.0, le=1.0)
+    stage: str
+    message: str
+    learner: str
+    dataset: str
+    unlabelled: str | None = Field(
+        description="the dataset of unlabelled rows that the job reads, `name:version`"
+    )
+    model: str
+    params: dict[str, Any]
+    evaluation: EvaluationRequest
+    promote: str | None = Field(description="the alias that will move to the new version")
+    version: int | None
+    error: ErrorOut | None
+    cancel_requested: bool
+    attempts: list[AttemptOut]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class JobPage(BaseModel):
+    """Some jobs, newest first."""
+
+    items: list[JobOut]
+    next_cursor: str | None
+
+
+class JobEventOut(BaseModel):
+    """One entry of a job's event stream; `id` only grows."""
+
+    id: int
+    event: EventName
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryTask:
+    """Measuring a gallery, as a job.
+
+    Attributes
+    ----------
+    dataset : the probes, `name` or `name:version`.
+    kind, model : of the version that serves the gallery.
+    request : the body of `POST /galleries/{g}/calibrations` or `/evaluations`.
+    """
+
+    task: Task
+    gallery: str
+    dataset: str
+    kind: str
+    model: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The right to work on a job: every write names the attempt, and a superseded attempt is refused.
+
+    Attributes
+    ----------
+    attempt : counts up with every claim, and fences writes.
+    params, evaluation : validated when the job was submitted.
+    created_at : seconds since the epoch.
+    task, gallery : what is to be done, and with which gallery.
+    """
+
+    job_id: str
+    attempt: int
+    worker: str
+    learner: str
+    dataset_id: str
+    dataset: str
+    unlabelled_id: str | None
+    model: str
+    params: dict[str, Any]
+    evaluation: EvaluationRequest
+    promote: str | None
+    created_at: float
+    task: Task = "training"
+    gallery: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """How a claim stands: still held, and whether somebody asked to cancel it."""
+
+    held: bool
+    cancel_requested: bool

@@ -1,0 +1,232 @@
+"""The worker: claims jobs, runs each in a child process, and keeps its lease alive."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import SecretStr
+
+import pairmark
+from pairmark.service.blobs import collect, open_blobs
+from pairmark.service.db import open_database
+from pairmark.service.errors import Fenced, PairmarkError, TrainingFailed, TrainingKilled
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import Claim, Lease
+from pairmark.service.settings import Settings
+
+logger = logging.getLogger("pairmark.worker")
+_COLLECT_EVERY_S = 3600.0
+_REAP_S = 10.0
+_LEAVE_S = 2.0
+
+
+class Worker:
+    """Runs jobs one after another until told to stop.
+
+    Parameters
+    ----------
+    settings : passed on to the children, whatever the environment says.
+    name : for the jobs' history; default ``host:pid``.
+    """
+
+    def __init__(self, settings: Settings, name: str | None = None) -> None:
+        self.settings = settings
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._db = open_database(settings)
+        self._blobs = open_blobs(settings)
+        self._queue = JobQueue(self._db, settings)
+        self._collected = 0.0
+
+    def run(
+        self, stop: threading.Event | None = None, *, drain: bool = False, only_job: str | None = None
+    ) -> int:
+        """Work until ``stop`` is set; a job under way is then given back to the queue.
+
+        Parameters
+        ----------
+        drain : return when nothing is left to claim.
+        only_job : run this job if nobody else holds it, then return.
+
+        Returns
+        -------
+        The number of attempts that ran.
+        """
+        stop = stop or threading.Event()
+        attempts = 0
+        logger.info("worker started", extra={"worker": self.name})
+        try:
+            while not stop.is_set():
+                self._tidy()
+                claim = self._claim(only_job)
+                if claim is None:
+                    if drain or only_job is not None:
+                        break
+                    stop.wait(self.settings.poll_s)
+                    continue
+                attempts += 1
+                self._work(claim, stop)
+        finally:
+            self._db.dispose()
+            logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
+        return attempts
+
+    def _claim(self, only: str | None) -> Claim | None:
+        try:
+            return self._queue.claim(self.name, only)
+        except PairmarkError as error:
+            logger.warning("no job could be claimed", extra={"worker": self.name, "reason": error.detail})
+            return None
+
+    def _tidy(self) -> None:
+        """Remove what killed processes left in storage, at the start and once an hour."""
+        if self._collected and time.monotonic() - self._collected < _COLLECT_EVERY_S:
+            return
+        self._collected = time.monotonic()
+        try:
+            gone = collect(self._db, self._blobs)
+        except PairmarkError as error:
+            logger.warning("storage was not tidied", extra={"reason": str(error)[:500]})
+        else:
+            if gone:
+                logger.info("storage tidied", extra={"blobs": len(gone)})
+
+    def _work(self, claim: Claim, stop: threading.Event) -> None:
+        told = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
+        logger.info("attempt started", extra={**told, "learner": claim.learner})
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "pairmark.service.attempt",
+                claim.job_id,
+                str(claim.attempt),
+                str(os.getpid()),
+            ],
+            env=child_environment(self.settings),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            lease = self._watch(claim, child, stop)
+        except BaseException:
+            _kill(child)
+            raise
+        try:
+            self._end(claim, child, lease, told)
+        except Fenced:
+            logger.info("attempt superseded", extra=told)
+        except PairmarkError as error:
+            # If the child had not ended the job, its lease runs out and another attempt is made.
+            logger.warning("the attempt is left to its lease", extra={**told, "reason": error.detail})
+
+    def _watch(self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event) -> Lease | None:
+        """Keep the lease while the child works. Returns the lease that ended it, or none when it ended itself."""
+        beat_every = self.settings.lease_s / 3
+        next_beat = time.monotonic() + beat_every
+        while True:
+            try:
+                child.wait(timeout=min(self.settings.poll_s, beat_every))
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                return None
+            try:
+                if time.monotonic() >= next_beat:
+                    lease = self._queue.heartbeat(claim)
+                    next_beat = time.monotonic() + beat_every
+                else:
+                    lease = self._queue.look(claim)
+            except PairmarkError as error:
+                # While the database is away nobody can take the job over either, and writes stay fenced.
+                logger.warning("heartbeat failed", extra={"job": claim.job_id, "reason": error.detail})
+                continue
+            if not lease.held:
+                # Superseded, or the child has just ended the job and is on its way out.
+                try:
+                    child.wait(timeout=_LEAVE_S)
+                except subprocess.TimeoutExpired:
+                    _kill(child)
+                    return lease
+                return None
+            if stop.is_set() or lease.cancel_requested:
+                _kill(child)
+                return lease
+
+    def _end(
+        self, claim: Claim, child: subprocess.Popen[bytes], lease: Lease | None, told: Mapping[str, object]
+    ) -> None:
+        status = child.returncode
+        if lease is None:
+            logger.info("attempt ended", extra={**told, "status": status})
+            standing = self._queue.look(claim)
+            if standing.cancel_requested:
+                self._queue.cancelled(claim)
+            elif standing.held:
+                self._queue.fail(claim, _death(status, claim))
+            return
+        self._blobs.sweep()
+        if lease.cancel_requested:
+            self._queue.cancelled(claim)
+            logger.info("attempt cancelled", extra=dict(told))
+        elif lease.held:
+            self._queue.release(claim, "its worker was stopped")
+            logger.info("attempt given back", extra=dict(told))
+        else:
+            raise Fenced
+
+
+def run_until_signalled(settings: Settings, *, drain: bool = False) -> int:
+    """Run a worker in this process until SIGTERM or SIGINT; returns the number of attempts."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return Worker(settings).run(stop, drain=drain)
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """This process's environment with the settings as they are, less the key of the command line."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None or isinstance(value, SecretStr):
+            continue
+        # Relative folders mean the worker's current folder; the child shares it, but be explicit.
+        text = str(value.absolute()) if isinstance(value, Path) else str(value)
+        given[f"PAIRMARK_{name.upper()}"] = text
+    # The child finds this very code, wherever it was started from.
+    root = str(Path(pairmark.__file__).resolve().parent.parent)
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return given
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child and whatever it started, and wait for it."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        child.kill()
+    child.wait(timeout=_REAP_S)
+
+
+def _death(status: int, claim: Claim) -> PairmarkError:
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = (
+            " Most often the system does this when memory runs out: give the worker more, or train on fewer pairs"
+            if name == "SIGKILL"
+            else " The worker's log may say more"
+        )
+        return TrainingKilled(f"the training process was ended by {name}.{hint}")
+    return TrainingFailed(
+        f"the training process ended with status {status}; the worker's log has the details under job {claim.job_id}"
+    )

@@ -1,0 +1,104 @@
+"""Training jobs come in here: validated, queued once however often they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from pairmark.service.datasets.ingest import dataset_out
+from pairmark.service.datasets.repository import dataset_of
+from pairmark.service.db import is_unique_violation
+from pairmark.service.errors import Conflict, InvalidInput
+from pairmark.service.jobs import repository
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import JobOut
+from pairmark.service.jobs.views import job_out
+from pairmark.service.training.schemas import JobRequest
+from pairmark.service.training.validation import checked_request
+
+
+class TrainingQueue(JobQueue):
+    """The job queue, with training jobs checked before they enter it."""
+
+    def submit(self, request: JobRequest, idempotency_key: str | None = None) -> JobOut:
+        """Validate a request and queue it.
+
+        Parameters
+        ----------
+        idempotency_key : the same key with the same request gives the job it made before.
+
+        Raises
+        ------
+        InvalidInput, UnknownLearner, UnknownDataset
+            When the request cannot be trained as it stands.
+        Conflict
+            When the key was used for another request.
+        RateLimited
+            When ``max_queued_jobs`` wait already.
+        """
+        if idempotency_key is not None and not (
+            idempotency_key.isprintable() and 1 <= len(idempotency_key) <= 200
+        ):
+            raise InvalidInput(
+                "Idempotency-Key: expected 1 to 200 printable characters", field="Idempotency-Key"
+            )
+        digest = _digest(request)
+        if idempotency_key is not None:
+            with self._db.read() as session:
+                earlier = self._earlier(session, idempotency_key, digest)
+            if earlier is not None:
+                return earlier
+        try:
+            with self._db.write() as session:
+                repository.lock_submissions(session)
+                if idempotency_key is not None:
+                    earlier = self._earlier(session, idempotency_key, digest)
+                    if earlier is not None:
+                        return earlier
+                dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
+                more = request.unlabelled
+                unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
+                checked = checked_request(request, dataset, self._settings, unlabelled)
+                row = self.add(
+                    session,
+                    learner=request.learner,
+                    dataset_id=checked.dataset_id,
+                    dataset=checked.dataset,
+                    unlabelled_id=checked.unlabelled_id,
+                    unlabelled=checked.unlabelled,
+                    model=request.model,
+                    params=checked.params,
+                    evaluation=request.evaluation.model_dump(),
+                    promote=checked.promote,
+                    idempotency_key=idempotency_key,
+                    request_sha256=digest,
+                )
+        except IntegrityError as error:
+            if not is_unique_violation(error) or idempotency_key is None:
+                raise
+            with self._db.read() as session:
+                earlier = self._earlier(session, idempotency_key, digest)
+            if earlier is None:
+                raise
+            return earlier
+        return job_out(row, [])
+
+    def _earlier(self, session: Session, key: str, digest: str) -> JobOut | None:
+        row = repository.by_idempotency_key(session, key)
+        if row is None:
+            return None
+        if row.request_sha256 != digest:
+            raise Conflict(
+                "this Idempotency-Key was used for another request; use a new key for a new job",
+                field="Idempotency-Key",
+                job=row.id,
+            )
+        return job_out(row, repository.attempts_of(session, [row.id])[row.id])
+
+
+def _digest(request: JobRequest) -> str:
+    body = json.dumps(request.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()
