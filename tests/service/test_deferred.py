@@ -24,7 +24,7 @@ def test_serving_does_not_load_what_it_never_calls() -> None:
     said = python(
         """
         import sys
-        import pairmark.service.app
+        import pairmark.service.server
         waiting = ("scipy.stats._stats_py", "narwhals.dataframe", "duckdb", "alembic", "jinja2", "sklearn.linear_model")
         print([name for name in waiting if name in sys.modules])
         """
