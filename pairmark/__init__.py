@@ -57,7 +57,16 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'pairmark' has no attribute {name!r}")
-    value = getattr(import_module("pairmark.models"), name)
+    try:
+        models = import_module("pairmark.models")
+    except ModuleNotFoundError as error:
+        if error.name != "pairmark.models":
+            raise
+        raise ImportError(
+            f"pairmark.{name} is part of the distribution pairmark; only pairmark-client is installed here "
+            "(pip uninstall pairmark-client; pip install pairmark)"
+        ) from None
+    value = getattr(models, name)
     globals()[name] = value
     return value
 

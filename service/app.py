@@ -50,7 +50,7 @@ from pairmark.service.console import pages as console
 from pairmark.service.errors import NotReady
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
-from pairmark.service.version import VERSION
+from pairmark.version import VERSION
 
 log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.training.classifiers import class_names, classifier_metrics
 from pairmark.service.training.engine import engine
 from pairmark.service.training.rankers import RankerParts, ranked, ranker_metrics, ranker_parts
-from pairmark.service.version import VERSION
+from pairmark.version import code_version
 
 logger = logging.getLogger("pairmark.training")
 Indices = NDArray[np.int64]
@@ -271,7 +271,7 @@ class Trainer:
                     "dataset_sha256": data.sha256,
                     **self._unlabelled_lineage(claim),
                     "job": claim.job_id,
-                    "code_version": VERSION,
+                    "code_version": code_version(),
                     "random_state": seed,
                     "evaluation": claim.evaluation.model_dump(),
                 },

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,33 +14,66 @@ import venv
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from pairmark.version import VERSION
 
 ROOT = Path(__file__).parents[2]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+USERS_FILE = "raise RuntimeError('imported a file of the user')\n"
+
+
+def copy_of_the_sources(folder: Path) -> Path:
+    """What a build reads, without the checkout's caches."""
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("pairmark", "models", "service", "migrations", "deploy/client"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copytree(
+            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    return folder
+
+
+def built(source: Path, into: Path) -> Path:
+    """The wheel of a project."""
+    build = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+    subprocess.run(
+        [sys.executable, "-c", build, str(into)],
+        cwd=source,
+        env={**os.environ, "PAIRMARK_COMMIT": COMMIT},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = into.glob("*.whl")
+    return wheel
+
+
+def environment_with(wheel: Path, at: Path, pip: Path | None = None) -> Path:
+    """The ``bin`` folder of an environment that holds the wheel and, behind a path, this one's dependencies.
+
+    ``pip`` is the ``bin`` folder of another environment whose pip is to be used.
+    """
+    venv.create(at, with_pip=pip is None)
+    target = ["--python", str(at / "bin" / "python")]
+    install = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([(pip or at / "bin") / "python", "-m", "pip", *target, *install], check=True, timeout=120)
+    (site,) = (at / "lib").glob("python*/site-packages")
+    # A path in a .pth file does not bring the checkout with it.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return at / "bin"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ``bin`` folder of an environment in which the built wheel is installed."""
     work = tmp_path_factory.mktemp("wheel")
-    source = work / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
-    for name in ("pairmark", "models", "service", "migrations"):
-        shutil.copytree(
-            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    build = "from setuptools import build_meta; print(build_meta.build_wheel('../dist'))"
-    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True, timeout=120)
-    (wheel,) = (work / "dist").glob("*.whl")
-    venv.create(work / "env", with_pip=True)
-    binaries = work / "env" / "bin"
-    install = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([binaries / "python", "-m", "pip", *install], check=True, timeout=120)
-    # The dependencies are those of this environment; a path in a .pth file does not bring the checkout with it.
-    (site,) = (work / "env" / "lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return binaries
+    (work / "source").mkdir()
+    wheel = built(copy_of_the_sources(work / "source"), work)
+    return environment_with(wheel, work / "env")
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -95,3 +131,117 @@ def test_pages_and_pictures_are_inside(installed: Path) -> None:
     for file in ("templates/overview.html", "static/console.css", "static/console.js", "static/icon.svg"):
         assert (site / "pairmark" / "service" / "console" / file).exists(), file
     assert (site / "pairmark" / "migrations" / "versions" / "0001_the_first_tables.py").exists()
+
+
+def python(installed: Path, folder: Path, code: str) -> str:
+    """What a program prints that a person runs in their own folder."""
+    done = subprocess.run(
+        [installed / "python", "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_wheel_adds_one_import_name(installed: Path) -> None:
+    (site,) = (installed.parent / "lib").glob("python*/site-packages")
+    (record,) = site.glob("pairmark-*.dist-info/RECORD")
+    tops = {line.split(",")[0].split("/")[0] for line in record.read_text().splitlines()}
+    assert {top for top in tops if not top.endswith(".dist-info")} - {".."} == {"pairmark"}
+    assert (site / "pairmark" / "py.typed").exists()
+    assert list(site.glob("pairmark-*.dist-info/licenses/LICENSE"))
+
+
+def test_a_folder_of_the_users_own_modules_is_no_trouble(installed: Path, tmp_path: Path) -> None:
+    for name in ("models.py", "service.py", "migrations.py", "client.py"):
+        (tmp_path / name).write_text(USERS_FILE)
+    said = python(
+        installed, tmp_path, "from pairmark import SimilarityForest, operating_point; print('there')"
+    )
+    assert said == "there"
+    # Names of the standard library are taken from the user's folder by `python` itself, not by the command.
+    for name in ("http.py", "numbers.py"):
+        (tmp_path / name).write_text(USERS_FILE)
+    done = run(installed, tmp_path, "models", "list", "--json")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_installed_wheel_knows_the_commit_it_was_built_from(installed: Path, tmp_path: Path) -> None:
+    said = python(installed, tmp_path, "from pairmark.version import code_version; print(code_version())")
+    assert said == f"{VERSION}+g{COMMIT[:12]}"
+    assert run(installed, tmp_path, "--version").stdout.split() == ["pairmark", VERSION]
+
+
+HEAVY = (
+    "numba",
+    "sklearn",
+    "scipy",
+    "fastapi",
+    "sqlalchemy",
+    "pydantic",
+    "pairmark.models",
+    "pairmark.service",
+)
+
+
+def test_importing_the_client_is_light_and_changes_nothing(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import json, sys; before = list(map(repr, sys.meta_path)); import pairmark.client; "
+        "print(json.dumps([sorted(sys.modules), before == list(map(repr, sys.meta_path))]))"
+    )
+    modules, same_finders = json.loads(python(installed, tmp_path, code))
+    assert [name for name in HEAVY if name in modules] == []
+    assert same_finders
+
+
+@pytest.fixture(scope="module")
+def light(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `installed`, with the distribution of the clients alone."""
+    work = tmp_path_factory.mktemp("light")
+    (work / "source").mkdir()
+    wheel = built(copy_of_the_sources(work / "source") / "deploy" / "client", work)
+    return environment_with(wheel, work / "env", pip=installed)
+
+
+def test_the_light_distribution_holds_the_same_client_and_no_more(light: Path, tmp_path: Path) -> None:
+    (site,) = (light.parent / "lib").glob("python*/site-packages")
+    (record,) = site.glob("pairmark_client-*.dist-info/RECORD")
+    files = [line.split(",")[0] for line in record.read_text().splitlines()]
+    own = {name for name in files if name.startswith("pairmark/") and "__pycache__" not in name}
+    client = {f"pairmark/client/{file.name}" for file in (ROOT / "service" / "client").glob("*.py")}
+    top = {f"pairmark/{name}" for name in ("__init__.py", "version.py", "py.typed", "commit.txt")}
+    assert own == client | top
+    assert python(light, tmp_path, "import pairmark.client as c; print(c.__file__)").startswith(str(site))
+    answer = python(
+        light,
+        tmp_path,
+        "import pairmark\ntry: pairmark.SimilarityForest\nexcept ImportError as error: print(error)",
+    )
+    assert "pip install pairmark" in answer
+
+
+def test_the_light_distribution_needs_two_packages_and_little_room(light: Path) -> None:
+    (site,) = (light.parent / "lib").glob("python*/site-packages")
+    (metadata,) = site.glob("pairmark_client-*.dist-info/METADATA")
+    needs = re.findall(r"^Requires-Dist: ([A-Za-z0-9-]+)", metadata.read_text(), re.MULTILINE)
+    assert sorted(needs) == ["httpx", "numpy"]
+    seen: set[str] = set()
+    waiting = needs
+    while waiting:
+        name = waiting.pop().lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        required = map(Requirement, importlib.metadata.distribution(name).requires or [])
+        waiting += [one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    files = {
+        Path(str(distribution.locate_file(file)))
+        for distribution in map(importlib.metadata.distribution, seen)
+        for file in distribution.files or []
+    }
+    own = sum(file.stat().st_size for file in (site / "pairmark").rglob("*") if file.is_file())
+    assert own + sum(file.stat().st_size for file in files if file.exists()) < 60e6, seen

@@ -15,6 +15,7 @@ from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.child import attempt_error
 from pairmark.service.tables import ModelVersion
 from pairmark.service.training.trainer import Progress, Trainer, checkpoints_of
+from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
 
@@ -41,7 +42,7 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(house):
     assert version.aliases == ["production"]
     assert version.lineage.dataset_sha256 == dataset.sha256
     assert version.lineage.job == job.id
-    assert version.lineage.code_version
+    assert version.lineage.code_version == code_version()
     assert version.lineage.artefact_sha256 == read_artefact(house.blobs.folder(row(house, 1).artefact)).sha256
     assert version.facts["protocol"] == "open-set"
     assert version.metrics["auc"]["value"] > 0.9
