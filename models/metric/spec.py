@@ -16,4 +16,5 @@ METRIC = LearnerSpec(
     to_state=to_state,
     from_state=from_state,
     accepts_sparse=True,
+    learns=lambda params: bool(params.get("whiten")),
 )

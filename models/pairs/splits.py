@@ -111,7 +111,7 @@ def split_data(
     y_codes: ArrayLike,
     *,
     protocol: str = "auto",
-    calibration_fraction: float = 0.25,
+    calibration_fraction: float | None = 0.25,
     test_fraction: float = 0.2,
     random_state: RandomState = None,
 ) -> Split:
@@ -125,6 +125,7 @@ def split_data(
     calibration_fraction, test_fraction : shares of the units (identities or rows). The calibration part is a
         simple random sample of the units; in open-set use the test part has its share of identities with more than
         one row, in closed-set use it is redrawn until it (and the training part) holds two rows of one class.
+        Where nothing is learned, a calibration_fraction of None takes all units outside the test part.
 
     Raises
     ------
@@ -148,7 +149,8 @@ def split_data(
     else:
 
         def has_same_pairs(part_of: Indices) -> bool:
-            return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in (0, 2))
+            checked = (2,) if calibration_fraction is None else (0, 2)
+            return all(np.bincount(codes[part_of == part], minlength=1).max() > 1 for part in checked)
 
         part_of = _parts(
             np.zeros_like(codes),
@@ -160,7 +162,8 @@ def split_data(
         )
     parts = [np.flatnonzero(part_of == part) for part in range(3)]
     unit = "identities" if chosen == "open-set" else "rows"
-    _check_part(codes[parts[0]], "training", unit, needs_same=True)
+    if calibration_fraction is not None:
+        _check_part(codes[parts[0]], "training", unit, needs_same=True)
     _check_part(codes[parts[1]], "calibration", unit, needs_same=False)
     if test_fraction > 0:
         _check_part(codes[parts[2]], "test", unit, needs_same=True)
@@ -173,7 +176,7 @@ def split_pairs(
     same: ArrayLike,
     *,
     protocol: str = "auto",
-    calibration_fraction: float = 0.25,
+    calibration_fraction: float | None = 0.25,
     test_fraction: float = 0.2,
     random_state: RandomState = None,
 ) -> PairSplit:
@@ -187,6 +190,7 @@ def split_pairs(
     left, right : (n_pairs,) row numbers of the two points.
     same : (n_pairs,) 0 or 1.
     protocol : ``auto`` is open-set from 30 groups up.
+    calibration_fraction, test_fraction : as `split_data`.
 
     Raises
     ------
@@ -228,8 +232,11 @@ def split_pairs(
     sides = part_of[units]
     kept = sides[:, 0] == sides[:, 1]
     parts = [np.flatnonzero(kept & (sides[:, 0] == part)) for part in range(3)]
-    asked = [("training", True), ("calibration", False)] + ([("test", True)] if test_fraction > 0 else [])
-    for (part_name, needs_same), rows in zip(asked, parts, strict=False):
+    asked = [("training", True), ("calibration", False), ("test", True)]
+    unasked = [calibration_fraction is None, False, test_fraction == 0]
+    for (part_name, needs_same), rows, empty in zip(asked, parts, unasked, strict=True):
+        if empty:
+            continue
         n_same = int(is_same[rows].sum())
         if rows.size - n_same == 0 or (needs_same and n_same == 0):
             missing = "different" if rows.size - n_same == 0 else "same"
@@ -377,7 +384,7 @@ def _nth_pair(k: Indices, n: Indices) -> tuple[Indices, Indices]:
 
 def _parts(
     strata: Indices,
-    calibration_fraction: float,
+    calibration_fraction: float | None,
     test_fraction: float,
     rng: np.random.Generator,
     unit: str,
@@ -385,6 +392,8 @@ def _parts(
     test_is_good: Callable[[Indices], bool] | None = None,
 ) -> Indices:
     """0 (training), 1 (calibration) or 2 (test) for every unit."""
+    if calibration_fraction is None:
+        return _without_training(strata.size, test_fraction, rng, unit, test_is_good)
     for name, value, low in (
         ("calibration_fraction", calibration_fraction, "above 0"),
         ("test_fraction", test_fraction, "0 or above"),
@@ -421,6 +430,32 @@ def _parts(
         ] = 2
         if test_is_good is None or test_is_good(part):
             break
+    return part
+
+
+def _without_training(
+    m: int,
+    test_fraction: float,
+    rng: np.random.Generator,
+    unit: str,
+    test_is_good: Callable[[Indices], bool] | None,
+) -> Indices:
+    """1 (calibration) or 2 (test) for every unit; both are simple random samples."""
+    if not 0 <= test_fraction < 1:
+        raise ValueError(f"test_fraction is {test_fraction}; expected 0 or above and below 1")
+    n_test = round(m * test_fraction)
+    if m - n_test < 2 or (test_fraction > 0 and n_test < 2):
+        raise ValueError(
+            f"{m} {unit} give {m - n_test} to calibrate and {n_test} to test; expected at least two each: bring more "
+            "data, or change test_fraction"
+        )
+    part = np.ones(m, dtype=np.int64)
+    part[rng.permutation(m)[:n_test]] = 2
+    if n_test and test_is_good is not None and not test_is_good(part):
+        # Redrawing the test part would draw the calibration part by its labels.
+        raise ValueError(
+            f"the test part of {n_test} {unit} holds no two of one class: bring more data, or a larger test_fraction"
+        )
     return part
 
 

@@ -14,13 +14,13 @@ from pairmark.service.db import Database
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.trainer import Progress
 
 STAGES = {"loading": (0.0, 0.05), "searching": (0.05, 1.0)}
 

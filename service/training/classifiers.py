@@ -1,4 +1,4 @@
-"""Training of classifiers: what their classes are called, and how good they are on held-out rows."""
+"""What a classifier's classes are called, and how good it is on held-out rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.service.datasets.data import LabelledData
-
-Indices = NDArray[np.int64]
+from pairmark.service.training.records import Indices, Scored
 
 _BLOCK = 4_096
 
@@ -27,23 +26,33 @@ def class_names(spec: LearnerSpec, data: LabelledData, estimator: Any) -> list[s
     return [data.identities[int(code)] for code in estimator.classes_]
 
 
-def classifier_metrics(
-    data: LabelledData, X: Any, estimator: Any, train: Indices, test: Indices
-) -> dict[str, Any]:
-    """The report on held-out rows of learned classes, and what always naming the largest class would have done."""
-    y = np.asarray(data.y)
-    classes = np.asarray(estimator.classes_, dtype=np.int64)
-    column = np.full(len(data.identities), -1, dtype=np.int64)
-    column[classes] = np.arange(classes.size)
-    probabilities = np.concatenate(
+def class_probabilities(estimator: Any, X: Any, rows: Indices) -> NDArray[np.float64]:
+    """Probabilities of the learned classes for some rows, (n, classes), in blocks."""
+    return np.concatenate(
         [
-            np.asarray(estimator.predict_proba(X[test[start : start + _BLOCK]]))
-            for start in range(0, test.size, _BLOCK)
+            np.asarray(estimator.predict_proba(X[rows[start : start + _BLOCK]]))
+            for start in range(0, rows.size, _BLOCK)
         ]
     )
+
+
+def classifier_metrics(scored: Scored) -> dict[str, Any]:
+    """The report on held-out rows of learned classes, and what always naming the largest class would have done."""
+    parts = scored.fitted.parts
+    y = np.asarray(parts.loaded.data.y)
+    column = class_columns(scored.fitted.estimator.classes_, len(parts.loaded.data.identities))
+    assert scored.rows is not None
     return classification_metrics(
-        probabilities,
-        column[y[test]],
-        reference=column[y[train]],
-        units=None if data.groups is None else np.asarray(data.groups)[test],
+        scored.rows,
+        column[y[parts.test_rows]],
+        reference=column[y[parts.rows]],
+        units=parts.row_units,
     )
+
+
+def class_columns(classes: Any, n_identities: int) -> Indices:
+    """Column of each identity among learned classes, (n_identities,); -1 where it was not learned."""
+    learned = np.asarray(classes, dtype=np.int64)
+    column = np.full(n_identities, -1, dtype=np.int64)
+    column[learned] = np.arange(learned.size)
+    return column

@@ -209,3 +209,13 @@ def test_explicit_pairs_too_few_to_split() -> None:
         split_pairs([0.5, 1], [1, 2], [1, 0])
     with pytest.raises(ValueError, match="other than 0 and 1"):
         split_pairs([0, 1], [1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
+def test_without_a_training_part_everybody_outside_the_test_part_calibrates(protocol: str) -> None:
+    y = np.repeat(np.arange(40), 5)
+    split = split_data(y, protocol=protocol, calibration_fraction=None, random_state=0)
+    units = np.unique(y[split.calibration]).size if protocol == "open-set" else split.calibration.size
+    assert split.train.size == 0
+    assert units == (32 if protocol == "open-set" else 160)
+    assert sorted(np.concatenate([split.calibration, split.test])) == list(range(y.size))

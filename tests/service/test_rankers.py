@@ -11,7 +11,7 @@ from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.label_ranking.generators import make_ranking_data, truncated_gaussian, with_missing
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
-from pairmark.service.training.rankers import GROUPED, PROTOCOL
+from pairmark.service.training.splitting import GROUPED, ROWS
 
 LABELS = ["rain", "snow", "sun", "wind"]
 PARAMS = {"n_estimators": 15, "random_state": 0}
@@ -63,7 +63,7 @@ def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(house):
     assert version.aliases == ["production"]
     assert version.calibration_id is None
     assert not version.has_roc
-    assert version.facts["protocol"] == PROTOCOL
+    assert version.facts["protocol"] == ROWS
     assert version.facts["parts"] == {"train_rows": 192, "test_rows": 48}
     assert version.feature_names == [f"A{i + 1}" for i in range(6)]
     assert house.store.label_names("weather", 1) == LABELS

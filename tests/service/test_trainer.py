@@ -13,8 +13,10 @@ from pairmark.models.pairs.splits import split_data
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
 from pairmark.service.jobs.child import attempt_error
+from pairmark.service.jobs.progress import Progress
 from pairmark.service.tables import ModelVersion
-from pairmark.service.training.trainer import Progress, Trainer, checkpoints_of
+from pairmark.service.training import trainer as stages
+from pairmark.service.training.trainer import Trainer, checkpoints_of
 from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
@@ -228,12 +230,12 @@ def test_a_commit_whose_answer_was_lost_is_recognised(house, monkeypatch):
 def test_an_unexpected_error_is_not_shown_to_clients(house, monkeypatch):
     claim = claimed(house)
     secret = "s3cret-row-contents"
-    monkeypatch.setattr(Trainer, "_fitted", lambda *_: (_ for _ in ()).throw(RuntimeError(secret)))
+    monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(RuntimeError(secret)))
     error = attempt_error(claim, trainer(house))
     assert error.slug == "training-failed"
     assert secret not in error.detail
     assert claim.job_id in error.detail
-    monkeypatch.setattr(Trainer, "_fitted", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(MemoryError()))
     assert attempt_error(claim, trainer(house)).slug == "out-of-memory"
 
 
@@ -268,3 +270,15 @@ def test_promotion_is_as_asked(house):
     assert house.store.resolve("faces") == ("faces", 1)
     assert house.store.resolve("faces@staging") == ("faces", 3)
     assert house.store.resolve("faces:2") == ("faces", 2)
+
+
+def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_part(house):
+    house.train(learner="metric", params={})
+    house.train(learner="metric", params={"whiten": True})
+    plain, whitened = (house.store.version("faces", version) for version in (1, 2))
+    assert plain.facts["parts"]["train_identities"] == 0
+    assert plain.facts["parts"]["calibration_identities"] == 32
+    assert plain.calibrations[0].summary["n_units"] == 32
+    assert whitened.facts["parts"]["calibration_identities"] == 10
+    # Nothing was learned from anybody, so all of it may calibrate again.
+    assert house.store.calibrate("faces", 1, "people").summary["n_units"] == 40

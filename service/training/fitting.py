@@ -1,0 +1,67 @@
+"""Fit a learner on the training part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.core.base import checked_pairs
+from pairmark.models.core.progress import listening
+from pairmark.service.heldout.scoring import taken_by, widened
+from pairmark.service.jobs.progress import Progress
+from pairmark.service.settings import Settings
+from pairmark.service.training.engine import engine
+from pairmark.service.training.records import Fitted, Loaded, Parts
+from pairmark.service.training.refusals import refusals
+
+
+def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
+    """The learner with its parameters, fitted.
+
+    Raises
+    ------
+    InvalidInput
+        When the learner refuses the training part.
+    """
+    loaded = parts.loaded
+    spec = loaded.spec
+    estimator = spec.estimator(**spec.params.model_validate(loaded.claim.params).model_dump())
+    more = _unlabelled(loaded, settings)
+    with (
+        engine(spec, settings),
+        listening(progress.fit),
+        refusals("the learner refused the training part"),
+    ):
+        if spec.needs == "rankings":
+            estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.rankings)[parts.rows])
+        elif parts.pairs is None:
+            estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.y)[parts.rows], **more)
+        else:
+            fit_listed(estimator, parts, **more)
+    return Fitted(parts=parts, estimator=estimator)
+
+
+def fit_listed(estimator: Any, parts: Parts, **more: Any) -> None:
+    """Fit on the listed training pairs.
+
+    Raises
+    ------
+    ValueError
+        When those of positive weight are not of both kinds.
+    """
+    pairs, X = parts.loaded.data.pairs, parts.loaded.X
+    assert pairs is not None
+    weight = None if pairs.weight is None else np.asarray(pairs.weight)[parts.pairs]
+    same = np.asarray(pairs.same)[parts.pairs]
+    # Some learners take pairs of one kind and learn a constant: nothing that a service should promote.
+    checked_pairs(same.size, same.size, same, weight)
+    left, right = (np.asarray(end)[parts.pairs] for end in (pairs.left, pairs.right))
+    estimator.fit_pairs(X[left], X[right], same, sample_weight=weight, **more)
+
+
+def _unlabelled(loaded: Loaded, settings: Settings) -> dict[str, Any]:
+    if loaded.unlabelled is None:
+        return {}
+    rows = taken_by(loaded.spec, loaded.unlabelled.X, settings.max_dense_bytes)
+    return {"unlabelled": widened(rows, int(loaded.X.shape[1]))}

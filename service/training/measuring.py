@@ -1,0 +1,100 @@
+"""Score the held-out parts, calibrate on one, report on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.evaluation.pairs import pair_report
+from pairmark.service.heldout.groups import rates_by_group
+from pairmark.service.heldout.scoring import score_pairs
+from pairmark.service.jobs.progress import Progress
+from pairmark.service.training.classifiers import class_probabilities, classifier_metrics
+from pairmark.service.training.rankers import ranked, ranker_metrics
+from pairmark.service.training.records import Calibrated, Fitted, Reported, Scored
+from pairmark.service.training.refusals import refusals
+
+Told = Callable[[float], None]
+
+
+def score(fitted: Fitted, progress: Progress) -> Scored:
+    """Scores of the held-out pairs, predictions for the held-out rows.
+
+    Raises
+    ------
+    InvalidInput
+        When the learner cannot score them.
+    """
+    parts, estimator, X = fitted.parts, fitted.estimator, fitted.parts.loaded.X
+    calibration = test = rows = None
+    with refusals("the learner could not score the held-out part"):
+        if parts.calibration is not None and parts.test is not None:
+            share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
+
+            def scored(pairs: Any, told: Told) -> NDArray[np.float32]:
+                return score_pairs(estimator, X, pairs.left, pairs.right, told)
+
+            calibration = scored(parts.calibration, lambda done: progress.within(done * share))
+            test = scored(parts.test, lambda done: progress.within(share + done * (1 - share)))
+        if parts.test_rows is not None:
+            ranks = parts.loaded.spec.needs == "rankings"
+            rows = (ranked if ranks else class_probabilities)(estimator, X, parts.test_rows)
+    return Scored(fitted=fitted, calibration=calibration, test=test, rows=rows)
+
+
+def calibrate(scored: Scored) -> Calibrated:
+    """What operating points are computed from.
+
+    Raises
+    ------
+    InvalidInput
+        When the scores cannot be used.
+    """
+    parts = scored.fitted.parts
+    if parts.calibration is None or scored.calibration is None:
+        return Calibrated(scored=scored, calibration=None)
+    with refusals("the held-out calibration pairs cannot be used"):
+        found = Calibration.fit(
+            scored.calibration,
+            parts.calibration.same,
+            parts.calibration.units,
+            protocol=parts.calibration.protocol,
+            random_state=parts.loaded.seed,
+        )
+    return Calibrated(scored=scored, calibration=found)
+
+
+def report(calibrated: Calibrated) -> Reported:
+    """What the test part says.
+
+    Raises
+    ------
+    InvalidInput
+        When it cannot be measured on.
+    """
+    scored = calibrated.scored
+    parts = scored.fitted.parts
+    if parts.loaded.spec.needs == "rankings":
+        with refusals("the held-out rows cannot be used"):
+            return Reported(calibrated=calibrated, metrics=ranker_metrics(scored), curve=None)
+    assert parts.test is not None
+    with refusals("the held-out test pairs cannot be used"):
+        curve = pair_report(
+            scored.test,  # type: ignore[arg-type]
+            parts.test.same,
+            parts.test.units,
+            protocol=parts.test.protocol,
+            random_state=parts.loaded.seed,
+        )
+    metrics = curve.metrics
+    if parts.loaded.claim.evaluation.groups == "compare" and calibrated.calibration is not None:
+        found = rates_by_group(calibrated.calibration, scored.test, parts.test, parts.loaded.data)
+        metrics = {**metrics, "groups": found}
+    if scored.rows is not None:
+        with refusals("the learner could not classify the test part"):
+            metrics = {**metrics, "classification": classifier_metrics(scored)}
+    return Reported(calibrated=calibrated, metrics=metrics, curve=curve)

@@ -1,0 +1,113 @@
+"""What each stage of a job makes and the next one takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.evaluation.pairs import EvaluationReport
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.heldout.pairs import ScoredPairs
+from pairmark.service.jobs.schemas import Claim
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """The job and its data.
+
+    Attributes
+    ----------
+    X : the points as the learner takes them.
+    unlabelled : further rows for learners that use some; None without.
+    seed : of everything that is drawn: the learner's own, so that one number repeats the whole job.
+    """
+
+    claim: Claim
+    spec: LearnerSpec
+    data: LabelledData
+    X: Any = field(repr=False)
+    unlabelled: LabelledData | None
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is trained on and what is held out.
+
+    Attributes
+    ----------
+    rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
+    learned : the rows that the learner learns from: ``rows``, or none where it learns nothing.
+    calibration, test : held-out pairs to score; None for a learner that scores none.
+    test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
+    sizes : rows (or listed pairs) in each part, for the lineage.
+    """
+
+    loaded: Loaded
+    protocol: str
+    rows: Indices = field(repr=False)
+    pairs: Indices | None = field(repr=False, default=None)
+    learned: Indices = field(repr=False)
+    calibration: ScoredPairs | None = None
+    test: ScoredPairs | None = None
+    test_rows: Indices | None = field(repr=False, default=None)
+    sizes: dict[str, int]
+
+    @property
+    def row_units(self) -> Indices | None:
+        """The group of each of `test_rows`, where rows of one group depend on each other."""
+        groups = self.loaded.data.groups
+        return None if groups is None else np.asarray(groups)[self.test_rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """The learner, fitted on the training part."""
+
+    parts: Parts
+    estimator: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """What the learner says of the held-out parts.
+
+    Attributes
+    ----------
+    calibration, test : scores of the held-out pairs.
+    rows : of `Parts.test_rows`: predicted positions, or probabilities of classes.
+    """
+
+    fitted: Fitted
+    calibration: NDArray[np.float32] | None = field(repr=False, default=None)
+    test: NDArray[np.float32] | None = field(repr=False, default=None)
+    rows: NDArray[np.float64] | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """The scores, and what operating points are computed from; None for a learner that scores no pairs."""
+
+    scored: Scored
+    calibration: Calibration | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """Everything that was measured.
+
+    Attributes
+    ----------
+    metrics : JSON-able. curve : the ROC, for a learner that scores pairs.
+    """
+
+    calibrated: Calibrated
+    metrics: dict[str, Any]
+    curve: EvaluationReport | None

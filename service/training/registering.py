@@ -1,0 +1,149 @@
+"""Store what a job made, and register it: one transaction, all or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pairmark.models.core.registry import jsonable_params, save
+from pairmark.models.core.spec import capabilities_of
+from pairmark.service.blobs import Blobs, delete_unused
+from pairmark.service.db import Database
+from pairmark.service.heldout.overlap import trained_on
+from pairmark.service.heldout.report import write_report
+from pairmark.service.jobs.leases import persist
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.jobs.schemas import Claim
+from pairmark.service.store.calibrations import store_calibration
+from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.store.store import ModelStore
+from pairmark.service.training.classifiers import class_names
+from pairmark.service.training.records import Loaded, Reported
+from pairmark.version import code_version
+
+FEATURE_NAMES_KEPT = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """Where versions go."""
+
+    db: Database
+    blobs: Blobs
+    queue: JobQueue
+    store: ModelStore
+
+    def register(self, reported: Reported) -> int:
+        """Store artefact, report and calibration, then register the version; returns its number.
+
+        Raises
+        ------
+        Fenced
+            When the attempt was superseded or cancelled: nothing is left behind.
+        """
+        claim = reported.calibrated.scored.fitted.parts.loaded.claim
+        keys: list[str] = []
+        try:
+            return self._registered(claim, self._stored(reported, keys))
+        except BaseException:
+            delete_unused(self.db, self.blobs, keys)
+            raise
+
+    def _stored(self, reported: Reported, keys: list[str]) -> NewVersion:
+        """Write the blobs; ``keys`` takes theirs as they are stored."""
+        scored = reported.calibrated.scored
+        parts, estimator = scored.fitted.parts, scored.fitted.estimator
+        loaded, spec = parts.loaded, parts.loaded.spec
+        report = None
+        with self.blobs.workspace() as folder:
+            artefact_sha256 = save(estimator, folder / "artefact")
+            size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
+            if reported.curve is not None:
+                known = trained_on(loaded.data, parts.learned, loaded.claim.job_id)
+                write_report(folder / "report", reported.curve, known)
+            artefact = self.blobs.put_folder(folder / "artefact")
+            keys.append(artefact)
+            if reported.curve is not None:
+                report = self.blobs.put_folder(folder / "report")
+                keys.append(report)
+        calibration = self._calibration(reported, keys)
+        names, classes = loaded.data.given_feature_names, class_names(spec, loaded.data, estimator)
+        capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
+        return NewVersion(
+            model=loaded.claim.model,
+            kind=spec.kind,
+            capabilities=tuple(sorted(capabilities)),
+            params=jsonable_params(spec, estimator),
+            metrics=reported.metrics,
+            lineage=_lineage(loaded),
+            facts={
+                "n_features": int(estimator.n_features_in_),
+                "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
+                **({"label_names": list(loaded.data.label_names)} if spec.needs == "rankings" else {}),
+                **({} if classes is None else {"class_names": classes}),
+                # What a learner tells of itself, say the features that it selected.
+                **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
+                "protocol": parts.protocol,
+                "parts": parts.sizes,
+                "size_bytes": size,
+            },
+            artefact=artefact,
+            artefact_sha256=artefact_sha256,
+            report=report,
+            calibration=calibration,
+            job_id=loaded.claim.job_id,
+        )
+
+    def _calibration(self, reported: Reported, keys: list[str]) -> NewCalibration | None:
+        calibration = reported.calibrated.calibration
+        if calibration is None:
+            return None
+        loaded = reported.calibrated.scored.fitted.parts.loaded
+        keys.append(store_calibration(self.blobs, calibration))
+        dataset = f"{loaded.data.name}:{loaded.data.version}"
+        return NewCalibration(
+            name=f"{loaded.claim.model} held out of {dataset}"[:200],
+            blob=keys[-1],
+            protocol=calibration.protocol,
+            summary={**calibration.summary(), "dataset": dataset, "random_state": loaded.seed},
+            dataset_id=loaded.data.dataset_id,
+            dataset_sha256=loaded.data.sha256,
+        )
+
+    def _registered(self, claim: Claim, new: NewVersion) -> int:
+        """Register the version, move the alias and end the job, all or nothing."""
+        made: list[int] = []
+
+        def register(session: Session) -> None:
+            if made and self.store.version_of_job(claim.job_id) in made:
+                # The commit before went through and only its answer was lost.
+                return
+            version = self.store.register(session, new, promote=claim.promote, by=f"job:{claim.job_id}")
+            message = f"registered {new.model}:{version}"
+            if claim.promote is not None:
+                message += f", now {new.model}@{claim.promote}"
+            self.queue.finish(claim, session, version=version, message=message)
+            made.append(version)
+
+        persist(self.db, register)
+        return made[-1]
+
+
+def _lineage(loaded: Loaded) -> dict[str, Any]:
+    data, more = loaded.data, loaded.unlabelled
+    unlabelled = (
+        {}
+        if more is None
+        else {"unlabelled": f"{more.name}:{more.version}", "unlabelled_sha256": more.sha256}
+    )
+    return {
+        "dataset": f"{data.name}:{data.version}",
+        "dataset_sha256": data.sha256,
+        **unlabelled,
+        "job": loaded.claim.job_id,
+        "code_version": code_version(),
+        "random_state": loaded.seed,
+        "evaluation": loaded.claim.evaluation.model_dump(),
+    }

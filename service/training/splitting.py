@@ -1,0 +1,148 @@
+"""Split a dataset, and choose the held-out pairs to score, before anything is learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.evaluation.ranking_metrics import split_rankings
+from pairmark.models.pairs.splits import split_data, split_pairs
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.heldout.groups import without_groups
+from pairmark.service.heldout.pairs import ScoredPairs, listed_pairs, pairs_among, split_codes
+from pairmark.service.training.records import Indices, Loaded, Parts
+from pairmark.service.training.refusals import refusals
+
+ROWS = "held-out-rows"
+GROUPED = "held-out-groups"
+
+
+def split(loaded: Loaded) -> Parts:
+    """The parts of a job's dataset.
+
+    Raises
+    ------
+    InvalidInput
+        When a part would be too small.
+    """
+    data = loaded.data
+    with refusals(f"dataset {data.name}:{data.version} cannot be split"):
+        if loaded.spec.needs == "rankings":
+            return _rankings(loaded)
+        together = without_groups(data, loaded.claim.evaluation.groups)
+        if data.pairs is not None:
+            return _listed(loaded, together)
+        if data.y is None:
+            raise ValueError("it has neither a label column nor a list of pairs")
+        return _identities(loaded, together)
+
+
+def _rankings(loaded: Loaded) -> Parts:
+    """Rows to learn from and rows to judge by; rankers calibrate themselves, so none go to that."""
+    data = loaded.data
+    if data.rankings is None:
+        raise ValueError("it has no rankings: upload it with `ranking`")
+    found = split_rankings(
+        len(data),
+        test_fraction=loaded.claim.evaluation.test_fraction,
+        groups=data.groups,
+        random_state=loaded.seed,
+    )
+    return Parts(
+        loaded=loaded,
+        protocol=ROWS if data.groups is None else GROUPED,
+        rows=found.train,
+        learned=found.train,
+        test_rows=found.test,
+        sizes={"train_rows": int(found.train.size), "test_rows": int(found.test.size)},
+    )
+
+
+def _fractions(loaded: Loaded) -> dict[str, Any]:
+    asked = loaded.claim.evaluation
+    learns = loaded.spec.learns(loaded.claim.params)
+    return {
+        # Without anything to learn, everybody outside the test part is there to calibrate on.
+        "calibration_fraction": asked.calibration_fraction if learns else None,
+        "test_fraction": asked.test_fraction,
+        "random_state": loaded.seed,
+    }
+
+
+def _listed(loaded: Loaded, data: LabelledData) -> Parts:
+    assert data.pairs is not None
+    asked, pairs = loaded.claim.evaluation, data.pairs
+    ends = np.asarray(pairs.left), np.asarray(pairs.right)
+    found = split_pairs(*ends, np.asarray(pairs.same), protocol=asked.protocol, **_fractions(loaded))
+    calibration, test = (
+        listed_pairs(
+            data,
+            numbers,
+            found.units,
+            protocol=found.protocol,
+            n_pairs=asked.n_pairs,
+            random_state=loaded.seed + offset,
+        )
+        for offset, numbers in ((1, found.calibration), (2, found.test))
+    )
+    # A learner that learns nothing still wants to see data; it may see what calibrates it.
+    fitted = found.train if found.train.size else found.calibration
+    rows = np.unique(np.concatenate([end[fitted] for end in ends]))
+    return Parts(
+        loaded=loaded,
+        protocol=found.protocol,
+        rows=rows,
+        learned=rows if found.train.size else rows[:0],
+        pairs=fitted,
+        calibration=calibration,
+        test=test,
+        sizes={
+            "train_pairs": int(found.train.size),
+            "calibration_pairs": int(found.calibration.size),
+            "test_pairs": int(found.test.size),
+            "dropped_pairs": found.n_dropped,
+        },
+    )
+
+
+def _identities(loaded: Loaded, data: LabelledData) -> Parts:
+    asked = loaded.claim.evaluation
+    codes, protocol = split_codes(data, asked.protocol)
+    whole = "open-set" if data.groups is not None else protocol
+    found = split_data(codes, protocol=whole, **_fractions(loaded))
+    calibration, test = (
+        pairs_among(data, rows, protocol=protocol, n_pairs=asked.n_pairs, random_state=loaded.seed + offset)
+        for offset, rows in ((1, found.calibration), (2, found.test))
+    )
+    _check_both_kinds(calibration, test)
+    y = np.asarray(data.y)
+    rows = {"train": found.train, "calibration": found.calibration, "test": found.test}
+    return Parts(
+        loaded=loaded,
+        protocol=protocol,
+        rows=found.train if found.train.size else found.calibration,
+        learned=found.train,
+        calibration=calibration,
+        test=test,
+        test_rows=_rows_of_learned_classes(loaded, protocol, found.test),
+        sizes={
+            **{f"{name}_rows": int(part.size) for name, part in rows.items()},
+            **{f"{name}_identities": int(np.unique(y[part]).size) for name, part in rows.items()},
+            "calibration_pairs": len(calibration),
+            "test_pairs": len(test),
+        },
+    )
+
+
+def _rows_of_learned_classes(loaded: Loaded, protocol: str, test: Indices) -> Indices | None:
+    return test if protocol == "closed-set" and "classify" in loaded.spec.capabilities else None
+
+
+def _check_both_kinds(calibration: ScoredPairs, test: ScoredPairs) -> None:
+    for name, pairs in (("calibration", calibration), ("test", test)):
+        if pairs.same.all() or (name == "test" and not pairs.same.any()):
+            kind = "differ" if pairs.same.all() else "are the same"
+            raise ValueError(
+                f"its {name} part gives no pairs that {kind}: bring more data or larger fractions"
+            )
