@@ -87,7 +87,7 @@ def _kernels(name: str, data: _sparse.Sparse, pivots: int, quick: bool) -> list[
     for weak, criterion in (("stump", "r"), ("stump", "z"), ("grid", "r"), ("grid", "z")):
         for n_rounds in rounds:
             model = RankBoostKernel(
-                n_estimators=n_rounds, weak=weak, criterion=criterion, chain="A-C-D", random_state=0
+                n_estimators=n_rounds, weak=weak, criterion=criterion, n_bags=1, chain="A-C-D", random_state=0
             ).fit(data.X, data.y)
             method = f"{weak}s by {criterion}"
             score = roc_auc_score(data.y_test, model.decision_function(data.X_test))
@@ -302,7 +302,7 @@ def _claims(name: str, data: _sparse.Sparse, rows: list[dict[str, Any]], quick: 
     ]
 
     def fitted(option: dict[str, Any], at: np.ndarray) -> RankBoostKernel:
-        return RankBoostKernel(**option, random_state=0).fit(
+        return RankBoostKernel(**option, n_bags=1, random_state=0).fit(
             data.X[at], data.y[at], unlabelled=data.unlabelled
         )
 
@@ -342,7 +342,7 @@ def _noise(quick: bool) -> list[dict[str, float]]:
     table = []
     for noise in (0.0, 0.1, 0.2, 0.3):
         data = _sparse.challenge(n, more, width, noise)
-        model = RankBoostKernel(n_estimators=200, chain="A-C-D", random_state=0).fit(data.X, data.y)
+        model = RankBoostKernel(n_estimators=200, n_bags=1, chain="A-C-D", random_state=0).fit(data.X, data.y)
         phi, phi_test = model.map_rows(data.X), model.map_rows(data.X_test)
         pools = {
             "unlabelled pivots": model.map_rows(data.unlabelled),

@@ -69,7 +69,9 @@ def _main(folder: Path, n: int, weak: str, criterion: str) -> None:
     indices = np.memmap(folder / "indices", dtype=np.int32, mode="r")
     unlabelled = csr_array((data, indices, np.load(folder / "indptr.npy")), shape=(n, WIDTH))
     cpu, wall = time.process_time(), time.perf_counter()
-    model = RankBoostKernel(weak=weak, criterion=criterion, n_pivots=1_000, random_state=0)  # type: ignore[arg-type]
+    model = RankBoostKernel(
+        n_estimators=200, n_bags=1, weak=weak, criterion=criterion, n_pivots=1_000, random_state=0
+    )  # type: ignore[arg-type]
     model.fit(X, y, unlabelled=unlabelled)
     fitted = time.perf_counter() - wall
     with (folder / "vectors").open("wb") as out:

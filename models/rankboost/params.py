@@ -26,13 +26,21 @@ class RankBoostKernelParams(Params):
     """What the RankBoost kernel can be told."""
 
     n_estimators: int = Field(
-        200, ge=1, le=50_000, description="rounds of boosting, for each class where there are more than two"
+        300, ge=1, le=50_000, description="rounds of boosting: in each bag, for each class if more than two"
+    )
+    n_bags: int | None = Field(
+        None,
+        ge=1,
+        le=1_000,
+        description="rankings learned on bootstrap samples of the rows, each on a random half of the features, and "
+        "averaged; 1: one ranking of all rows and features, as in the paper; null: 60 for two classes with more "
+        "features than rows (fewer beyond 10,000 rows), else 1",
     )
     weak: Weak = Field(
         "stump", description="stump: one feature beyond a threshold; grid: two such conditions at once"
     )
     criterion: Criterion = Field(
-        "r",
+        "z",
         description="how weak rankers are chosen: r, the approximation of Freund's third method, or z, the exact "
         "normalisation factor",
     )

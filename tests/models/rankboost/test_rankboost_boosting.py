@@ -164,7 +164,7 @@ def test_weights_and_scores_follow_the_paper() -> None:
         r = (D * (h[None, :].astype(float) - h[:, None])).sum()
         assert rules.alpha[at] == pytest.approx(0.5 * np.log((1 + r) / (1 - r)), abs=1e-9)
         H += rules.alpha[at] * h
-    model = RankBoostKernel(n_estimators=8, random_state=0).fit(X, y)
+    model = RankBoostKernel(n_estimators=8, criterion="r", random_state=0).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), H, atol=1e-12)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import load_iris
+from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import RankBoostKernel
@@ -247,3 +248,27 @@ def test_rows_that_fill_the_room_made_for_them_are_mapped_alike() -> None:
     assert phi.nnz > 64 * 400
     for at in (0, 250, 399):
         assert (phi[[at]] != model.map_rows(rows[at : at + 1])).nnz == 0
+
+
+def test_bags_rank_wide_rows_better_than_one_ranking() -> None:
+    """More features than rows, each weakly informative: one ranking of stumps looks at too few of them."""
+    rng = np.random.default_rng(0)
+    y = rng.random(400) < 0.5
+    rows = rng.random((400, 600)) < np.where(y[:, None], 0.13, 0.10)
+    X = csr_array(rows.astype(np.float32))
+    one = RankBoostKernel(n_bags=1, random_state=0).fit(X[:200], y[:200]).decision_function(X[200:])
+    model = RankBoostKernel(random_state=0).fit(X[:200], y[:200])
+    assert roc_auc_score(y[200:], model.decision_function(X[200:])) > roc_auc_score(y[200:], one) + 0.02
+    again = RankBoostKernel(random_state=0).fit(X[:200], y[:200])
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+def test_bags_are_a_choice_for_narrow_rows_and_every_class_is_in_each() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 5))
+    y = np.zeros(300, dtype=int)
+    y[:3] = 1
+    X[:3] += 2.0
+    model = RankBoostKernel(n_estimators=5, n_bags=7, random_state=0).fit(X, y)
+    assert roc_auc_score(y, model.decision_function(X)) > 0.9
+    assert len(RankBoostKernel(n_estimators=5, random_state=0).fit(X, y).rules_) <= 5
