@@ -53,6 +53,19 @@ def fsync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folders(path: Path) -> None:
+    """Make a folder and its missing parents so that a power cut does not take them away again.
+
+    Flushes up to the first folder that was there before, and at least the folder's own entry.
+    """
+    missing = [path]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        fsync_path(folder.parent)
+
+
 def write_artefact(
     path: str | os.PathLike[str],
     *,
@@ -75,7 +88,7 @@ def write_artefact(
     sha256 of the manifest, in hex.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     work = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
     work.mkdir()
     try:
@@ -113,14 +126,14 @@ def write_artefact(
             stream.flush()
             os.fsync(stream.fileno())
         fsync_path(work)
+        old = target.parent / f".{target.name}.{secrets.token_hex(6)}.old"
         if target.exists():
-            old = target.parent / f".{target.name}.{secrets.token_hex(6)}.old"
             target.rename(old)
-            work.rename(target)
-            shutil.rmtree(old)
-        else:
-            work.rename(target)
+        work.rename(target)
+        # The old files go only when the new name is safe: a power cut could keep their deletion alone.
         fsync_path(target.parent)
+        if old.exists():
+            shutil.rmtree(old)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pairmark.models.core.artefact import fsync_path
+from pairmark.models.core.artefact import fsync_path, make_folders
 from pairmark.service.blobs.base import Blobs, checked_key, listing, listing_key, storage_errors
 from pairmark.service.errors import CorruptArtefact
 
@@ -34,7 +34,8 @@ class LocalBlobs(Blobs):
         self._verified: dict[str, _Signature] = {}
         self._guard = threading.Lock()
         with storage_errors(f"making {self.root}"):
-            self._blobs.mkdir(parents=True, exist_ok=True)
+            make_folders(self._blobs)
+            fsync_path(self.root.parent)
             self._tmp.mkdir(exist_ok=True)
 
     @contextmanager
@@ -134,6 +135,11 @@ class LocalBlobs(Blobs):
                 swept += 1
             finally:
                 os.close(descriptor)
+        for folder in self._tmp.iterdir():
+            # A lock is made before its folder and removed after it; a power cut can keep the folder alone.
+            if folder.suffix != ".lock" and not folder.with_suffix(".lock").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                swept += 1
         return swept
 
     def _path(self, key: str) -> Path:

@@ -7,7 +7,6 @@ and is never changed: rows replaced or deleted since are masked until the block 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.artefact import ArtefactError, fsync_path, make_folders
 from pairmark.service.galleries.metadata import Columns, columns_of, read_columns, write_columns
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.texts import Texts
@@ -114,7 +113,7 @@ class BlockFolder:
         OSError
             When the disk does not take it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folders(self.path)
         part = self.path / f".part-{secrets.token_hex(8)}"
         try:
             part.mkdir()
@@ -132,12 +131,11 @@ class BlockFolder:
                 "rows": len(block),
             }
             (part / FACTS).write_text(json.dumps(facts))
-            for file in part.rglob("*"):
-                if file.is_file():
-                    _sync(file)
+            for written in [*part.rglob("*"), part]:
+                fsync_path(written)
             path = self.path / f"{block.low}-{block.high}-{secrets.token_hex(8)}"
             part.rename(path)
-            _sync(self.path)
+            fsync_path(self.path)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
@@ -237,11 +235,5 @@ def remove(path: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+    # An erasure is promised to be over: a power cut must not bring the folder back.
+    fsync_path(path.parent)
