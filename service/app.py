@@ -22,29 +22,14 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pairmark.service.api import (
-    calibrations,
-    datasets,
-    docs,
-    galleries,
-    jobs,
-    learners,
-    models,
-    openapi,
-    problems,
-    status,
-)
-from pairmark.service.api.classify import ClassifyRoute
-from pairmark.service.api.embed import EmbedRoute
-from pairmark.service.api.hot import ScoringRoutes
+from pairmark.service.api import metrics, openapi, problems
+from pairmark.service.api.edge import Edge
 from pairmark.service.api.house import House
-from pairmark.service.api.middleware import Edge
 from pairmark.service.api.problems import ProblemAnswer
-from pairmark.service.api.rank import RankRoute
-from pairmark.service.api.search import SEARCH, VERIFY, SearchRoutes
+from pairmark.service.api.routes import ROUTES
+from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.upkeep import keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.errors import NotReady
@@ -54,6 +39,7 @@ from pairmark.version import VERSION
 
 log = logging.getLogger(__name__)
 
+PUBLISH_S = 1.0
 START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
 
@@ -66,13 +52,19 @@ class Application(FastAPI):
     """
 
     edge: Callable[[ASGIApp], ASGIApp]
+    table: RouteTable
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The edge around the framework's handling of exceptions, open files and routes."""
+        """The edge around the framework's handling of exceptions, open files and handlers."""
         framework = ExceptionMiddleware(
-            AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers
+            AsyncExitStackMiddleware(self._dispatch), handlers=self.exception_handlers
         )
         return self.edge(framework)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The handler of the route that the edge has found; what is no request (the lifespan) is the framework's."""
+        route: Route | None = scope.get("pairmark.route")
+        await (self.router if route is None else route.app)(scope, receive, send)
 
 
 def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAPI:
@@ -91,47 +83,18 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         lifespan=_lifespan,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
         max_body_size=None,
     )
     app.state.house = house
     app.state.own_process = False
     app.state.warm = warm
-    scoring = ScoringRoutes(house.runtime, settings)
-    ranking = RankRoute(house.runtime, settings)
-    embedding = EmbedRoute(house.runtime, settings)
-    searching = SearchRoutes(house.runtime, house.galleries, settings)
-    classifying = ClassifyRoute(house.runtime, settings)
-    hot = {
-        ("POST", "/similarity"): scoring.similarity,
-        ("POST", "/match"): scoring.match,
-        ("POST", "/explain"): scoring.explain,
-        ("GET", "/rank-labels"): ranking.rank,
-        ("HEAD", "/rank-labels"): ranking.rank,
-        ("POST", "/rank-labels"): ranking.rank,
-        ("POST", "/embed"): embedding.embed,
-        ("POST", SEARCH): searching.search,
-        ("POST", VERIFY): searching.verify,
-        ("POST", "/classify"): classifying.classify,
-    }
-    # First in the table, so that the table is whole; the edge answers them before it is searched.
-    for method, path in hot:
-        app.router.routes.append(
-            Route(
-                path.replace("{subject}", "{subject:path}"),
-                endpoint=_answered_by_the_edge,
-                methods=[method],
-                include_in_schema=False,
-            )
-        )
-    for room in (datasets, jobs, models, calibrations, galleries, learners, status, problems, docs):
-        app.include_router(room.router)
-    console.install(app)
+    app.table = RouteTable((*ROUTES, *console.ROUTES))
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
-    app.edge = partial(Edge, runtime=house.runtime, settings=settings, hot=hot)
-    app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
+    app.edge = partial(Edge, house=house, table=app.table)
+    app.openapi = lambda: openapi.document(app, app.table)  # type: ignore[method-assign]
     return app
 
 
@@ -159,11 +122,6 @@ def _end_with_the_parent() -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-async def _answered_by_the_edge(_: Request) -> Any:
-    """Stands in the route table for a scoring route, of which only other methods come this far."""
-    raise HTTPException(405)
-
-
 async def _invalid_request(_: Request, error: Exception) -> Any:
     assert isinstance(error, RequestValidationError)
     return ProblemAnswer(problems.invalid_request(error))
@@ -186,12 +144,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await house.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(house, sweep=app.state.warm))
+    publishing = asyncio.create_task(_publish(house))
     with _told_of_the_end(app.state.closing):
         yield
     app.state.closing.set()
     if warming is not None:
         warming.cancel()
     upkeep.cancel()
+    publishing.cancel()
     house.runtime.close()
     house.galleries.close()
     house.database.dispose()
@@ -208,6 +168,13 @@ def _await_database(house: House) -> None:
             if time.monotonic() > deadline:
                 raise NotReady(f"{error.detail}; run 'pairmark db upgrade'") from error
         time.sleep(0.5)
+
+
+async def _publish(house: House) -> None:
+    """Turn counts of live scores into metrics every second: a counter costs more than a score."""
+    while True:
+        await asyncio.sleep(PUBLISH_S)
+        metrics.publish_live(house.runtime.live.watches())
 
 
 async def _warm(app: FastAPI) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.house import Cursor, InHouse, Limit
-from pairmark.service.api.problems import responses
+from pairmark.service.api.house import InHouse
+from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
 
-router = APIRouter(tags=["calibrations"])
 Unit = int | str
 
 
@@ -33,9 +32,6 @@ class ScoresRequest(BaseModel):
     right_unit: list[Unit] | None = Field(None, description="sampling unit of each right side")
 
 
-@router.post(
-    "/calibrations", status_code=201, response_model=CalibrationOut, responses=responses(409, 429, 507)
-)
 async def add_calibration(house: InHouse, response: Response, request: ScoresRequest) -> CalibrationOut:
     """Calibrate scores made elsewhere; then `POST /match?fpr=..&calibration=ID {"scores": [..]}` decides others."""
     async with house.runtime.batch_place() as place:
@@ -48,13 +44,11 @@ async def add_calibration(house: InHouse, response: Response, request: ScoresReq
     return made
 
 
-@router.get("/calibrations", response_model=CalibrationPage)
-def list_calibrations(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> CalibrationPage:
+def list_calibrations(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> CalibrationPage:
     """Calibrations, newest first."""
-    return house.store.calibrations(limit=limit, cursor=cursor)
+    return house.store.calibrations(limit=query.limit, cursor=query.cursor)
 
 
-@router.get("/calibrations/{calibration_id}", response_model=CalibrationDetail, responses=responses(404, 503))
 def get_calibration(house: InHouse, calibration_id: Annotated[str, Path(max_length=64)]) -> CalibrationDetail:
     """A calibration with its curve: the rate and its bound at each threshold."""
     return house.store.calibration_detail(calibration_id)

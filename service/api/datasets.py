@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Form, Path, Response, UploadFile
+from fastapi import File, Form, Path, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from pairmark.service.api.house import Cursor, InHouse, Limit
-from pairmark.service.api.problems import responses
+from pairmark.service.api.house import InHouse
+from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest
 
-router = APIRouter(tags=["datasets"])
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 
 
-@router.post("/datasets", status_code=201, response_model=DatasetOut, responses=responses(409, 429, 507))
 def add_dataset(
     house: InHouse,
     response: Response,
@@ -70,19 +68,16 @@ def add_dataset(
     return added
 
 
-@router.get("/datasets", response_model=DatasetPage)
-def list_datasets(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> DatasetPage:
+def list_datasets(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> DatasetPage:
     """Every stored version, newest first."""
-    return house.datasets.page(limit=limit, cursor=cursor)
+    return house.datasets.page(limit=query.limit, cursor=query.cursor)
 
 
-@router.get("/datasets/{ref}", response_model=DatasetOut, responses=responses(404))
 def get_dataset(house: InHouse, ref: Ref) -> DatasetOut:
     """One version of a dataset."""
     return house.datasets.get(ref)
 
 
-@router.delete("/datasets/{ref}", status_code=204, response_class=Response, responses=responses(404, 409))
 def delete_dataset(house: InHouse, ref: Ref) -> None:
     """Delete a version and its bytes; refused while a waiting or running job needs it."""
     house.datasets.delete(ref)

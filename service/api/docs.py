@@ -7,13 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
-
-router = APIRouter(include_in_schema=False)
+from fastapi import Request
+from fastapi.responses import HTMLResponse, JSONResponse
 
 
-@router.get("/docs", response_class=HTMLResponse)
 def show_docs(request: Request) -> HTMLResponse:
     """Every endpoint with its parameters, bodies, answers and a curl line."""
     document: dict[str, Any] = request.app.openapi()
@@ -22,10 +19,15 @@ def show_docs(request: Request) -> HTMLResponse:
         title=document["info"]["title"],
         version=document["info"]["version"],
         description=document["info"]["description"].replace("`", ""),
-        groups=_groups(document, base),
+        groups=operation_groups(document, base),
     )
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return HTMLResponse(page, headers={"content-security-policy": policy})
+
+
+def openapi_document(request: Request) -> JSONResponse:
+    """The OpenAPI document."""
+    return JSONResponse(request.app.openapi())
 
 
 @cache
@@ -36,7 +38,8 @@ def _template() -> Any:
     return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template("docs.html")
 
 
-def _groups(document: dict[str, Any], base: str) -> list[tuple[str, list[dict[str, Any]]]]:
+def operation_groups(document: dict[str, Any], base: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Operations by tag, as the page shows them."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -50,15 +53,16 @@ def _operation(
 ) -> dict[str, Any]:
     bodies = []
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        schema = content.get("schema", {})
         example = next((given["value"] for given in content.get("examples", {}).values()), None)
-        bodies.append(
+        # Alternatives are shown one by one: what one of them requires, another does not have.
+        bodies += [
             {
                 "media_type": media_type,
                 "fields": _fields(document, schema),
                 "example": None if example is None else json.dumps(example),
             }
-        )
+            for schema in _alternatives(content.get("schema", {}))
+        ]
     return {
         "id": operation.get("operationId", f"{method}{path}"),
         "path": path,
@@ -126,10 +130,13 @@ def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
     return found
 
 
+def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    options: list[dict[str, Any]] = schema.get("anyOf", [schema])
+    return options
+
+
 def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
     schema = _resolved(document, schema)
-    if "anyOf" in schema and "properties" not in schema:
-        return [field for option in schema["anyOf"] for field in _fields(document, option)]
     required = set(schema.get("required", ()))
     return [
         {

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
-from pairmark.service.api.house import Cursor, House, InHouse, Limit
-from pairmark.service.api.problems import UnsupportedMediaType, responses
+from pairmark.service.api.house import House, InHouse
+from pairmark.service.api.problems import UnsupportedMediaType
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
 from pairmark.service.galleries.pictures import MEDIA_TYPES, cmc_picture
@@ -28,10 +30,10 @@ from pairmark.service.galleries.schemas import (
     Receipt,
     UpsertOut,
 )
-from pairmark.service.jobs.schemas import JobOut, Task
+from pairmark.service.jobs.schemas import Task
+from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.scoring import Served
 
-router = APIRouter(tags=["galleries"])
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
 ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may hold slashes")]
 Subject = Annotated[str, Path(max_length=512, description="the subject; it may hold slashes")]
@@ -44,22 +46,44 @@ _TASKS: Final[dict[str, Task]] = {
 }
 
 
+class ImportQuery(Query):
+    """How a bulk body becomes items."""
+
+    prefix: str = Field("", max_length=256, description="raw float32: what ids start with")
+    first: int = Field(0, ge=0, lt=2**53, description="raw float32: number of the first row's id")
+    id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
+    subject: str = Field("subject", max_length=256, description="CSV, Parquet: column of subjects")
+    metadata: str | None = Field(
+        None, max_length=4096, description="CSV, Parquet: columns kept as metadata, joined by commas"
+    )
+
+
+class ItemsQuery(PageQuery):
+    """One page of a gallery's items."""
+
+    limit: int = Field(100, ge=1, le=MAX_LIMIT, description="most items in the answer")
+    subject: str | None = Field(None, max_length=512, description="only this subject's")
+    vectors: bool = Field(False, description="with their vectors")
+
+
+class MeasureQuery(Query):
+    """How a gallery is measured."""
+
+    background: bool = Field(
+        False, description="queue a job instead, with progress and cancelling; its probes come from a dataset"
+    )
+
+
 async def version_of(house: House, state: State) -> Served:
     """The version that serves a gallery, loaded."""
     return await house.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
 
-@router.get("/galleries", response_model=GalleryPage)
-def list_galleries(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> GalleryPage:
+def list_galleries(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> GalleryPage:
     """Galleries by name."""
-    return house.galleries.page(limit, cursor)
+    return house.galleries.page(query.limit, query.cursor)
 
 
-@router.put(
-    "/galleries/{gallery}",
-    response_model=GalleryOut,
-    responses={201: {"model": GalleryOut, "description": "made"}, **responses(404, 409)},
-)
 async def put_gallery(
     house: InHouse, response: Response, gallery: Name, request: GalleryRequest
 ) -> GalleryOut:
@@ -76,89 +100,21 @@ async def put_gallery(
     return made
 
 
-@router.get("/galleries/{gallery}", response_model=GalleryOut, responses=responses(404))
 def get_gallery(house: InHouse, gallery: Name) -> GalleryOut:
     """A gallery: its version, items and metadata fields."""
     return house.galleries.get(gallery)
 
 
-@router.delete("/galleries/{gallery}", status_code=204, response_class=Response, responses=responses(404))
 def delete_gallery(house: InHouse, gallery: Name) -> None:
     """Delete a gallery with everything in it: rows, index files, calibrations, evaluations."""
     house.galleries.delete(gallery)
 
 
-_ITEMS_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["items"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "items": {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {
-                                "type": "object",
-                                "required": ["id", "vector"],
-                                "properties": {
-                                    "id": {"type": "string", "minLength": 1, "maxLength": 512},
-                                    "subject": {"type": ["string", "null"], "minLength": 1, "maxLength": 512},
-                                    "vector": {"type": "array", "items": {"type": "number"}},
-                                    "metadata": {"type": ["object", "null"]},
-                                },
-                            },
-                        }
-                    },
-                },
-                "examples": {
-                    "one item": {
-                        "value": {
-                            "items": [
-                                {
-                                    "id": "a-1",
-                                    "subject": "a",
-                                    "vector": [0.12, -0.4, 1.7],
-                                    "metadata": {"site": "north", "year": 2024},
-                                }
-                            ]
-                        }
-                    }
-                },
-            },
-            **{
-                kind: {"schema": {"type": "string", "format": "binary"}}
-                for kind in KINDS
-                if "json" not in kind
-            },
-        },
-    }
-}
-
-
-@router.put(
-    "/galleries/{gallery}/items",
-    response_model=UpsertOut,
-    responses=responses(404, 409, 415, 429, 507),
-    openapi_extra=_ITEMS_BODY,
-)
 async def upsert_items(
     house: InHouse,
     request: Request,
     gallery: Name,
-    prefix: Annotated[str, Query(max_length=256, description="raw float32: what ids start with")] = "",
-    first: Annotated[int, Query(ge=0, lt=2**53, description="raw float32: number of the first row's id")] = 0,
-    id: Annotated[str, Query(max_length=256, description="CSV, Parquet: column of ids")] = "id",
-    subject: Annotated[
-        str, Query(max_length=256, description="CSV, Parquet: column of subjects")
-    ] = "subject",
-    metadata: Annotated[
-        str | None,
-        Query(max_length=4096, description="CSV, Parquet: columns kept as metadata, joined by commas"),
-    ] = None,
+    query: Annotated[ImportQuery, FROM_QUERY],
 ) -> UpsertOut:
     """Enrol items, or replace those of the same id.
 
@@ -186,11 +142,11 @@ async def upsert_items(
                 )
             )
     options = ImportOptions(
-        prefix=prefix,
-        first=first,
-        id=id,
-        subject=subject,
-        metadata=tuple(name for name in (metadata or "").split(",") if name),
+        prefix=query.prefix,
+        first=query.first,
+        id=query.id,
+        subject=query.subject,
+        metadata=tuple(name for name in (query.metadata or "").split(",") if name),
     )
     async with house.galleries.import_place() as place:
         with house.galleries.workspace() as folder:
@@ -209,51 +165,32 @@ async def upsert_items(
             return await place.run(work)
 
 
-@router.get("/galleries/{gallery}/items", response_model=ItemPage, responses=responses(404))
 def list_items(
     house: InHouse,
     gallery: Name,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    subject: Annotated[str | None, Query(max_length=512, description="only this subject's")] = None,
-    vectors: Annotated[bool, Query(description="with their vectors")] = False,
+    query: Annotated[ItemsQuery, FROM_QUERY],
 ) -> ItemPage:
     """Items by id."""
-    return house.galleries.items(gallery, limit, cursor, subject=subject, vectors=vectors)
+    return house.galleries.items(
+        gallery, query.limit, query.cursor, subject=query.subject, vectors=query.vectors
+    )
 
 
-@router.get("/galleries/{gallery}/items/{id:path}", response_model=ItemOut, responses=responses(404))
 def get_item(house: InHouse, gallery: Name, id: ItemId) -> ItemOut:
     """An item with its vector."""
     return house.galleries.item(gallery, id)
 
 
-@router.delete("/galleries/{gallery}/items/{id:path}", response_model=Receipt, responses=responses(404))
 async def delete_item(house: InHouse, gallery: Name, id: ItemId) -> Receipt:
     """Erase an item from rows, index and files; the receipt says what was removed and what will complete it."""
     catalogue = await house.runtime.catalogue.refreshed()
     return await house.runtime.in_thread(lambda: house.galleries.erase(gallery, catalogue, id=id))
 
 
-@router.delete(
-    "/galleries/{gallery}/subjects/{subject:path}", response_model=Receipt, responses=responses(404)
-)
 async def delete_subject(house: InHouse, gallery: Name, subject: Subject) -> Receipt:
     """Erase everything of a subject; a subject without items gives a receipt of none."""
     catalogue = await house.runtime.catalogue.refreshed()
     return await house.runtime.in_thread(lambda: house.galleries.erase(gallery, catalogue, subject=subject))
-
-
-Background = Annotated[
-    bool,
-    Query(description="queue a job instead, with progress and cancelling; its probes come from a dataset"),
-]
-_AS_A_JOB: dict[int | str, dict[str, Any]] = {
-    202: {
-        "model": JobOut,
-        "description": "queued, with `background`: a job whose `result` names what it made",
-    }
-}
 
 
 async def _measured(
@@ -280,14 +217,12 @@ async def _measured(
     return made
 
 
-@router.post(
-    "/galleries/{gallery}/calibrations",
-    status_code=201,
-    response_model=GalleryCalibrationOut,
-    responses={**_AS_A_JOB, **responses(404, 409, 429)},
-)
 async def calibrate_gallery(
-    house: InHouse, response: Response, gallery: Name, request: ProbesRequest, background: Background = False
+    house: InHouse,
+    response: Response,
+    gallery: Name,
+    request: ProbesRequest,
+    query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryCalibrationOut | Response:
     """Learn from people who are not enrolled, one probe each, what strangers score: what `fpir` is answered from.
 
@@ -295,14 +230,9 @@ async def calibrate_gallery(
     often the right person is missed (FNIR).
     """
     measure = house.identification.calibrate
-    return await _measured(house, response, gallery, "calibration", request, background, measure)
+    return await _measured(house, response, gallery, "calibration", request, query.background, measure)
 
 
-@router.get(
-    "/galleries/{gallery}/calibrations/{calibration}",
-    response_model=GalleryCalibrationOut,
-    responses=responses(404),
-)
 def get_gallery_calibration(
     house: InHouse, gallery: Name, calibration: MeasurementId
 ) -> GalleryCalibrationOut:
@@ -310,54 +240,34 @@ def get_gallery_calibration(
     return house.identification.calibration(gallery, calibration)
 
 
-@router.post(
-    "/galleries/{gallery}/evaluations",
-    status_code=201,
-    response_model=GalleryEvaluationOut,
-    responses={**_AS_A_JOB, **responses(404, 409, 429)},
-)
 async def evaluate_gallery(
     house: InHouse,
     response: Response,
     gallery: Name,
     request: GalleryEvaluationRequest,
-    background: Background = False,
+    query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryEvaluationOut | Response:
     """Measure with probes who is found: CMC, FNIR at each FPIR, and what the gallery's own threshold does."""
     measure = house.identification.evaluate
-    return await _measured(house, response, gallery, "evaluation", request, background, measure)
+    return await _measured(house, response, gallery, "evaluation", request, query.background, measure)
 
 
-@router.get(
-    "/galleries/{gallery}/evaluations/{evaluation}",
-    response_model=GalleryEvaluationOut,
-    responses=responses(404),
-)
 def get_evaluation(house: InHouse, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
     """An evaluation as it was made."""
     return house.identification.evaluation(gallery, evaluation)
 
 
-@router.get(
-    "/galleries/{gallery}/evaluations/{evaluation}/cmc.{format}",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "the picture",
-            "content": {
-                kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()
-            },
-        },
-        **responses(404),
-    },
-)
-def get_cmc(
-    house: InHouse,
-    gallery: Name,
-    evaluation: MeasurementId,
-    format: Annotated[str, Path(pattern="^(svg|png)$", description="svg or png")],
-) -> Response:
-    """The cumulative match characteristic as a picture: how often the right person is among the first so many."""
+def get_cmc_svg(house: InHouse, gallery: Name, evaluation: MeasurementId) -> Response:
+    """The cumulative match characteristic as a picture (SVG): how often the right person is among the first so many."""
+    return _cmc(house, gallery, evaluation, "svg")
+
+
+def get_cmc_png(house: InHouse, gallery: Name, evaluation: MeasurementId) -> Response:
+    """The cumulative match characteristic as a picture (PNG)."""
+    return _cmc(house, gallery, evaluation, "png")
+
+
+def _cmc(house: House, gallery: str, evaluation: str, format: Literal["svg", "png"]) -> Response:
     found = house.identification.evaluation(gallery, evaluation)
     if found.cmc is None:
         raise InvalidInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Request
 
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.datasets.ingest import Datasets
@@ -13,9 +13,9 @@ from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Forbidden
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.searching import Searches
 from pairmark.service.keys.keys import ActiveKey
 from pairmark.service.keys.schemas import Scope
-from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
@@ -35,6 +35,7 @@ class House:
     runtime: Runtime
     galleries: Galleries
     identification: Identification
+    searches: Searches
 
     @classmethod
     def build(cls, settings: Settings) -> House:
@@ -54,6 +55,7 @@ class House:
             runtime=Runtime(store, database, settings),
             galleries=galleries,
             identification=Identification(galleries, datasets, store, settings),
+            searches=Searches(galleries, settings),
         )
 
 
@@ -88,5 +90,3 @@ def check_may(request: Request, scope: Scope) -> None:
 
 InHouse = Annotated[House, Depends(house_of)]
 Caller = Annotated[str, Depends(caller_of)]
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="most items in the answer")]
-Cursor = Annotated[str | None, Query(max_length=1000, description="`next_cursor` of the page before")]

@@ -6,30 +6,31 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
-from pairmark.service.api.house import Cursor, House, InHouse, Limit, check_may, may
-from pairmark.service.api.problems import responses
+from pairmark.service.api.house import House, InHouse, check_may, may
+from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.errors import RateLimited, UnknownJob
 from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
 from pairmark.service.training.schemas import JobRequest
 
-router = APIRouter(tags=["jobs"])
 JobId = Annotated[str, Path(max_length=64)]
+
+
+class JobsQuery(PageQuery):
+    """One page of jobs."""
+
+    state: JobState | None = Field(None, description="only jobs in this state")
+
 
 MAX_STREAMS = 200
 """Event streams open at once in one process: each one asks the database twice a second."""
 LOOK_S = 0.5
 HEARTBEAT_S = 10.0
-_EVENT_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "server-sent events `progress`, `log` and, at the end, `done`; each `data` is a JSON object",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
 
 
 def _seen(request: Request, house: House, job_id: str) -> JobOut:
@@ -40,7 +41,6 @@ def _seen(request: Request, house: House, job_id: str) -> JobOut:
     return job
 
 
-@router.post("/jobs", status_code=202, response_model=JobOut, responses=responses(404, 409, 429))
 def submit_job(
     house: InHouse,
     response: Response,
@@ -61,15 +61,13 @@ def submit_job(
     return job
 
 
-@router.get("/jobs", response_model=JobPage)
-def list_jobs(
-    request: Request, house: InHouse, limit: Limit = 50, cursor: Cursor = None, state: JobState | None = None
-) -> JobPage:
+def list_jobs(request: Request, house: InHouse, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
     """Jobs, newest first; those that measure galleries are shown to keys that may read galleries."""
-    return house.queue.page(limit=limit, cursor=cursor, state=state, galleries=may(request, "gallery"))
+    return house.queue.page(
+        limit=query.limit, cursor=query.cursor, state=query.state, galleries=may(request, "gallery")
+    )
 
 
-@router.get("/jobs/{job_id}", response_model=JobOut, responses=responses(404))
 def get_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
     """How a job is doing, with every attempt at it."""
     job = _seen(request, house, job_id)
@@ -79,7 +77,6 @@ def get_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
     return job
 
 
-@router.post("/jobs/{job_id}/cancel", status_code=202, response_model=JobOut, responses=responses(404))
 def cancel_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
     """Cancel a job: at once when it waits; a running one is stopped and registers nothing.
 
@@ -90,11 +87,6 @@ def cancel_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
     return house.queue.cancel(job_id)
 
 
-@router.get(
-    "/jobs/{job_id}/events",
-    response_class=StreamingResponse,
-    responses={**responses(404, 429), **_EVENT_STREAM},
-)
 async def job_events(
     request: Request,
     house: InHouse,

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from pairmark.models.core.registry import LEARNERS
-from pairmark.service.api.problems import responses
 from pairmark.service.errors import UnknownLearner
-
-router = APIRouter(tags=["learners"])
 
 
 class LearnerOut(BaseModel):
@@ -52,13 +48,11 @@ _LISTED = {
 }
 
 
-@router.get("/learners", response_model=LearnerPage)
 async def list_learners() -> LearnerPage:
     """Every kind that can be trained, with the JSON Schema of its parameters."""
     return LearnerPage(items=list(_LISTED.values()))
 
 
-@router.get("/learners/{kind}", response_model=LearnerOut, responses=responses(404))
 async def get_learner(kind: str) -> LearnerOut:
     """One kind."""
     if kind not in _LISTED:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, File, Form, Header, Path, Query, Response, UploadFile
+from fastapi import File, Form, Header, Path, Response, UploadFile
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.house import Caller, Cursor, InHouse, Limit
-from pairmark.service.api.problems import responses
+from pairmark.service.api.house import Caller, InHouse
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
 from pairmark.service.runtime.pictures import MEDIA_TYPES, roc_picture
@@ -31,11 +31,8 @@ from pairmark.service.store.schemas import (
     VersionPage,
 )
 
-router = APIRouter(tags=["models"])
 Name = Annotated[str, Path(max_length=100, description="the model's name")]
 Number = Annotated[int, Path(ge=1, le=MAX_VERSION, description="the version's number")]
-TreeNumber = Annotated[int, Query(ge=0, le=10_000, description="which tree of a forest, from 0")]
-TreeDepth = Annotated[int, Query(ge=1, le=8, description="levels of splits drawn; deeper cells are counted")]
 AliasName = Annotated[
     str, Path(max_length=64, description="e.g. `production`, which a plain model name means")
 ]
@@ -43,6 +40,18 @@ IfMatch = Annotated[
     str | None,
     Header(max_length=100, description='the ETag the alias was last seen with, or `*` for "exists"'),
 ]
+
+
+class TreeQuery(Query):
+    """Which tree of a version."""
+
+    tree: int = Field(0, ge=0, le=10_000, description="which tree of a forest, from 0")
+
+
+class TreePictureQuery(TreeQuery):
+    """Which tree of a version, and how much of it."""
+
+    depth: int = Field(5, ge=1, le=8, description="levels of splits drawn; deeper cells are counted")
 
 
 class AliasRequest(BaseModel):
@@ -70,7 +79,7 @@ class CalibrationRequest(BaseModel):
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
-class EvaluationRequest(BaseModel):
+class MeasureRequest(BaseModel):
     """What to measure a version on."""
 
     model_config = ConfigDict(extra="forbid")
@@ -84,13 +93,11 @@ class EvaluationRequest(BaseModel):
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
-@router.get("/models", response_model=ModelPage)
-def list_models(house: InHouse, limit: Limit = 50, cursor: Cursor = None) -> ModelPage:
+def list_models(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> ModelPage:
     """Models by name, with their aliases and newest versions."""
-    return house.store.page(limit=limit, cursor=cursor)
+    return house.store.page(limit=query.limit, cursor=query.cursor)
 
 
-@router.post("/models", status_code=201, response_model=VersionOut, responses=responses(409, 507))
 async def import_model(
     house: InHouse,
     caller: Caller,
@@ -113,65 +120,37 @@ async def import_model(
     return imported
 
 
-@router.get("/models/{name}", response_model=ModelOut, responses=responses(404))
 def get_model(house: InHouse, name: Name) -> ModelOut:
     """A model with its aliases and newest versions."""
     return house.store.model(name)
 
 
-@router.get("/models/{name}/versions", response_model=VersionPage, responses=responses(404))
-def list_versions(house: InHouse, name: Name, limit: Limit = 50, cursor: Cursor = None) -> VersionPage:
+def list_versions(house: InHouse, name: Name, query: Annotated[PageQuery, FROM_QUERY]) -> VersionPage:
     """A model's versions, newest first."""
-    return house.store.versions(name, limit=limit, cursor=cursor)
+    return house.store.versions(name, limit=query.limit, cursor=query.cursor)
 
 
-@router.get("/models/{name}/versions/{version}", response_model=VersionOut, responses=responses(404))
 def get_version(house: InHouse, name: Name, version: Number) -> VersionOut:
     """A version: parameters, capabilities, metrics with intervals, lineage and calibrations."""
     return house.store.version(name, version)
 
 
-@router.delete(
-    "/models/{name}/versions/{version}",
-    status_code=204,
-    response_class=Response,
-    responses=responses(404, 409),
-)
 async def delete_version(house: InHouse, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias holds it."""
     await house.runtime.in_thread(lambda: house.store.delete(name, version))
     await house.runtime.changed()
 
 
-@router.get("/models/{name}/versions/{version}/roc", response_model=RocOut, responses=responses(404, 503))
 def get_roc(house: InHouse, name: Name, version: Number) -> RocOut:
     """The ROC on held-out pairs."""
     return house.store.roc(name, version)
 
 
-def _picture_responses(media_type: str) -> dict[int | str, dict[str, Any]]:
-    picture: dict[str, Any] = {
-        "description": "the picture",
-        "content": {media_type: {"schema": {"type": "string", "format": "binary"}}},
-    }
-    return {200: picture, **responses(404, 503)}
-
-
-@router.get(
-    "/models/{name}/versions/{version}/roc.svg",
-    response_class=Response,
-    responses=_picture_responses("image/svg+xml"),
-)
 def get_roc_svg(house: InHouse, name: Name, version: Number) -> Response:
     """The ROC as a picture (SVG), the false positive rate on a logarithmic axis."""
     return _picture(house, name, version, "svg")
 
 
-@router.get(
-    "/models/{name}/versions/{version}/roc.png",
-    response_class=Response,
-    responses=_picture_responses("image/png"),
-)
 def get_roc_png(house: InHouse, name: Name, version: Number) -> Response:
     """The ROC as a picture (PNG)."""
     return _picture(house, name, version, "png")
@@ -184,42 +163,23 @@ def _picture(house: InHouse, name: str, version: int, format: Literal["svg", "pn
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 
-@router.get(
-    "/models/{name}/versions/{version}/tree", response_model=dict[str, Any], responses=responses(404, 503)
-)
-async def get_tree(house: InHouse, name: Name, version: Number, tree: TreeNumber = 0) -> Any:
+async def get_tree(
+    house: InHouse, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
+) -> Any:
     """The tree itself, for kinds that have one: cells with counts and rates, and what splits them."""
     served = await house.runtime.version(name, version)
-    return await house.runtime.in_thread(lambda: tree_data(served, tree))
+    return await house.runtime.in_thread(lambda: tree_data(served, query.tree))
 
 
-@router.get(
-    "/models/{name}/versions/{version}/tree.svg",
-    response_class=Response,
-    responses=_picture_responses("image/svg+xml"),
-)
 async def get_tree_svg(
-    house: InHouse, name: Name, version: Number, tree: TreeNumber = 0, depth: TreeDepth = 5
+    house: InHouse, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
 ) -> Response:
     """The tree as a picture (SVG): what splits its cells, how many pairs they hold and their rates."""
     served = await house.runtime.version(name, version)
-    body = await house.runtime.in_thread(lambda: tree_svg(served, tree, depth))
+    body = await house.runtime.in_thread(lambda: tree_svg(served, query.tree, query.depth))
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
-_EXPORT: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "one zip file",
-        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
-
-
-@router.get(
-    "/models/{name}/versions/{version}/export",
-    response_class=StreamingResponse,
-    responses={**_EXPORT, **responses(404, 503, 507)},
-)
 def export_version(house: InHouse, name: Name, version: Number) -> StreamingResponse:
     """A version as one file: artefact, report and calibration, for `POST /models` of another service."""
     folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
@@ -244,12 +204,6 @@ def _file_then_gone(path: FilePath, folder: FilePath) -> Iterator[bytes]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@router.post(
-    "/models/{name}/versions/{version}/calibrations",
-    status_code=201,
-    response_model=CalibrationOut,
-    responses=responses(404, 409, 429, 503, 507),
-)
 async def calibrate(
     house: InHouse, response: Response, name: Name, version: Number, request: CalibrationRequest
 ) -> CalibrationOut:
@@ -272,12 +226,7 @@ async def calibrate(
     return made
 
 
-@router.post(
-    "/models/{name}/versions/{version}/evaluations",
-    response_model=EvaluationOut,
-    responses=responses(404, 409, 429, 503),
-)
-async def evaluate(house: InHouse, name: Name, version: Number, request: EvaluationRequest) -> EvaluationOut:
+async def evaluate(house: InHouse, name: Name, version: Number, request: MeasureRequest) -> EvaluationOut:
     """Measure a version on another dataset: its ROC there, and what its own thresholds do there. Nothing is kept."""
     async with house.runtime.batch_place() as place:
         return await place.run(
@@ -293,7 +242,6 @@ async def evaluate(house: InHouse, name: Name, version: Number, request: Evaluat
         )
 
 
-@router.get("/models/{name}/aliases/{alias}", response_model=AliasOut, responses=responses(404))
 def get_alias(house: InHouse, response: Response, name: Name, alias: AliasName) -> AliasOut:
     """Where an alias points; its ETag guards a move."""
     found = house.store.alias(name, alias)
@@ -301,7 +249,6 @@ def get_alias(house: InHouse, response: Response, name: Name, alias: AliasName) 
     return found
 
 
-@router.put("/models/{name}/aliases/{alias}", response_model=AliasOut, responses=responses(404, 409, 412))
 async def move_alias(
     house: InHouse,
     caller: Caller,
@@ -321,14 +268,11 @@ async def move_alias(
     return moved
 
 
-@router.get(
-    "/models/{name}/aliases/{alias}/history", response_model=AliasChangePage, responses=responses(404)
-)
 def alias_history(
-    house: InHouse, name: Name, alias: AliasName, limit: Limit = 50, cursor: Cursor = None
+    house: InHouse, name: Name, alias: AliasName, query: Annotated[PageQuery, FROM_QUERY]
 ) -> AliasChangePage:
     """Every move of an alias, newest first."""
-    return house.store.history(name, alias, limit=limit, cursor=cursor)
+    return house.store.history(name, alias, limit=query.limit, cursor=query.cursor)
 
 
 def _revision(if_match: str | None) -> int | Literal["*"] | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,6 +30,7 @@ class MethodNotAllowed(PairmarkError):
     """The address does not take this method."""
 
     slug, title = "method-not-allowed", "The address does not take this method"
+    headers: dict[str, str]
 
 
 class NotAcceptable(PairmarkError):
@@ -358,14 +358,12 @@ def invalid_request(error: RequestValidationError) -> PairmarkError:
     return errors.InvalidInput(f"{field or place}: {said}"[:1000], field=field or str(place))
 
 
-router = APIRouter(tags=["problems"])
 _STYLE = (
     "body{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem;color-scheme:light dark}"
     "code{font-family:ui-monospace,monospace}"
 )
 
 
-@router.get("/problems", response_class=HTMLResponse, summary="Every kind of problem")
 async def list_problems() -> HTMLResponse:
     """A page that lists every problem this service can answer with."""
     items = "".join(
@@ -375,9 +373,6 @@ async def list_problems() -> HTMLResponse:
     return _html("Problems", f"<h1>Problems</h1><ul>{items}</ul>")
 
 
-@router.get(
-    "/problems/{slug}", response_class=HTMLResponse, summary="What a problem means", responses=responses(404)
-)
 async def show_problem(slug: str) -> HTMLResponse:
     """A page that says what the problem means and how to mend it."""
     page = PAGES.get(slug)

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel, Field
-from starlette.types import Receive, Scope
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import Scope
 
-from pairmark.service.api.hot import JSON, SMALL_BATCH, SMALL_BODY, Answer, _media, read_body
+from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.metrics import POINTS
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
-from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.ranking import Points, parse_points, parse_query, rank
-from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.runtime.scoring import Served
-from pairmark.service.settings import Settings
+from pairmark.service.api.query import Query
+from pairmark.service.api.scoring import BYTES_A_SECOND
+from pairmark.service.api.wire import JSON, Answer, Call, media
+from pairmark.service.errors import TooLarge
+from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
+from pairmark.service.runtime.runtime import Lane
 
-CAPABILITY: Final = "rank-labels"
-ON_THE_LOOP_S: Final = 0.002
-"""Longest a request may hold the event loop; a thread costs more than work below it."""
+DETAIL_COSTS: Final = 3
+"""How much longer a ranking takes with its confidences."""
+_RANKED = POINTS.labels("/rank-labels")
+_PREFIX: Final = "x."
 
 
-class ModelRanked(BaseModel):
-    """The version that ranked."""
+class RankQuery(Query):
+    """A point, and what is asked of it. Instead of `features`, each feature can be given by its name: `x.NAME`."""
 
-    name: str
-    version: int
-    kind: str
+    model_config = ConfigDict(extra="allow")
+
+    features: str | None = Field(
+        None,
+        description="numbers in the model's order, with commas; or x.NAME=number for each feature",
+        examples=["5.1,3.5,1.4,0.2"],
+    )
+    model: str | None = Field(None, description="the model; may be left out if only one ranks labels")
+    top: int | None = Field(None, ge=1, le=2**31 - 1, description="only the first so many labels")
+    detail: bool = Field(False, description="1: how sure the ranking and its pairs are")
+    abstain: float | None = Field(
+        None, ge=0.5, le=1, description="keep only order that is at least this sure"
+    )
 
 
 class Ranking(BaseModel):
@@ -48,66 +60,54 @@ class Ranking(BaseModel):
 class RankingsOut(BaseModel):
     """Rankings, one a point, in order."""
 
-    model: ModelRanked
+    model: ModelUsed
     rankings: list[Ranking]
 
 
-class RankRoute:
-    """The endpoint on one runtime."""
+async def rank_point(call: Call) -> Answer:
+    """Which labels come first for this point?
 
-    def __init__(self, runtime: Runtime, settings: Settings) -> None:
-        self._runtime = runtime
-        self._settings = settings
-        self._points = POINTS.labels("/rank-labels")
+    Labels are listed best first; `positions` are 0-based and scores are higher for better. With `detail`, how sure the
+    ranking and each pair of labels is (calibrated). With `abstain`, only the order that is at least so sure: labels
+    that are not told apart share a place. Unknown or missing features: 422 with `expected_features`. Instead of
+    `features`, each feature can be given by its name: `?x.NAME=5.1`.
+    """
+    _check_media(call.scope)
+    # There is no body to wait for: a slow answer is then not blamed on the client.
+    call.scope["pairmark.body_read"] = True
+    query: RankQuery = call.query
+    named = {name.removeprefix(_PREFIX): text for name, text in (query.model_extra or {}).items()}
+    rows = points_by_text(query.features, named)
+    points = Points(query.model, rows, query.top, query.detail, query.abstain)
+    with call.house.runtime.lane() as lane:
+        return await _ranked(call, lane, points)
 
-    async def rank(self, scope: Scope, receive: Receive) -> Answer:
-        """GET or POST /rank-labels."""
-        kind, raw = _media(scope)
-        if raw:
-            raise NotAcceptable("rankings are given as application/json")
-        if scope["method"] in ("GET", "HEAD"):
-            # There is none to wait for: a slow answer is then not blamed on the client.
-            scope["pairmark.body_read"] = True
-            points = parse_query(scope["query_string"])
-        else:
-            if kind != JSON:
-                raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
-            if scope["query_string"]:
-                raise InvalidInput(
-                    "POST /rank-labels takes model, features, top, detail and abstain in its body; expected no query",
-                    field="query",
-                )
-            body = await read_body(scope, receive, self._settings.max_body_bytes)
-            if len(body) > SMALL_BODY:
-                async with self._runtime.batch_place() as place:
-                    points = await place.run(lambda: parse_points(body))
-                    served = await self._served(points)
-                    answer = await place.run(lambda: self._answer(served, points))
-                return self._counted(answer, points)
-            points = parse_points(body)
-        served = await self._served(points)
-        if len(points) > SMALL_BATCH:
-            async with self._runtime.batch_place() as place:
-                answer = await place.run(lambda: self._answer(served, points))
-        elif served.seconds_a_point * len(points) * (3 if points.detail else 1) > ON_THE_LOOP_S:
-            answer = await self._runtime.in_thread(lambda: self._answer(served, points))
-        else:
-            answer = self._answer(served, points)
-        return self._counted(answer, points)
 
-    async def _served(self, points: Points) -> Served:
-        limit = self._settings.max_batch_pairs
-        if len(points) > limit:
-            raise TooLarge(
-                f"the request has {len(points)} points; at most {limit} are taken at a time", limit=limit
-            )
-        return await self._runtime.version_for(points.model, CAPABILITY)
+async def rank_points(call: Call) -> Answer:
+    """As GET, for many points at a time."""
+    if _check_media(call.scope) != JSON:
+        raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
+    body = await call.body()
+    with call.house.runtime.lane() as lane:
+        points = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_points(body))
+        return await _ranked(call, lane, points)
 
-    def _answer(self, served: Served, points: Points) -> bytes:
-        names = served.label_names
-        assert names is not None
-        return rank(served, names, points)
 
-    def _counted(self, answer: bytes, points: Points) -> Answer:
-        self._points.inc(len(points))
-        return answer, JSON, ()
+async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
+    n, limit = len(points), call.house.settings.max_batch_pairs
+    if n > limit:
+        raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
+    served = await call.house.runtime.version_for(points.model, "rank-labels")
+    names = served.label_names
+    assert names is not None
+    seconds = served.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)
+    answer = await lane.run(seconds, lambda: rank(served, names, points))
+    _RANKED.inc(n)
+    return answer, JSON, ()
+
+
+def _check_media(scope: Scope) -> bytes:
+    kind, raw = media(scope)
+    if raw:
+        raise NotAcceptable("rankings are given as application/json")
+    return kind

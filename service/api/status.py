@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter, Response
-from fastapi.responses import PlainTextResponse
+from fastapi import Response
 from pydantic import BaseModel
 
 from pairmark.service.api import metrics
 from pairmark.service.api.house import InHouse
-from pairmark.service.api.problems import responses
-
-router = APIRouter(tags=["status"])
 
 
 class Alive(BaseModel):
@@ -27,13 +23,11 @@ class Ready(BaseModel):
     status: Literal["ready"] = "ready"
 
 
-@router.get("/healthz", response_model=Alive)
 async def healthz() -> Alive:
     """Alive: says nothing about the database."""
     return Alive()
 
 
-@router.get("/readyz", response_model=Ready, responses=responses(503))
 async def readyz(house: InHouse) -> Ready:
     """Ready: kernels are warm, and the database answers."""
     house.runtime.ready()
@@ -41,7 +35,6 @@ async def readyz(house: InHouse) -> Ready:
     return Ready()
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=responses(503))
 async def scrape(house: InHouse) -> Response:
     """Metrics in the Prometheus text format."""
     depths = await house.runtime.in_thread(house.queue.depths)

@@ -8,17 +8,17 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from pairmark.service.api.house import InHouse, may
+from pairmark.service.api.routing import Route
 from pairmark.service.console.view import overview
 
-router = APIRouter(include_in_schema=False)
 COOKIE = "pairmark_key"
 SESSION_S = 12 * 3600
 LONGEST_FORM = 4096
@@ -47,13 +47,16 @@ def _templates() -> Any:
     return templates
 
 
-def install(app: FastAPI) -> None:
-    """Add the pages and their static files to the application."""
-    app.include_router(router)
-    app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
+async def static_file(request: Request, file: str) -> Response:
+    """A style sheet, script or picture of the pages."""
+    return await _static().get_response(file, request.scope)
 
 
-@router.get("/", response_class=HTMLResponse)
+@cache
+def _static() -> StaticFiles:
+    return StaticFiles(directory=_HERE / "static")
+
+
 async def first_page(request: Request, house: InHouse) -> HTMLResponse:
     """Models with their promise, datasets, and jobs with live progress."""
     signed_in = COOKIE in request.cookies
@@ -62,7 +65,6 @@ async def first_page(request: Request, house: InHouse) -> HTMLResponse:
     )
 
 
-@router.get("/login", response_class=HTMLResponse)
 async def login_form(house: InHouse) -> Response:
     """Where a key is entered, once one exists."""
     if not (await house.runtime.catalogue.refreshed()).locked:
@@ -70,7 +72,6 @@ async def login_form(house: InHouse) -> Response:
     return _page("login.html", wrong=False)
 
 
-@router.post("/login", response_class=HTMLResponse)
 async def login(request: Request, house: InHouse) -> Response:
     """Keep the key in a cookie that scripts cannot read and other sites cannot send; it opens reading only."""
     key = _key_in(await request.body())
@@ -84,7 +85,6 @@ async def login(request: Request, house: InHouse) -> Response:
     return answer
 
 
-@router.post("/logout")
 async def logout() -> Response:
     """Forget the key."""
     answer = RedirectResponse("/login", status_code=303)
@@ -108,3 +108,12 @@ def _page(template: str, *, status: int = 200, **values: object) -> HTMLResponse
     return HTMLResponse(
         _templates().get_template(template).render(**values), status_code=status, headers=HEADERS
     )
+
+
+ROUTES: Final = (
+    Route("GET", "/", first_page, access="any", gives="text/html"),
+    Route("GET", "/login", login_form, access="open", gives="text/html"),
+    Route("POST", "/login", login, access="open", gives="text/html"),
+    Route("POST", "/logout", logout, access="open", gives="text/html"),
+    Route("GET", "/static/{file:path}", static_file, access="open", gives="application/octet-stream"),
+)

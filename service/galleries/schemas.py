@@ -64,6 +64,23 @@ class RowError(BaseModel):
     detail: str
 
 
+class ItemIn(BaseModel):
+    """An item to enrol, or to replace."""
+
+    id: str = Field(min_length=1, max_length=512)
+    subject: str | None = Field(None, min_length=1, max_length=512)
+    vector: list[float]
+    metadata: dict[str, Any] | None = None
+
+
+class ItemsBody(BaseModel):
+    """Items to enrol. Rows are checked one by one, so that one that is wrong does not refuse the others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    items: list[ItemIn] = Field(min_length=1)
+
+
 class UpsertOut(BaseModel):
     """What was stored."""
 

@@ -111,6 +111,8 @@ class Searches:
         self._galleries = galleries
         self._settings = settings
         self._points = Points()
+        self.served_by: dict[str, str] = {}
+        """The version that served each gallery last."""
 
     def search(
         self, state: State, served: Served, request: SearchRequest, decision: Decision | None

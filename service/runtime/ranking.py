@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
-from urllib.parse import parse_qsl
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,6 @@ from pairmark.service.runtime.vectors import (
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
 NAMES_TOLD = 50
-MAX_FIELDS = 2048
-_OPTIONS = ("features", "model", "top", "detail", "abstain")
 _EXPECTED = 'a list of numbers, a list of such lists, or features by name such as {"A1": 5.1, "A2": 3.5}'
 
 Named = dict[str, Number]
@@ -142,59 +139,33 @@ def _check_named(row: Mapping[str, Any], at: str) -> None:
             raise InvalidInput(f"{field} {said}; expected a finite number", field=field)
 
 
-def parse_query(raw: bytes) -> Points:
-    """Read the query of GET: ``features=5.1,3.5`` or ``x.NAME=5.1&x.OTHER=3.5``, and options.
+def points_by_text(features: str | None, named: Mapping[str, str]) -> Float32 | list[Mapping[str, float]]:
+    """One point as a query gives it.
+
+    Parameters
+    ----------
+    features : ``5.1,3.5``, numbers in the model's order.
+    named : the number of each feature by its name.
 
     Raises
     ------
     InvalidInput
         Naming the parameter and what was expected.
     """
-    try:
-        fields = parse_qsl(raw.decode("utf-8"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict",
-                           max_num_fields=MAX_FIELDS)  # fmt: skip
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InvalidInput(
-            f"the query is not of the form name=value&name=value, with at most {MAX_FIELDS} of them",
-            field="query",
-        ) from error
-    given: dict[str, str] = {}
-    named: dict[str, float] = {}
-    for name, value in fields:
-        if name in given or (name[:2] == "x." and name[2:] in named):
-            raise InvalidInput(f"{name[:100]} is given twice; expected once", field=name[:100])
-        if name[:2] == "x.":
-            named[name[2:]] = _number(value, name[:100])
-        elif name in _OPTIONS:
-            given[name] = value
-        else:
-            raise InvalidInput(
-                f"{name[:100]!r} is not a query parameter here; known: {', '.join(_OPTIONS)}, and x.NAME for "
-                "the feature NAME",
-                field=name[:100],
-            )
-    if "features" in given and named:
+    if features is not None and named:
         raise InvalidInput(
             "features are given both by position (features=) and by name (x.NAME=); expected one of the two",
             field="features",
         )
-    if "features" not in given and not named:
+    if features is None and not named:
         raise InvalidInput(
             "features is missing; expected features=5.1,3.5,... in the model's order, or x.NAME=5.1 for each feature",
             field="features",
         )
-    rows: Any = [named]
-    if not named:
-        parts = given["features"].split(",")
-        numbers = [_number(part, f"features[{at}]") for at, part in enumerate(parts)]
-        rows = np.array([numbers], dtype=np.float32)
-    return Points(
-        model=given.get("model") or None,
-        rows=rows,
-        top=_count(given.get("top")),
-        detail=_flag(given.get("detail", "0")),
-        abstain=_level(given.get("abstain")),
-    )
+    if features is None:
+        return [{name: _number(text, f"x.{name[:100]}") for name, text in named.items()}]
+    numbers = [_number(part, f"features[{at}]") for at, part in enumerate(features.split(","))]
+    return np.array([numbers], dtype=np.float32)
 
 
 def _number(text: str, field: str) -> float:
@@ -206,29 +177,6 @@ def _number(text: str, field: str) -> float:
     if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
         raise InvalidInput(f"{field} is {text[:50]!r}; expected a finite number", field=field)
     return number
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("0", "1", "true", "false", ""):
-        raise InvalidInput(f"detail is {text[:50]!r}; expected 1 or 0", field="detail")
-    return text.lower() in ("1", "true")
-
-
-def _level(text: str | None) -> float | None:
-    if text is None:
-        return None
-    level = _number(text, "abstain")
-    if not 0.5 <= level <= 1.0:
-        raise InvalidInput(f"abstain is {text[:50]!r}; expected a number from 0.5 to 1", field="abstain")
-    return level
-
-
-def _count(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= 1):
-        raise InvalidInput(f"top is {text[:50]!r}; expected a whole number from 1", field="top")
-    return int(text)
 
 
 def features_of(points: Points, names: Sequence[str] | None, n_features: int) -> Float32:

@@ -29,12 +29,16 @@ from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
 from pairmark.service.runtime.metrics import BATCHES
 from pairmark.service.runtime.ranking import seconds_a_point
-from pairmark.service.runtime.scoring import METHODS, Decision, Decisions, Owner, Served
+from pairmark.service.runtime.scoring import Decision, Decisions, Owner, Served
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 
 T = TypeVar("T")
 CONFIDENCE = 0.95
+SHORT_S = 0.001
+"""Longest that work may hold the event loop; a thread costs a tenth of it."""
+MODERATE_S = 0.05
+"""Longest that work may take in a thread of its own choice; longer work waits for one of the bounded places."""
 
 
 class BatchPlace:
@@ -45,12 +49,26 @@ class BatchPlace:
         self._running: Future[Any] | None = None
 
     async def __aenter__(self) -> Self:
+        return self.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def enter(self) -> Self:
+        """Take the place.
+
+        Raises
+        ------
+        RateLimited
+            When all are taken.
+        """
         if not self._places.acquire(blocking=False):
             raise RateLimited(f"{self._limit} long batches are under way already; try again shortly")
         BATCHES.inc()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def leave(self) -> None:
+        """Give the place back, at once or when its work has ended."""
         if self._running is None or self._running.done():
             self._leave()
         else:
@@ -66,6 +84,43 @@ class BatchPlace:
         future = self._threads.submit(work)
         self._running = future
         return await asyncio.wrap_future(future)
+
+
+class Lane:
+    """Where the work of one request runs: the one place that decides between the event loop and a thread.
+
+    Short work runs on the loop, because a thread costs more than it; work of moderate length in any thread; long work
+    in one of the bounded places for batches, and everything after it there too.
+    """
+
+    __slots__ = ("_place", "_runtime")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._place: BatchPlace | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._place is not None:
+            self._place.leave()
+
+    async def run(self, seconds: float, work: Callable[[], T]) -> T:
+        """Do the work, which is expected to take ``seconds``.
+
+        Raises
+        ------
+        RateLimited
+            When it is long and every place is taken.
+        """
+        if self._place is None:
+            if seconds <= SHORT_S:
+                return work()
+            if seconds <= MODERATE_S:
+                return await self._runtime.in_thread(work)
+            self._place = self._runtime.batch_place().enter()
+        return await self._place.run(work)
 
 
 class Runtime:
@@ -199,6 +254,10 @@ class Runtime:
         """Run short blocking work off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
+    def lane(self) -> Lane:
+        """Where the work of one request runs."""
+        return Lane(self)
+
     def batch_place(self) -> BatchPlace:
         """A place for a long batch: ``async with runtime.batch_place() as run: await run(work)``.
 
@@ -290,27 +349,3 @@ def _alias_of(ref: str | None) -> str | None:
     if ":" in ref:
         return None
     return ref.partition("@")[2] or PRODUCTION
-
-
-def checked_fpr(fpr: float) -> float:
-    """A rate strictly between 0 and 1, or `InvalidInput`."""
-    if not 0.0 < fpr < 1.0:
-        raise InvalidInput(f"fpr is {fpr:g}; expected a number above 0 and below 1, e.g. 0.001", field="fpr")
-    return fpr
-
-
-def checked_confidence(confidence: float) -> float:
-    """A confidence strictly between 0 and 1, or `InvalidInput`."""
-    if not 0.0 < confidence < 1.0:
-        raise InvalidInput(
-            f"confidence is {confidence:g}; expected a number above 0 and below 1, e.g. 0.95",
-            field="confidence",
-        )
-    return confidence
-
-
-def checked_method(method: str) -> str:
-    """A known method; an empty one means auto."""
-    if method not in (*METHODS, ""):
-        raise InvalidInput(f"method: expected one of {', '.join(METHODS)}", field="method")
-    return method or "auto"

@@ -22,6 +22,8 @@ from pairmark.service.runtime.vectors import Features, Pairs, to_rows
 
 Float32 = NDArray[np.float32]
 MEASURED = 256
+FEW, FEW_NUMBERS = 64, 1_000_000
+"""So few pairs, of so few numbers, take no time worth a thread."""
 METHODS = ("auto", "finite-sample", "bootstrap")
 
 
@@ -44,6 +46,12 @@ class Served:
         self.calibration_id = entry.calibration_id
         self.model = {"name": entry.name, "version": entry.version, "kind": entry.kind}
         self.model_json = to_json(self.model)
+
+    def seconds(self, n_pairs: int) -> float:
+        """About how long so many pairs take to score."""
+        if n_pairs <= FEW:
+            return 0.0 if n_pairs * self.n_features <= FEW_NUMBERS else math.inf
+        return n_pairs * self.seconds_a_pair
 
     def score(self, left: Any, right: Any) -> Float32:
         """Scores of finite float32 rows of the model's dimension; a single row meets every row of the other side.

@@ -270,3 +270,33 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_house: Runn
     unknown = http.post("/match?fpr=0.1&calibration=nope", json={"scores": [1.0]})
     assert unknown.status_code == 404
     assert unknown.json()["type"] == "/problems/unknown-calibration"
+
+
+def test_a_wrong_dimension_is_not_hidden_behind_the_calibration(digits_house: RunningServer) -> None:
+    """Nobody should have to lower a rate to learn that the vectors are too short."""
+    body = {"left": [1.0, 2.0], "right": [1.0, 3.0]}
+    answer = digits_house.http.post("/match?fpr=0.0000001", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["type"] == "/problems/invalid-input"
+    assert answer.json()["expected_dimension"] == 64
+
+
+def test_every_route_refuses_unknown_parameters_alike(digits_house: RunningServer) -> None:
+    """One way to read queries: what one address refuses, no other takes."""
+    http = digits_house.http
+    for method, path in (
+        ("GET", "/models?fprr=1"),
+        ("GET", "/jobs?limit=1&fprr=1"),
+        ("POST", "/match?fpr=0.1&fprr=1"),
+        ("GET", "/rank-labels?features=1&fprr=1"),
+        ("GET", "/healthz?fprr=1"),
+        ("DELETE", "/datasets/nothing?fprr=1"),
+    ):
+        answer = http.request(method, path)
+        assert answer.status_code == 422, path
+        assert answer.json()["field"] == "fprr"
+        assert "is not a query parameter here" in answer.json()["detail"]
+    row = digits_house.facts["X"][0].tolist()
+    for flag in ("1", "true"):
+        match = http.post(f"/match?fpr=0.1&detail={flag}", json={"left": row, "right": row})
+        assert "log10_fpr" in match.json()["matches"][0], match.text

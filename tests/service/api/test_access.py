@@ -1,43 +1,10 @@
-"""Every route needs what it should, and an unnamed one needs the most."""
+"""Whose key a request shows, and whether it comes from this machine."""
 
 from __future__ import annotations
 
 import pytest
 
-from pairmark.service.api.access import host_name, is_loopback, need, shown_key
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "needed"),
-    [
-        ("POST", "/similarity", "score"),
-        ("POST", "/match", "score"),
-        ("POST", "/explain", "score"),
-        ("GET", "/healthz", "open"),
-        ("GET", "/readyz", "open"),
-        ("GET", "/static/console.css", "open"),
-        ("GET", "/problems/invalid-input", "open"),
-        ("GET", "/metrics", "metrics"),
-        ("GET", "/", "any"),
-        ("GET", "/models", "any"),
-        ("GET", "/models/m/versions/1/roc.png", "any"),
-        ("GET", "/models/m/versions/1/export", "train"),
-        ("POST", "/datasets", "train"),
-        ("DELETE", "/datasets/d", "train"),
-        ("POST", "/jobs", "train"),
-        ("POST", "/jobs/x/cancel", "any"),
-        ("PUT", "/models/m/aliases/production", "train"),
-        ("DELETE", "/models/m/versions/1", "admin"),
-        ("POST", "/calibrations", "train"),
-        ("PUT", "/galleries/g/items", "gallery"),
-        ("GET", "/anything/else", "admin"),
-        ("GET", "/modelsx", "admin"),
-        ("GET", "/staticx", "admin"),
-        ("GET", "", "admin"),
-    ],
-)
-def test_need(method: str, path: str, needed: str) -> None:
-    assert need(method, path) == needed
+from pairmark.service.api.access import host_name, is_loopback, shown_key
 
 
 def test_keys_are_read_from_headers_and_for_reading_from_the_cookie() -> None:

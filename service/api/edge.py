@@ -11,22 +11,28 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api import access
-from pairmark.service.api.hot import Answer
+from pairmark.service.api.house import House
 from pairmark.service.api.metrics import RequestMeter
-from pairmark.service.api.problems import Internal, SlowBody, TimedOut, render
-from pairmark.service.api.search import route_of
+from pairmark.service.api.problems import (
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    SlowBody,
+    TimedOut,
+    render,
+)
+from pairmark.service.api.routing import Access, Route, RouteTable
+from pairmark.service.api.wire import Call
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
 from pairmark.service.keys import Scope as KeyScope
 from pairmark.service.runtime.catalogue import View
-from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.settings import Settings
 
 log = logging.getLogger("pairmark.access")
 
@@ -34,7 +40,6 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _CLIENT_GONE = 499
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
-Endpoint = Callable[[Scope, Receive], Awaitable[Answer]]
 
 
 class Deadline:
@@ -74,16 +79,15 @@ class Edge:
 
     Parameters
     ----------
-    hot : (method, path) -> endpoint of the routes that skip the route table (which lists them all the same).
+    app : the framework, which serves the routes that are not direct.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, runtime: Runtime, settings: Settings, hot: Mapping[tuple[str, str], Endpoint]
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, house: House, table: RouteTable) -> None:
         self._app = app
-        self._runtime = runtime
-        self._settings = settings
-        self._hot = hot
+        self._house = house
+        self._runtime = house.runtime
+        self._settings = house.settings
+        self._table = table
         self._meter = RequestMeter()
         self._prefix = secrets.token_hex(4)
         self._count = 0
@@ -117,19 +121,21 @@ class Edge:
                 ]
             await send(message)
 
-        hot = self._hot.get((method, path))
-        pattern = path
-        if hot is None and path.startswith("/galleries/"):
-            pattern = route_of(method, path) or path
-            hot = self._hot.get((method, pattern)) if pattern != path else None
+        found = self._table.find(method, path)
+        route = None if found is None else found.route
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:
-            await self._admit(scope, headers, method, path)
-            if hot is not None:
+            await self._admit(scope, headers, method, path, "any" if route is None else route.access)
+            if found is None or route is None:
+                raise self._nothing_there(path)
+            query = route.reader.read(scope["query_string"])
+            if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
                 with Deadline(self._settings.request_timeout_s):
-                    body, kind, extra = await hot(scope, receive)
+                    body, kind, extra = await route.handler(
+                        Call(self._house, scope, receive, query, found.path)
+                    )
                 status = 200
                 fields = [
                     (b"content-type", kind),
@@ -141,7 +147,10 @@ class Edge:
                 await send({"type": "http.response.start", "status": 200, "headers": fields})
                 await send({"type": "http.response.body", "body": body})
             else:
-                await self._serve(scope, receive, answer, headers, method, path)
+                scope["pairmark.query"] = query
+                scope["path_params"] = found.path
+                scope["pairmark.route"] = route
+                await self._serve(scope, receive, answer, headers, route)
         except PairmarkError as error:
             problem = error
         except TimeoutError:
@@ -157,8 +166,11 @@ class Edge:
             problem = Internal("something went wrong inside the service; the logs name it by request_id")
         if problem is not None:
             if status == 0:
-                code, fields, body = render(problem, path=path, request_id=scope["pairmark.request_id"])
-                if isinstance(problem, Unauthenticated) and access.is_page(method, path, headers):
+                given = getattr(problem, "headers", None)
+                code, fields, body = render(
+                    problem, path=path, request_id=scope["pairmark.request_id"], headers=given
+                )
+                if isinstance(problem, Unauthenticated) and _wants_page(route, headers):
                     # A person in a browser signs in; a problem document would leave them standing.
                     code, fields, body = 303, [(b"location", b"/login"), (b"content-length", b"0")], b""
                 await answer({"type": "http.response.start", "status": code, "headers": fields})
@@ -166,22 +178,31 @@ class Edge:
             elif failure is None:
                 failure = problem
         seconds = time.perf_counter() - started
-        route = pattern if hot is not None else getattr(scope.get("route"), "path", None) or "unmatched"
-        self._meter.seen(method, route, status, seconds)
+        label = "unmatched" if route is None else route.label
+        self._meter.seen(method, label, status, seconds)
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
         # come every few seconds.
-        quiet = (hot is not None and status < 400) or path in _PROBES
-        self._log(scope, method, route, status, seconds, problem, failure, quiet=quiet)
+        quiet = (route is not None and route.direct and status < 400) or path in _PROBES
+        self._log(scope, method, label, status, seconds, problem, failure, quiet=quiet)
+
+    def _nothing_there(self, path: str) -> PairmarkError:
+        methods = self._table.methods_of(path)
+        if not methods:
+            return NotFound("there is nothing at this address; /docs lists what there is")
+        error = MethodNotAllowed(f"this address takes {', '.join(methods)}")
+        error.headers = {"Allow": ", ".join(methods)}
+        return error
 
     # ------------------------------------------------------------ who may
 
-    async def _admit(self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str) -> None:
+    async def _admit(
+        self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, needed: Access
+    ) -> None:
         if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
             raise InvalidInput("the address holds a NUL character; expected plain text", field="path")
         if scope.get("pairmark.trusted"):
             scope["pairmark.caller"] = "local"
             return
-        needed = access.need(method, path)
         if needed == "open" or (needed == "metrics" and self._settings.metrics_public):
             return
         catalogue = self._runtime.catalogue
@@ -240,12 +261,10 @@ class Edge:
             raise TooLarge(f"the body has {int(declared)} bytes; at most {limit} are taken here", limit=limit)
 
     async def _serve(
-        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], method: str, path: str
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], route: Route
     ) -> None:
         settings = self._settings
-        upload = method in ("POST", "PUT") and (
-            path in ("/datasets", "/models") or (path.startswith("/galleries/") and path.endswith("/items"))
-        )
+        upload = route.limits.upload
         limit = settings.max_upload_bytes if upload else settings.max_body_bytes
         self._check_length(headers, limit)
         taken = 0
@@ -268,8 +287,7 @@ class Edge:
                     scope["pairmark.body_read"] = True
             return message
 
-        streams = upload or path.endswith(("/events", "/export")) or _is_measuring(method, path)
-        async with asyncio.timeout(None if streams else settings.request_timeout_s):
+        async with asyncio.timeout(settings.request_timeout_s if route.limits.timed else None):
             await self._app(scope, bounded, send)
 
     # ------------------------------------------------------------ logs
@@ -305,13 +323,10 @@ class Edge:
         log.log(level, "request", extra=facts, exc_info=failure)
 
 
-def _is_measuring(method: str, path: str) -> bool:
-    """Whether thousands of searches are asked for at once, which may take longer than a request."""
-    return (
-        method == "POST"
-        and path.startswith("/galleries/")
-        and path.endswith(("/calibrations", "/evaluations"))
-    )
+def _wants_page(route: Route | None, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser asks for one of the pages (as against a program asking for an answer)."""
+    is_page = route is not None and route.method == "GET" and route.gives == "text/html"
+    return is_page and b"text/html" in headers.get(b"accept", b"")
 
 
 def _refused(scope: Scope, error: PairmarkError) -> PairmarkError:

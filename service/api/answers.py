@@ -1,0 +1,88 @@
+"""What the routes that the edge calls itself answer, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class ModelUsed(BaseModel):
+    """The version that answered."""
+
+    name: str
+    version: int
+    kind: str
+
+
+class ScoresOut(BaseModel):
+    """Similarities, one a pair, in order. Higher is more similar; swapping the sides changes no bit."""
+
+    model: ModelUsed
+    scores: list[float] = Field(description="float32 values")
+
+
+class MatchOut(BaseModel):
+    """A decision about one pair."""
+
+    score: float
+    match: bool = Field(description="score > threshold, strictly, compared in float32")
+    log10_fpr: float | None = Field(
+        None,
+        description="with `detail`: at most 10 to this power of different pairs score so high, with the confidence "
+        "asked for and for all scores at once; comes in steps, and stops where the data stop",
+    )
+
+
+class OperatingPointOut(BaseModel):
+    """The threshold, and what is promised about it."""
+
+    fpr: float = Field(description="the rate asked for")
+    threshold: float = Field(description="a float32 value")
+    fpr_upper_bound: float = Field(description="with the stated confidence the true rate is at most this")
+    confidence: float
+    method: str = Field(description="finite-sample, or bootstrap (asymptotic)")
+    tpr: float | None = Field(description="share of same pairs that match at this threshold")
+    tpr_interval: list[float] | None
+    n_units: int = Field(description="independent people (open-set) or samples (closed-set) behind it")
+    n_negative_pairs: int
+    observed_fpr: float = Field(description="the rate at the threshold on the calibration pairs")
+    n_independent: int = Field(description="independent blocks that finite-sample counts")
+    guarantee: str = Field(
+        description="finite-sample, or asymptotic: the confidence is approached as units grow"
+    )
+    protocol: str
+    calibration_id: str
+
+
+class MatchesOut(BaseModel):
+    """Decisions, one a pair, in order."""
+
+    model: ModelUsed | None = Field(description="null for scores made elsewhere")
+    matches: list[MatchOut]
+    operating_point: OperatingPointOut
+
+
+class ExplanationOut(BaseModel):
+    """Why a pair has its score."""
+
+    model: ModelUsed
+    score: float
+    explanation: dict[str, Any] = Field(
+        description="for trees the path; for weighted metrics the contributions"
+    )
+
+
+class VectorsOut(BaseModel):
+    """Vectors, one a point, in order."""
+
+    model: ModelUsed
+    vectors: list[list[float]] = Field(description="float32 values")
+
+
+class ClassesOut(BaseModel):
+    """Labels, one a point, in order."""
+
+    model: ModelUsed
+    labels: list[str] = Field(description="the most probable label of each point, as the dataset names it")
+    probabilities: list[dict[str, float]] = Field(description="of every label, for each point; they sum to 1")

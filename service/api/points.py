@@ -1,0 +1,125 @@
+"""`/embed` and `/classify`: a model's own vectors of points, and their labels. Called by the edge, as `scoring.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Final
+
+from pydantic import Field
+
+from pairmark.service.api.metrics import POINTS
+from pairmark.service.api.problems import NotAcceptable
+from pairmark.service.api.query import Query
+from pairmark.service.api.scoring import BYTES_A_SECOND
+from pairmark.service.api.wire import JSON, OCTETS, Answer, Call, media, model_header
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
+from pairmark.service.runtime.classifying import classes_json, classified
+from pairmark.service.runtime.runtime import Lane
+from pairmark.service.runtime.scoring import Served, embedded
+from pairmark.service.runtime.vectors import Features, parse_features
+
+LABELS_IN_A_HEADER: Final = 4_096
+"""Bytes; with more of them probabilities are given as JSON only."""
+_EMBEDDED, _CLASSIFIED = POINTS.labels("/embed"), POINTS.labels("/classify")
+
+
+class PointsQuery(Query):
+    """Which model is asked, and the width of a binary body."""
+
+    model: str | None = Field(None, description="the model; a JSON body names it itself")
+    dim: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="octet-stream: numbers in a vector; default the model's"
+    )
+
+
+async def embed(call: Call) -> Answer:
+    """A model's own vectors of these points: what it compares."""
+    features, answer = await _answered(call, "embed", lambda served, features: math.inf, _embedded_answer)
+    _EMBEDDED.inc(len(features))
+    return answer
+
+
+async def classify(call: Call) -> Answer:
+    """The most probable label of each point, named as the training dataset names it, and all probabilities."""
+    features, answer = await _answered(
+        call, "classify", lambda served, features: served.seconds_a_point * len(features), _classified_answer
+    )
+    _CLASSIFIED.inc(len(features))
+    return answer
+
+
+async def _answered(
+    call: Call,
+    capability: str,
+    seconds: Callable[[Served, Features], float],
+    answer: Callable[[Call, Served, Features, bool], Answer],
+) -> tuple[Features, Answer]:
+    kind, raw = media(call.scope)
+    body = await call.body()
+    with call.house.runtime.lane() as lane:
+        features, served = await _read(call, lane, capability, kind, body)
+        limit = call.house.settings.max_batch_pairs
+        if len(features) > limit:
+            raise TooLarge(
+                f"the request has {len(features)} points; at most {limit} are taken at a time", limit=limit
+            )
+        made = await lane.run(seconds(served, features), lambda: answer(call, served, features, raw))
+    return features, made
+
+
+async def _read(
+    call: Call, lane: Lane, capability: str, kind: bytes, body: bytes | bytearray
+) -> tuple[Features, Served]:
+    """The points of a body, and the version that they are for."""
+    runtime, query = call.house.runtime, call.query
+    reading = len(body) / BYTES_A_SECOND[kind]
+    if kind == JSON:
+        if call.scope["query_string"]:
+            raise InvalidInput(
+                f"a JSON body to {capability} names its model itself; expected no query", field="query"
+            )
+        features = await lane.run(reading, lambda: parse_features(body))
+        return features, await runtime.version_for(features.model, capability)
+    served = await runtime.version_for(query.model, capability)
+    if kind == OCTETS:
+        width = query.dim or served.n_features
+        return await lane.run(reading, lambda: parse_rows(body, dim=width, model=query.model)), served
+    limit = call.house.settings.max_body_bytes
+    return await lane.run(reading, lambda: parse_npz_rows(body, model=query.model, max_bytes=limit)), served
+
+
+def _embedded_answer(call: Call, served: Served, features: Features, raw: bool) -> Answer:
+    size, limit = 4 * len(features) * served.n_features, call.house.settings.max_body_bytes
+    if size > limit:
+        raise TooLarge(
+            f"the answer to {len(features)} points would have {size} bytes of float32; at most {limit} bytes are "
+            "given at a time",
+            limit=limit,
+        )
+    vectors = embedded(served, features)
+    if raw:
+        shape = (b"x-pairmark-dimension", b"%d" % vectors.shape[1])
+        return vectors.tobytes(), OCTETS, (model_header(served.model_json), shape)
+    rows = b",".join(str(row.tolist()).encode() for row in vectors)
+    return b'{"model":%b,"vectors":[%b]}' % (served.model_json, rows), JSON, ()
+
+
+def _classified_answer(call: Call, served: Served, features: Features, raw: bool) -> Answer:
+    if not raw:
+        return classes_json(served, features), JSON, ()
+    # A header holds ASCII; the standard library escapes other letters.
+    names = json.dumps(served.class_names).encode()
+    if len(names) > LABELS_IN_A_HEADER:
+        raise NotAcceptable(
+            f"the names of the {len(served.class_names or ())} labels do not fit a header: ask for application/json"
+        )
+    _, probabilities = classified(served, features)
+    headers = (
+        model_header(served.model_json),
+        (b"x-pairmark-dimension", b"%d" % probabilities.shape[1]),
+        (b"x-pairmark-labels", names),
+    )
+    return probabilities.tobytes(), OCTETS, headers

@@ -1,0 +1,180 @@
+"""Queries: each address reads its query into a pydantic model, and all of them refuse what they do not know alike."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pairmark.service.errors import InvalidInput
+from pairmark.service.pagination import MAX_LIMIT
+
+MAX_FIELDS: Final = 2048
+_CACHED: Final = 1024
+_CACHED_BYTES: Final = 512
+_PLAIN: Final = {
+    "integer": re.compile(r"-?[0-9]{1,19}"),
+    "number": re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+}
+
+
+class Query(BaseModel):
+    """The query of an address. A parameter without a value counts as not given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class NoQuery(Query):
+    """An address without parameters."""
+
+
+class PageQuery(Query):
+    """One page of a list."""
+
+    limit: int = Field(50, ge=1, le=MAX_LIMIT, description="most items in the answer")
+    cursor: str | None = Field(None, max_length=1000, description="`next_cursor` of the page before")
+
+
+def _query_of(request: Request) -> Any:
+    return request.scope["pairmark.query"]
+
+
+FROM_QUERY: Final = Depends(_query_of)
+"""``query: Annotated[PageQuery, FROM_QUERY]`` in a handler: what the edge read of the query."""
+
+
+class QueryReader:
+    """Reads queries into one model. Clients ask the same again and again, so what was read is kept, within bounds.
+
+    Parameters
+    ----------
+    model : a `Query`. Where it allows extra fields, parameters ``x.NAME`` are taken too.
+    """
+
+    def __init__(self, model: type[Query]) -> None:
+        self.model = model
+        self.schema: dict[str, Any] = model.model_json_schema()
+        self._fields: dict[str, dict[str, Any]] = self.schema.get("properties", {})
+        self._plain = {
+            name: _PLAIN[kind]
+            for name, field in self._fields.items()
+            for kind in _types(field) & _PLAIN.keys()
+        }
+        self._open = model.model_config.get("extra") == "allow"
+        self._known: dict[bytes, Query] = {}
+
+    def read(self, raw: bytes) -> Query:
+        """The query as the model has it.
+
+        Raises
+        ------
+        InvalidInput
+            Naming the parameter and what was expected.
+        """
+        known = self._known.get(raw)
+        if known is None:
+            known = self._read(raw)
+            if len(raw) <= _CACHED_BYTES:
+                # Bounded, because clients choose the words.
+                if len(self._known) >= _CACHED:
+                    self._known.clear()
+                self._known[raw] = known
+        return known
+
+    def _read(self, raw: bytes) -> Query:
+        given: dict[str, str] = {}
+        for name, value in _pairs(raw):
+            if name not in self._fields and not (self._open and name.startswith("x.")):
+                known = ", ".join(self._fields) or "none"
+                raise InvalidInput(
+                    f"{name[:100]!r} is not a query parameter here; known: {known}", field=name[:100]
+                )
+            if name in given:
+                raise InvalidInput(f"{name[:100]} is given twice; expected once", field=name[:100])
+            plain = self._plain.get(name)
+            if plain is not None and value and not plain.fullmatch(value):
+                raise self._unexpected(name, value)
+            given[name] = value
+        try:
+            return self.model.model_validate({name: value for name, value in given.items() if value})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name = str(first["loc"][0]) if first["loc"] else next(iter(given), "query")
+            if first["type"] == "missing":
+                raise InvalidInput(
+                    f"{name} is missing; expected {self._expected(name)}", field=name
+                ) from None
+            raise self._unexpected(name, given.get(name, "")) from None
+
+    def _unexpected(self, name: str, value: str) -> InvalidInput:
+        return InvalidInput(
+            f"{name[:100]} is {value[:50]!r}; expected {self._expected(name)}", field=name[:100]
+        )
+
+    def _expected(self, name: str) -> str:
+        field = self._fields.get(name)
+        if field is None:
+            return "a finite number"
+        said = _described(field)
+        examples = field.get("examples")
+        return f"{said}, e.g. {examples[0]}" if examples else said
+
+
+@cache
+def reader_of(model: type[Query]) -> QueryReader:
+    """The one reader of a model."""
+    return QueryReader(model)
+
+
+def _pairs(raw: bytes) -> list[tuple[str, str]]:
+    if not raw:
+        return []
+    try:
+        return parse_qsl(
+            raw.decode("utf-8"),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=MAX_FIELDS,
+        )
+    except ValueError:
+        raise InvalidInput(
+            f"the query is not of the form name=value&name=value, with at most {MAX_FIELDS} of them",
+            field="query",
+        ) from None
+
+
+def _types(field: dict[str, Any]) -> set[str]:
+    return {str(option.get("type")) for option in field.get("anyOf", [field])}
+
+
+def _described(field: dict[str, Any]) -> str:
+    """What a parameter takes, in words, from its JSON Schema."""
+    option: dict[str, Any] = next((one for one in field.get("anyOf", []) if one.get("type") != "null"), field)
+    if "enum" in option:
+        return f"one of {', '.join(map(str, option['enum']))}"
+    if "const" in option:
+        return str(option["const"])
+    kind = option.get("type")
+    if kind == "boolean":
+        return "1 or 0"
+    if kind in ("integer", "number"):
+        bounds = [
+            f"{word} {option[key]:g}" if kind == "number" else f"{word} {option[key]}"
+            for key, word in (
+                ("minimum", "from"),
+                ("exclusiveMinimum", "above"),
+                ("maximum", "to"),
+                ("exclusiveMaximum", "below"),
+            )
+            if key in option
+        ]
+        joined = " and ".join(bounds) if "exclusiveMinimum" in option else " ".join(bounds)
+        return f"{'a whole number' if kind == 'integer' else 'a number'} {joined}".strip()
+    if "maxLength" in option:
+        return f"text of at most {option['maxLength']} characters"
+    return "text"

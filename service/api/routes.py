@@ -1,0 +1,251 @@
+"""The routes of the API, in one table: address, access, models, limits and handler of each.
+
+Dispatch, access control, limits, metrics and the OpenAPI document are read from it; an endpoint is a row here and a
+handler. The console adds rows of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pairmark.service.api import (
+    calibrations,
+    datasets,
+    docs,
+    galleries,
+    jobs,
+    learners,
+    models,
+    points,
+    problems,
+    rank,
+    scoring,
+    search,
+    status,
+)
+from pairmark.service.api.answers import ClassesOut, ExplanationOut, MatchesOut, ScoresOut, VectorsOut
+from pairmark.service.api.query import PageQuery
+from pairmark.service.api.routing import Binary, Limits, Route
+from pairmark.service.datasets.schemas import DatasetOut, DatasetPage
+from pairmark.service.galleries.imports import KINDS
+from pairmark.service.galleries.schemas import (
+    GalleryCalibrationOut,
+    GalleryEvaluationOut,
+    GalleryEvaluationRequest,
+    GalleryOut,
+    GalleryPage,
+    GalleryRequest,
+    ItemOut,
+    ItemPage,
+    ItemsBody,
+    ProbesRequest,
+    Receipt,
+    SearchBody,
+    SearchOut,
+    UpsertOut,
+    VerifyBody,
+    VerifyOut,
+)
+from pairmark.service.heldout.schemas import RocOut
+from pairmark.service.jobs.schemas import JobOut, JobPage
+from pairmark.service.runtime.ranking import RankBody
+from pairmark.service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
+from pairmark.service.store.schemas import (
+    AliasChangePage,
+    AliasOut,
+    CalibrationDetail,
+    CalibrationOut,
+    CalibrationPage,
+    EvaluationOut,
+    ModelOut,
+    ModelPage,
+    VersionOut,
+    VersionPage,
+)
+from pairmark.service.training.schemas import JobRequest
+
+UPLOAD: Final = Limits(upload=True, timed=False)
+LONG: Final = Limits(timed=False)
+"""Thousands of searches, or an answer that ends when something else does."""
+
+_OCTETS, _NPZ = "application/octet-stream", "application/x-npz"
+_SVG, _PNG, _HTML = "image/svg+xml", "image/png", "text/html"
+_PAIR: Final = {"left": [0.12, -0.4, 1.7], "right": [0.1, -0.38, 1.66]}
+_MODEL: Final = {"X-Pairmark-Model": "JSON of the version that answered"}
+_PAIRS_TEXT: Final = (
+    "Bulk bodies: `application/octet-stream` is little-endian float32, row-major, all left rows and then all right "
+    "rows (`dim`, default the model's; `n_left`, default half); `application/x-npz` holds arrays `left` and `right`. "
+)
+_POINTS_TEXT: Final = (
+    "Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` holds one array "
+    "`features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in "
+    "`X-Pairmark-Dimension`"
+)
+_RAW_TEXT: Final = "With `Accept: application/octet-stream` the answer is raw too: "
+_POINT: Final = {
+    f"X-Pairmark-{name}": "as in the operating point"
+    for name in ("Threshold", "Calibration-Id", "Method", "Fpr-Upper-Bound")
+}
+_VERSION = "/models/{name}/versions/{version}"
+_GALLERY = "/galleries/{gallery}"
+_OF_VERSION: Final = {
+    "get_version": {"name": "$response.body#/model", "version": "$response.body#/version"},
+    "get_roc": {"name": "$response.body#/model", "version": "$response.body#/version"},
+}
+_OF_JOB: Final = {name: {"job_id": "$response.body#/id"} for name in ("get_job", "cancel_job")}
+_OF_GALLERY: Final = {
+    name: {"gallery": "$response.body#/name"} for name in ("get_gallery", "upsert_items", "search_gallery")
+}
+_AS_A_JOB: Final[dict[int, tuple[Any, str]]] = {
+    202: (JobOut, "queued, with `background`: a job whose `result` names what it made")
+}
+
+SCORING: Final = (
+    Route("POST", "/similarity", scoring.similarity, access="score", tag="scoring", summary="Score pairs",
+          query=scoring.PairsQuery, body=PairsBody, answer=ScoresOut, direct=True, example=_PAIR,
+          binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers=_MODEL,
+                        text=_PAIRS_TEXT + _RAW_TEXT + "float32 scores.")),
+    Route("POST", "/match", scoring.match, access="score", tag="scoring",
+          summary="Decide pairs at a false positive rate",
+          query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut, direct=True, example=_PAIR,
+          binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
+                        text=_PAIRS_TEXT + _RAW_TEXT + "one uint8 a pair (1 = match), the threshold and calibration "
+                        "in headers.")),
+    Route("POST", "/explain", scoring.explain, access="score", tag="scoring", summary="Explain one pair's score",
+          query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True, example=_PAIR,
+          binary=Binary(bodies=(_OCTETS, _NPZ), text=_PAIRS_TEXT)),
+    Route("POST", "/embed", points.embed, access="score", tag="scoring", summary="Embed points",
+          query=points.PointsQuery, body=FeaturesBody, answer=VectorsOut, direct=True,
+          example={"features": [0.12, -0.4, 1.7]},
+          binary=Binary(bodies=(_OCTETS, _NPZ), text=_POINTS_TEXT + ".",
+                        answer_headers={**_MODEL, "X-Pairmark-Dimension": "numbers in a vector"})),
+    Route("POST", "/classify", points.classify, access="score", tag="scoring", summary="Classify points",
+          query=points.PointsQuery, body=FeaturesBody, answer=ClassesOut, direct=True,
+          example={"features": [0.12, -0.4, 1.7]},
+          binary=Binary(bodies=(_OCTETS, _NPZ),
+                        text=_POINTS_TEXT + ", one column a label, their names in `X-Pairmark-Labels` (406 when they "
+                        "do not fit).",
+                        answer_headers={**_MODEL, "X-Pairmark-Dimension": "number of labels",
+                                        "X-Pairmark-Labels": "JSON list of the labels, in the order of the columns"})),
+    Route("GET", "/rank-labels", rank.rank_point, access="score", tag="ranking", summary="Rank labels of one point",
+          query=rank.RankQuery, answer=rank.RankingsOut, direct=True),
+    Route("POST", "/rank-labels", rank.rank_points, access="score", tag="ranking", summary="Rank labels",
+          body=RankBody, answer=rank.RankingsOut, direct=True, example={"features": [[5.1, 3.5, 1.4, 0.2]]}),
+)  # fmt: skip
+
+DATASETS: Final = (
+    Route("POST", "/datasets", datasets.add_dataset, access="train", tag="datasets", status=201,
+          answer=DatasetOut, limits=UPLOAD, errors=(409, 429, 507),
+          links={name: {"ref": "$response.body#/name"} for name in ("get_dataset", "delete_dataset")}),
+    Route("GET", "/datasets", datasets.list_datasets, access="any", tag="datasets", query=PageQuery,
+          answer=DatasetPage),
+    Route("GET", "/datasets/{ref}", datasets.get_dataset, access="any", tag="datasets", answer=DatasetOut),
+    Route("DELETE", "/datasets/{ref}", datasets.delete_dataset, access="train", tag="datasets", status=204,
+          errors=(409,)),
+)  # fmt: skip
+
+JOBS: Final = (
+    Route("POST", "/jobs", jobs.submit_job, access="train", tag="jobs", body=JobRequest, answer=JobOut, status=202,
+          errors=(404, 409, 429), links=_OF_JOB),
+    Route("GET", "/jobs", jobs.list_jobs, access="any", tag="jobs", query=jobs.JobsQuery, answer=JobPage),
+    Route("GET", "/jobs/{job_id}", jobs.get_job, access="any", tag="jobs", answer=JobOut),
+    # The handler asks for what submitting the job took: `train`, or `gallery`.
+    Route("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, access="any", tag="jobs", answer=JobOut, status=202),
+    Route("GET", "/jobs/{job_id}/events", jobs.job_events, access="any", tag="jobs", gives="text/event-stream",
+          limits=LONG, errors=(429,)),
+)  # fmt: skip
+
+MODELS: Final = (
+    Route("GET", "/models", models.list_models, access="any", tag="models", query=PageQuery, answer=ModelPage),
+    Route("POST", "/models", models.import_model, access="train", tag="models", answer=VersionOut, status=201,
+          limits=UPLOAD, errors=(409, 507), links=_OF_VERSION),
+    Route("GET", "/models/{name}", models.get_model, access="any", tag="models", answer=ModelOut),
+    Route("GET", "/models/{name}/versions", models.list_versions, access="any", tag="models", query=PageQuery,
+          answer=VersionPage),
+    Route("GET", _VERSION, models.get_version, access="any", tag="models", answer=VersionOut),
+    Route("DELETE", _VERSION, models.delete_version, access="admin", tag="models", status=204, errors=(409,)),
+    Route("GET", f"{_VERSION}/roc", models.get_roc, access="any", tag="models", answer=RocOut),
+    Route("GET", f"{_VERSION}/roc.svg", models.get_roc_svg, access="any", tag="models", gives=_SVG),
+    Route("GET", f"{_VERSION}/roc.png", models.get_roc_png, access="any", tag="models", gives=_PNG),
+    Route("GET", f"{_VERSION}/tree", models.get_tree, access="any", tag="models", query=models.TreeQuery,
+          answer=dict[str, Any]),
+    Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, access="any", tag="models",
+          query=models.TreePictureQuery, gives=_SVG),
+    Route("GET", f"{_VERSION}/export", models.export_version, access="train", tag="models", gives="application/zip",
+          limits=LONG, errors=(507,)),
+    Route("POST", f"{_VERSION}/calibrations", models.calibrate, access="train", tag="models",
+          body=models.CalibrationRequest, answer=CalibrationOut, status=201, errors=(409, 429, 507),
+          links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
+    Route("POST", f"{_VERSION}/evaluations", models.evaluate, access="train", tag="models",
+          body=models.MeasureRequest, answer=EvaluationOut, errors=(409, 429)),
+    Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="any", tag="models", answer=AliasOut),
+    Route("PUT", "/models/{name}/aliases/{alias}", models.move_alias, access="train", tag="models",
+          body=models.AliasRequest, answer=AliasOut, errors=(409, 412)),
+    Route("GET", "/models/{name}/aliases/{alias}/history", models.alias_history, access="any", tag="models",
+          query=PageQuery, answer=AliasChangePage),
+    Route("POST", "/calibrations", calibrations.add_calibration, access="train", tag="calibrations",
+          body=calibrations.ScoresRequest, answer=CalibrationOut, status=201, errors=(409, 429, 507),
+          links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
+    Route("GET", "/calibrations", calibrations.list_calibrations, access="any", tag="calibrations", query=PageQuery,
+          answer=CalibrationPage),
+    Route("GET", "/calibrations/{calibration_id}", calibrations.get_calibration, access="any", tag="calibrations",
+          answer=CalibrationDetail),
+    Route("GET", "/learners", learners.list_learners, access="any", tag="learners", answer=learners.LearnerPage),
+    Route("GET", "/learners/{kind}", learners.get_learner, access="any", tag="learners", answer=learners.LearnerOut),
+)  # fmt: skip
+
+GALLERIES: Final = (
+    Route("GET", "/galleries", galleries.list_galleries, access="gallery", tag="galleries", query=PageQuery,
+          answer=GalleryPage),
+    Route("PUT", _GALLERY, galleries.put_gallery, access="gallery", tag="galleries", body=GalleryRequest,
+          answer=GalleryOut, also={201: (GalleryOut, "made")}, errors=(409,), links=_OF_GALLERY),
+    Route("GET", _GALLERY, galleries.get_gallery, access="gallery", tag="galleries", answer=GalleryOut),
+    Route("DELETE", _GALLERY, galleries.delete_gallery, access="gallery", tag="galleries", status=204),
+    Route("POST", f"{_GALLERY}/search", search.search, access="gallery", tag="galleries", name="search_gallery",
+          summary="Search a gallery", body=SearchBody, answer=SearchOut, direct=True, errors=(409,),
+          example={"queries": [0.12, -0.4, 1.7], "k": 5}),
+    Route("PUT", f"{_GALLERY}/items", galleries.upsert_items, access="gallery", tag="galleries",
+          query=galleries.ImportQuery, body=ItemsBody, answer=UpsertOut, limits=UPLOAD, errors=(409, 415, 429, 507),
+          binary=Binary(bodies=tuple(kind for kind in KINDS if "json" not in kind)),
+          example={"items": [{"id": "a-1", "subject": "a", "vector": [0.12, -0.4, 1.7],
+                              "metadata": {"site": "north", "year": 2024}}]}),
+    Route("GET", f"{_GALLERY}/items", galleries.list_items, access="gallery", tag="galleries",
+          query=galleries.ItemsQuery, answer=ItemPage),
+    Route("GET", f"{_GALLERY}/items/{{id:path}}", galleries.get_item, access="gallery", tag="galleries",
+          answer=ItemOut),
+    Route("DELETE", f"{_GALLERY}/items/{{id:path}}", galleries.delete_item, access="gallery", tag="galleries",
+          answer=Receipt),
+    Route("POST", f"{_GALLERY}/subjects/{{subject:path}}/verify", search.verify, access="gallery", tag="galleries",
+          name="verify_subject", summary="Verify one subject", query=scoring.PointQuery, body=VerifyBody,
+          answer=VerifyOut, direct=True, example={"probe": [0.12, -0.4, 1.7]}),
+    Route("DELETE", f"{_GALLERY}/subjects/{{subject:path}}", galleries.delete_subject, access="gallery",
+          tag="galleries", answer=Receipt),
+    Route("POST", f"{_GALLERY}/calibrations", galleries.calibrate_gallery, access="gallery", tag="galleries",
+          query=galleries.MeasureQuery, body=ProbesRequest, answer=GalleryCalibrationOut, status=201, also=_AS_A_JOB,
+          limits=LONG, errors=(409, 429),
+          links={"get_gallery_calibration": {"gallery": "$request.path.gallery", "calibration": "$response.body#/id"}}),
+    Route("GET", f"{_GALLERY}/calibrations/{{calibration}}", galleries.get_gallery_calibration, access="gallery",
+          tag="galleries", answer=GalleryCalibrationOut),
+    Route("POST", f"{_GALLERY}/evaluations", galleries.evaluate_gallery, access="gallery", tag="galleries",
+          query=galleries.MeasureQuery, body=GalleryEvaluationRequest, answer=GalleryEvaluationOut, status=201,
+          also=_AS_A_JOB, limits=LONG, errors=(409, 429),
+          links={"get_evaluation": {"gallery": "$request.path.gallery", "evaluation": "$response.body#/id"}}),
+    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}", galleries.get_evaluation, access="gallery",
+          tag="galleries", answer=GalleryEvaluationOut),
+    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.svg", galleries.get_cmc_svg, access="gallery",
+          tag="galleries", gives=_SVG),
+    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.png", galleries.get_cmc_png, access="gallery",
+          tag="galleries", gives=_PNG),
+)  # fmt: skip
+
+SERVICE: Final = (
+    Route("GET", "/healthz", status.healthz, access="open", tag="status", answer=status.Alive),
+    Route("GET", "/readyz", status.readyz, access="open", tag="status", answer=status.Ready),
+    Route("GET", "/metrics", status.scrape, access="metrics", tag="status", gives="text/plain"),
+    Route("GET", "/problems", problems.list_problems, access="open", tag="problems", gives=_HTML),
+    Route("GET", "/problems/{slug}", problems.show_problem, access="open", tag="problems", gives=_HTML),
+    Route("GET", "/docs", docs.show_docs, access="any", gives=_HTML),
+    Route("GET", "/openapi.json", docs.openapi_document, access="any"),
+)  # fmt: skip
+
+ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *SERVICE)

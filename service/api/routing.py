@@ -1,0 +1,219 @@
+"""What a route is, and how a request finds the one it is for. The routes themselves are listed in `routes.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.routing import compile_path
+
+from pairmark.service.api.problems import responses
+from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
+
+Access = Literal["open", "metrics", "any", "score", "gallery", "train", "admin"]
+"""The scope that a route needs; ``any`` key, ``metrics``: any key unless a setting opens it, ``open``: none."""
+
+JSON_TYPE: Final = "application/json"
+_ALWAYS = (422, 500, 503)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What bounds a request.
+
+    Attributes
+    ----------
+    upload : the body may have `max_upload_bytes` and arrive in pieces, each in time; else `max_body_bytes`.
+    timed : the whole takes at most `request_timeout_s`.
+    """
+
+    upload: bool = False
+    timed: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binary:
+    """Bodies and answers beside JSON.
+
+    Attributes
+    ----------
+    bodies : media types that are read.
+    answer_headers : headers of a raw answer, with what they hold; None: the answer is always JSON.
+    text : says what the bytes are.
+    """
+
+    bodies: tuple[str, ...]
+    answer_headers: Mapping[str, str] | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Route:
+    """One address and method: everything that dispatch, access, limits, metrics and the OpenAPI document need.
+
+    Attributes
+    ----------
+    handler : takes a `Call` if ``direct``, else what FastAPI finds in its signature.
+    access : the scope it needs.
+    tag : its group in the OpenAPI document; None: it is not there.
+    query, body, answer : their models; ``answer`` None: see ``gives``.
+    gives : media type of the answer; with a type other than JSON the handler returns a response of its own.
+    also : further successful answers, status -> (model, description).
+    errors : statuses of problems beyond those that every route can answer with.
+    links : operation id -> parameters of it, as expressions on this route's answer.
+    direct : the edge calls the handler itself, past the framework, whose handling of a body costs more than a score.
+    """
+
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    _: KW_ONLY
+    access: Access
+    tag: str | None = None
+    summary: str | None = None
+    name: str | None = None
+    query: type[Query] = NoQuery
+    body: Any = None
+    answer: Any = None
+    gives: str = JSON_TYPE
+    status: int = 200
+    also: Mapping[int, tuple[type[BaseModel], str]] = field(default_factory=dict)
+    errors: tuple[int, ...] = ()
+    limits: Limits = Limits()
+    direct: bool = False
+    binary: Binary | None = None
+    example: Any = None
+    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def operation_id(self) -> str:
+        """The operation's name, unique in the table."""
+        return self.name or self.handler.__name__
+
+    @cached_property
+    def label(self) -> str:
+        """The address without the kinds of its parameters, as metrics, logs and the OpenAPI document show it."""
+        return self.path.replace(":path}", "}")
+
+    @cached_property
+    def reader(self) -> QueryReader:
+        """What reads the query."""
+        return reader_of(self.query)
+
+    @cached_property
+    def app(self) -> Any:
+        """The handler as an ASGI application, with FastAPI reading its path, headers and body."""
+        return self.framework_route(self.handler).app
+
+    @property
+    def reads_stream(self) -> bool:
+        """Whether the handler reads the body itself, so that the framework does not know its form."""
+        return self.body is not None and (self.direct or self.binary is not None)
+
+    def problem_statuses(self) -> set[int]:
+        """Every status that a problem of this route can have."""
+        statuses = {*_ALWAYS, *self.errors}
+        if self.access != "open":
+            statuses |= {401, 403}
+        if self.method in ("POST", "PUT", "PATCH"):
+            statuses |= {408, 413}
+        if self.direct:
+            statuses |= {404, 406, 415, 429}
+        if "{" in self.path:
+            statuses.add(404)
+        return statuses
+
+    def framework_route(self, endpoint: Callable[..., Any]) -> APIRoute:
+        """FastAPI's view of the route with this endpoint."""
+        json = self.gives == JSON_TYPE and self.status != 204
+        said: dict[int | str, dict[str, Any]] = {
+            status: {"model": model, "description": text} for status, (model, text) in self.also.items()
+        }
+        if not json and self.status != 204:
+            binary = self.gives.startswith(("image/", "application/"))
+            schema = {"type": "string", **({"format": "binary"} if binary else {})}
+            said[self.status] = {
+                "description": "Successful Response",
+                "content": {self.gives: {"schema": schema}},
+            }
+        said.update(responses(*sorted(self.problem_statuses())))
+        return APIRoute(
+            self.path,
+            endpoint,
+            methods=[self.method],
+            response_model=self.answer if json else None,
+            response_class=JSONResponse if json else Response,
+            status_code=self.status,
+            responses=said,
+            tags=[self.tag] if self.tag else None,
+            summary=self.summary or self.operation_id.replace("_", " ").capitalize(),
+            operation_id=self.operation_id,
+            name=self.operation_id,
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """The route of a request, and the parameters in its path."""
+
+    route: Route
+    path: dict[str, str]
+
+
+class RouteTable:
+    """Routes by method and path; the first that fits is taken.
+
+    Raises
+    ------
+    ValueError
+        When two routes share a method and path, or an operation's name.
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes: Sequence[Route] = tuple(routes)
+        self._exact: dict[tuple[str, str], Found] = {}
+        self._patterns: dict[tuple[str, str], list[tuple[re.Pattern[str], Route]]] = {}
+        names: set[str] = set()
+        for route in self.routes:
+            if route.operation_id in names:
+                raise ValueError(f"two routes are called {route.operation_id!r}")
+            names.add(route.operation_id)
+            for method in _methods(route):
+                if "{" in route.path:
+                    pattern = compile_path(route.path)[0]
+                    self._patterns.setdefault((method, _first(route.path)), []).append((pattern, route))
+                elif (method, route.path) in self._exact:
+                    raise ValueError(f"two routes answer {method} {route.path}")
+                else:
+                    self._exact[(method, route.path)] = Found(route, {})
+
+    def find(self, method: str, path: str) -> Found | None:
+        """The route of a request, if there is one."""
+        found = self._exact.get((method, path))
+        if found is not None:
+            return found
+        for pattern, route in self._patterns.get((method, _first(path)), ()):
+            matched = pattern.match(path)
+            if matched is not None:
+                return Found(route, matched.groupdict())
+        return None
+
+    def methods_of(self, path: str) -> list[str]:
+        """The methods that an address takes; none: there is nothing there."""
+        known = {method for method, _ in (*self._exact, *self._patterns)}
+        return sorted(method for method in known if self.find(method, path) is not None)
+
+
+def _methods(route: Route) -> tuple[str, ...]:
+    """A route that reads answers HEAD as well, unless its answer does not end by itself."""
+    return ("GET", "HEAD") if route.method == "GET" and route.limits.timed else (route.method,)
+
+
+def _first(path: str) -> str:
+    return path[1:].partition("/")[0]

@@ -1,0 +1,264 @@
+"""The scoring routes: `/similarity`, `/match`, `/explain`.
+
+Called by the edge itself, because a framework's handling of one body costs more than scoring a pair. Every request
+goes the same way: parse, resolve, score, decide, answer. `Lane` decides which of it runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import Field
+from pydantic_core import to_json
+
+from pairmark.service.api.problems import NotAcceptable
+from pairmark.service.api.query import Query
+from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.live import picked
+from pairmark.service.runtime.metrics import PAIRS
+from pairmark.service.runtime.runtime import CONFIDENCE, Lane
+from pairmark.service.runtime.scoring import Decision, Served, count, plain
+from pairmark.service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
+
+BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
+"""How fast each kind of body is read; an npz may hold far more than its bytes."""
+WRITING_S: Final = 4e-7
+"""What one score takes to be written as JSON."""
+_SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
+
+
+class PairsQuery(Query):
+    """Which model scores, and the shape of a binary body."""
+
+    model: str | None = Field(None, description="the model; a JSON body may name it instead")
+    dim: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="octet-stream: numbers in a vector; default the model's"
+    )
+    n_left: int | None = Field(None, ge=1, le=2**31 - 1, description="octet-stream: left rows; default half")
+
+
+class PointQuery(Query):
+    """The operating point that a decision is taken at."""
+
+    fpr: float = Field(gt=0, lt=1, description="the false positive rate you allow", examples=[0.01])
+    confidence: float = Field(CONFIDENCE, gt=0, lt=1, description="how sure the bound shall be")
+    method: Literal["auto", "finite-sample", "bootstrap"] = Field(
+        "auto",
+        description="finite-sample holds for any sample size, bootstrap is asymptotic; auto chooses by sizes alone",
+    )
+    calibration: str | None = Field(None, description="id of a calibration; default the version's own")
+
+
+class MatchQuery(PairsQuery, PointQuery):
+    """Which model scores, and at which operating point it decides."""
+
+    detail: bool = Field(
+        False,
+        description="with each score how rare it is among different pairs (`log10_fpr`), comparable across models",
+    )
+
+
+@dataclass(slots=True)
+class Scored:
+    """Scores, and the version that made them (None: they were made elsewhere)."""
+
+    scores: Any
+    model: bytes
+    served: Served | None = None
+    pairs: Pairs | None = None
+
+
+async def similarity(call: Call) -> Answer:
+    """How similar are these pairs?"""
+    kind, raw = media(call.scope)
+    body = await call.body()
+    with call.house.runtime.lane() as lane:
+        scored = await _score(call, lane, kind, body, "similarity")
+        answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(scored, raw))
+    _SCORED.inc(len(scored.scores))
+    _watch(call, scored, None)
+    return answer
+
+
+async def match(call: Call) -> Answer:
+    """Same or different, at the false positive rate you allow?
+
+    When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
+    `required_units` per method; nothing is extrapolated. Scores made elsewhere are decided with `calibration=`.
+    """
+    query: MatchQuery = call.query
+    kind, raw = media(call.scope)
+    if raw and query.detail:
+        raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
+    body = await call.body()
+    with call.house.runtime.lane() as lane:
+        if kind == JSON and holds_scores(body):
+            scored = await _given_scores(call, lane, body)
+        else:
+            scored = await _score(call, lane, kind, body, "match")
+        decision = await call.house.runtime.decide(
+            scored.served, query.fpr, query.confidence, query.method, query.calibration
+        )
+        seconds = math.inf if query.detail else _writing(scored, raw)
+        n_matched, answer = await lane.run(seconds, lambda: _match_answer(call, scored, decision, raw))
+    if scored.served is not None:
+        _MATCHED.inc(len(scored.scores))
+        _watch(call, scored, (decision, n_matched))
+    return answer
+
+
+async def explain(call: Call) -> Answer:
+    """Why this score? Takes exactly one pair."""
+    kind, raw = media(call.scope)
+    if raw:
+        raise NotAcceptable("explanations are given as application/json")
+    body = await call.body()
+    with call.house.runtime.lane() as lane:
+        pairs, served = await _read(call, lane, kind, body, "similarity")
+
+        def work() -> bytes:
+            explanation = served.explain(pairs)
+            score = float(served.score_pairs(pairs)[0])
+            return to_json({"model": served.model, "score": score, "explanation": plain(explanation)})
+
+        answer = await lane.run(math.inf, work)
+    _EXPLAINED.inc()
+    return answer, JSON, ()
+
+
+# ---------------------------------------------------------------- parse and resolve
+
+
+async def _read(
+    call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, capability: str
+) -> tuple[Pairs, Served]:
+    """The pairs of a body, and the version that they are for."""
+    runtime, settings, query = call.house.runtime, call.house.settings, call.query
+    reading = len(body) / BYTES_A_SECOND[kind]
+    if kind == JSON:
+        pairs = await lane.run(reading, lambda: parse_pairs(body))
+        pairs.check_sizes(settings.max_batch_pairs)
+        served = await runtime.version_for(_model(pairs, query), capability)
+        return pairs, served
+    served = await runtime.version_for(query.model, capability)
+    if kind == OCTETS:
+        dim, n_left = query.dim or served.n_features, query.n_left
+        pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model))
+    else:
+        limit = settings.max_body_bytes
+        pairs = await lane.run(reading, lambda: parse_npz(body, model=query.model, max_bytes=limit))
+    pairs.check_sizes(settings.max_batch_pairs)
+    return pairs, served
+
+
+def _model(pairs: Pairs, query: PairsQuery) -> str | None:
+    """The model that a JSON request names, in its body or its query."""
+    if pairs.model is None or query.model is None:
+        return query.model if pairs.model is None else pairs.model
+    if pairs.model != query.model:
+        raise InvalidInput("the body and the query name different models; expected one", field="model")
+    return pairs.model
+
+
+# ---------------------------------------------------------------- score
+
+
+async def _score(call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, capability: str) -> Scored:
+    """Scores of the pairs of a body."""
+    pairs, served = await _read(call, lane, kind, body, capability)
+    scores = await lane.run(served.seconds(pairs.n_pairs), lambda: served.score_pairs(pairs))
+    return Scored(scores, served.model_json, served, pairs)
+
+
+async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scored:
+    """Scores made elsewhere: no model scores anything, and a calibration must be named."""
+    calibration, limit = call.query.calibration, call.house.settings.max_batch_pairs
+    if calibration is None:
+        raise InvalidInput(
+            "scores need calibration=ID, which says what a score is worth; make one with POST /calibrations",
+            field="calibration",
+        )
+    scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
+    if len(scores) > limit:
+        raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
+    return Scored(scores, to_json(await call.house.runtime.model_of_calibration(calibration)))
+
+
+def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> None:
+    """Show the live check what was scored and decided."""
+    served, pairs = scored.served, scored.pairs
+    assert served is not None
+    assert pairs is not None
+    watch = call.house.runtime.live.watch(served)
+    if watch is None:
+        return
+    n = pairs.n_pairs
+    watch.count(picked(scored.scores), shared=n > 1 and 1 in (len(pairs.left), len(pairs.right)))
+    if decided is not None:
+        watch.decide(decided[0].rate, n, decided[1])
+
+
+# ---------------------------------------------------------------- answer
+
+
+def _writing(scored: Scored, raw: bool) -> float:
+    return 0.0 if raw else len(scored.scores) * WRITING_S
+
+
+def _scores_answer(scored: Scored, raw: bool) -> Answer:
+    if raw:
+        return scored.scores.tobytes(), OCTETS, (model_header(scored.model),)
+    return b'{"model":%b,"scores":%b}' % (scored.model, to_json(scored.scores.tolist())), JSON, ()
+
+
+def _match_answer(call: Call, scored: Scored, decision: Decision, raw: bool) -> tuple[int, Answer]:
+    """How many match, and the answer."""
+    if raw:
+        matched = decision.matches(scored.scores)
+        return count(matched), (matched.tobytes(), OCTETS, _point_headers(scored.model, decision))
+    scores: list[float] = scored.scores.tolist()
+    decided = decision.few(scores)
+    if call.query.detail:
+        listed = to_json(
+            [
+                {"score": score, "match": match, "log10_fpr": power}
+                for score, match, power in zip(
+                    scores, decided, _rarity(call, scored.scores, decision), strict=True
+                )
+            ]
+        )
+    else:
+        listed = (
+            b"[%b]"
+            % ",".join(
+                [
+                    f'{{"score":{score!r},"match":true}}' if match else f'{{"score":{score!r},"match":false}}'
+                    for score, match in zip(scores, decided, strict=True)
+                ]
+            ).encode()
+        )
+    body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model, listed, decision.json)
+    return sum(decided), (body, JSON, ())
+
+
+def _rarity(call: Call, scores: Any, decision: Decision) -> list[float]:
+    """log10 of the bound on how often a different pair scores so high."""
+    found: list[float] = call.house.runtime.decisions.log10_fpr(
+        decision.public["calibration_id"], scores, call.query.confidence, call.query.method
+    ).tolist()
+    return found
+
+
+def _point_headers(model: bytes, decision: Decision) -> tuple[tuple[bytes, bytes], ...]:
+    point = decision.public
+    return (
+        model_header(model),
+        (b"x-pairmark-threshold", repr(float(decision.threshold)).encode()),
+        (b"x-pairmark-calibration-id", str(point["calibration_id"]).encode()),
+        (b"x-pairmark-method", str(point["method"]).encode()),
+        (b"x-pairmark-fpr-upper-bound", repr(point["fpr_upper_bound"]).encode()),
+    )

@@ -1,0 +1,112 @@
+"""What goes over the wire on the routes that the edge calls itself: bodies in, answers out, and their media types."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
+
+from pairmark.service.api.house import House
+from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
+from pairmark.service.errors import TooLarge
+
+JSON: Final = b"application/json"
+OCTETS: Final = b"application/octet-stream"
+NPZ: Final = b"application/x-npz"
+
+Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
+"""Body, media type and further headers of an answer with status 200; the edge sends it."""
+
+
+class Call:
+    """One request to a route that the edge calls itself.
+
+    Attributes
+    ----------
+    query : what the route's query model read.
+    path : the path's parameters.
+    """
+
+    __slots__ = ("_receive", "house", "path", "query", "scope")
+
+    def __init__(
+        self, house: House, scope: Scope, receive: Receive, query: Any, path: dict[str, str]
+    ) -> None:
+        self.house = house
+        self.scope = scope
+        self.query = query
+        self.path = path
+        self._receive = receive
+
+    async def body(self) -> bytes | bytearray:
+        """The whole body, at most `max_body_bytes` of it held at any time."""
+        return await read_body(self.scope, self._receive, self.house.settings.max_body_bytes)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytearray:
+    """The whole body, at most ``limit`` bytes of it held at any time."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False) and len(body) <= limit:
+        scope["pairmark.body_read"] = True
+        return body
+    whole = bytearray(body)
+    while len(whole) <= limit and message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        whole += message.get("body", b"")
+    if len(whole) > limit:
+        raise TooLarge(f"the body has more than {limit} bytes, which is the most taken here", limit=limit)
+    scope["pairmark.body_read"] = True
+    return whole
+
+
+def media(scope: Scope) -> tuple[bytes, bool]:
+    """Media type of the body, and whether raw bytes are wanted back.
+
+    Raises
+    ------
+    UnsupportedMediaType, NotAcceptable
+    """
+    kind, raw = JSON, False
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value.partition(b";")[0].strip().lower()
+            if kind not in (JSON, OCTETS, NPZ):
+                raise UnsupportedMediaType(
+                    f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
+                    "application/octet-stream or application/x-npz"
+                )
+        elif name == b"accept":
+            wanted = value.lower()
+            if OCTETS in wanted:
+                raw = True
+            elif wanted and not any(word in wanted for word in (b"*/*", b"application/*", JSON)):
+                raise NotAcceptable(
+                    f"Accept is {wanted.decode('latin-1')[:100]!r}; this route answers with application/json or "
+                    "application/octet-stream"
+                )
+    return kind, raw
+
+
+def only_json(scope: Scope) -> None:
+    """Refuse anything but JSON in and JSON out.
+
+    Raises
+    ------
+    UnsupportedMediaType, NotAcceptable
+    """
+    kind, raw = media(scope)
+    if kind != JSON:
+        raise UnsupportedMediaType("this route reads application/json")
+    if raw:
+        raise NotAcceptable("this route answers with application/json")
+
+
+def model_header(model: bytes) -> tuple[bytes, bytes]:
+    """The version that answered, for raw answers. Names are ASCII, so its JSON can stand in a header as it is."""
+    return (b"x-pairmark-model", model)
