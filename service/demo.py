@@ -70,6 +70,7 @@ def _service(port: int) -> Iterator[str]:
     print(f"Pairmark demo: data in {home}/, log in {log}", flush=True)
     command = [
         sys.executable,
+        "-P",
         "-m",
         "pairmark.service.cli",
         "serve",

@@ -174,15 +174,21 @@ class TrainingFailed(PairmarkError):
 
 
 class OutOfMemory(PairmarkError):
-    """The training process ran out of memory: train on fewer pairs or rows, or give the worker more memory."""
+    """The job ran out of memory: train on fewer pairs or rows, or give the worker more memory."""
 
-    slug, title = "out-of-memory", "Training ran out of memory"
+    slug, title = "out-of-memory", "The job ran out of memory"
 
 
 class TrainingKilled(PairmarkError):
-    """The training process was killed."""
+    """The job's process was killed."""
 
-    slug, title = "training-killed", "The training process was killed"
+    slug, title = "training-killed", "The job's process was killed"
+
+
+class JobTimeout(PairmarkError):
+    """The job took longer than a job may."""
+
+    slug, title = "job-timeout", "The job took longer than a job may"
 
 
 class Fenced(PairmarkError):

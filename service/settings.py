@@ -63,6 +63,14 @@ class Settings(BaseSettings):
     lease_s: float = Field(10.0, description="after how long without a heartbeat a job is taken over")
     poll_s: float = Field(0.5, description="how often an idle worker looks for a job")
     max_attempts: int = Field(3, description="attempts at a job before it fails")
+    job_memory_bytes: int | None = Field(
+        None,
+        ge=64 * MIB,
+        description="most memory that one job may take; default: nine tenths of what the machine or container has",
+    )
+    job_timeout_s: float | None = Field(
+        None, gt=0, description="longest one attempt at a job may run; default: no limit"
+    )
 
     @property
     def resolved_database_url(self) -> str:

@@ -142,6 +142,16 @@ class JobEvent(Base):
     data: Mapped[dict[str, Any]]
 
 
+class WorkerRow(Base):
+    """A worker and when it was last heard of. One that stops in order removes its row."""
+
+    __tablename__ = "workers"
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    started_at: Mapped[float]
+    seen_at: Mapped[float]
+    job_id: Mapped[str | None] = mapped_column(String(32))
+
+
 class Model(Base):
     """A name under which versions are registered. `next_version` never goes back, so numbers are not reused."""
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from pairmark.service.api.readiness import Readiness
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database, open_database
@@ -36,6 +37,7 @@ class House:
     galleries: Galleries
     identification: Identification
     searches: Searches
+    readiness: Readiness
 
     @classmethod
     def build(cls, settings: Settings) -> House:
@@ -45,17 +47,19 @@ class House:
         store = ModelStore(database, blobs, settings)
         datasets = Datasets(database, blobs, settings)
         galleries = Galleries(database, settings)
+        queue = TrainingQueue(database, settings)
         return cls(
             settings=settings,
             database=database,
             blobs=blobs,
             datasets=datasets,
-            queue=TrainingQueue(database, settings),
+            queue=queue,
             store=store,
             runtime=Runtime(store, database, settings),
             galleries=galleries,
             identification=Identification(galleries, datasets, store, settings),
             searches=Searches(galleries, settings),
+            readiness=Readiness(lambda: len(queue.workers())),
         )
 
 

@@ -212,13 +212,20 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.OutOfMemory,
             status=500,
-            mend="Give workers more memory, or train on fewer pairs (`n_pairs`), rows or trees, then submit again.",
+            mend="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_MEMORY_BYTES on workers that "
+            "have more memory, then submit again.",
         ),
         Page(
             error=errors.TrainingKilled,
             status=500,
-            mend="Something outside ended the training process, most often the system for want of memory: give "
-            "workers more, or train on fewer pairs, then submit again.",
+            mend="Something outside ended the job's process at each attempt, most often the system for want of "
+            "memory: give workers more, or train on fewer pairs, then submit again.",
+        ),
+        Page(
+            error=errors.JobTimeout,
+            status=500,
+            mend="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_TIMEOUT_S on the workers, "
+            "then submit again.",
         ),
         Page(error=errors.Fenced, status=409, mend="Another attempt holds the job now; nothing needs doing."),
         Page(error=NotFound, status=404, mend="The addresses of this service are listed at /docs."),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
 from pairmark.service.api.house import InHouse
+from pairmark.service.jobs.views import START_ONE
 
 
 class Alive(BaseModel):
@@ -21,6 +22,10 @@ class Ready(BaseModel):
     """Requests are answered at full speed."""
 
     status: Literal["ready"] = "ready"
+    workers: int = Field(description="workers that are alive, and take queued jobs")
+    warnings: list[str] = Field(
+        description="what does not keep requests from being answered, but needs attention"
+    )
 
 
 async def healthz() -> Alive:
@@ -29,10 +34,10 @@ async def healthz() -> Alive:
 
 
 async def readyz(house: InHouse) -> Ready:
-    """Ready: kernels are warm, and the database answers."""
+    """Ready: kernels are warm, and the database answers. Says so, or why not, within two seconds."""
     house.runtime.ready()
-    await house.runtime.in_thread(house.database.ping)
-    return Ready()
+    workers = await house.readiness.workers()
+    return Ready(workers=workers, warnings=[] if workers else [f"no worker is alive: {START_ONE}"])
 
 
 async def scrape(house: InHouse) -> Response:

@@ -1,4 +1,4 @@
-"""Listening and answering: the socket, the server processes, and the training worker beside them."""
+"""Listening and answering: the socket and the server processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import typer
 
@@ -21,7 +18,6 @@ from pairmark.service.cli import output
 
 GRACE_S = 10
 """How long requests under way may take once the service was told to stop; event streams end then."""
-_WORKER_GRACE_S = 30
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -97,22 +93,3 @@ def answer(listener: socket.socket, workers: int) -> None:
     server.run(sockets=[listener])
     if not server.started:
         raise typer.Exit(1)
-
-
-@contextmanager
-def worker_beside(wanted: bool) -> Iterator[None]:
-    """A training worker that ends when this process does, even when this one is killed."""
-    if not wanted:
-        yield
-        return
-    command = [sys.executable, "-P", "-m", "pairmark.service.cli", "worker", "--until-stdin-closes"]
-    beside = subprocess.Popen(command, stdin=subprocess.PIPE)
-    try:
-        yield
-    finally:
-        beside.terminate()
-        try:
-            beside.wait(_WORKER_GRACE_S)
-        except subprocess.TimeoutExpired:
-            beside.kill()
-            beside.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -68,6 +69,8 @@ def root(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 well, 1 failed, 2 not understood."""
     defer_unused()
+    # What this process starts imports nothing from the current folder, whose files may have names of modules.
+    os.environ["PYTHONSAFEPATH"] = "1"
     output.reset()
     try:
         app(arguments)

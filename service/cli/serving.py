@@ -14,7 +14,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import prepare_database, settings
-from pairmark.service.cli.listening import announce, answer, listen, worker_beside
+from pairmark.service.cli.listening import announce, answer, listen
 
 if TYPE_CHECKING:
     from pairmark.service.settings import Settings
@@ -62,7 +62,11 @@ def serve(
     json: output.JsonOption = False,
 ) -> None:
     """Answer HTTP requests. Beyond loopback only once an API key exists."""
+    from pairmark.service.cli.supervising import worker_beside
+    from pairmark.service.logs import configure_logging
+
     chosen = settings()
+    configure_logging(chosen.log_level)
     prepare_database(chosen, wait)
     if not is_loopback(host):
         _require_a_key(chosen, host, wait)

@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration, cmc, leave_one_subject_out
 from pairmark.models.core.progress import report
-from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.datasets.ingest import Datasets, dataset_out
+from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import (
     Conflict,
     InsufficientCalibration,
@@ -36,7 +37,7 @@ from pairmark.service.galleries.searching import Points, calibration_of, is_stal
 from pairmark.service.galleries.view import Hit, View
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import GalleryTask, JobOut, Task
+from pairmark.service.jobs.schemas import JobOut, NewJob, Task
 from pairmark.service.runtime.scoring import Served, plain
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
@@ -96,16 +97,21 @@ class Identification:
             )
         if not state.items:
             raise Conflict(f"gallery {name!r} is empty: enrol people first")
-        return self._queue.submit_task(
-            GalleryTask(
+        probes = request.dataset
+
+        def prepare(session: Session) -> NewJob:
+            dataset = dataset_out(dataset_of(session, probes, hold=True))
+            return NewJob(
                 task=task,
                 gallery=name,
-                dataset=request.dataset,
-                kind=state.kind,
+                learner=state.kind,
+                dataset_id=dataset.id,
+                dataset=f"{dataset.name}:{dataset.version}",
                 model=state.model,
-                request=request.model_dump(mode="json", exclude={"dataset", "vectors", "subjects"}),
+                params=request.model_dump(mode="json", exclude={"dataset", "vectors", "subjects"}),
             )
-        )
+
+        return self._queue.enqueue(prepare)
 
     def calibrate(
         self, name: str, served: Served, request: ProbesRequest, *, ending: Ending | None = None

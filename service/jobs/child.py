@@ -16,6 +16,7 @@ from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
 from pairmark.service.jobs.family import die_with_parent
+from pairmark.service.jobs.limits import confine_memory, memory_limit, release_memory_limit
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.logs import configure_logging
@@ -49,7 +50,10 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     queue = JobQueue(db, settings)
     try:
         claim = queue.held(job_id, attempt)
-        error = attempt_error(claim, runner(claim, db, open_blobs(settings), settings))
+        work = runner(claim, db, open_blobs(settings), settings)
+        limit = memory_limit(settings)
+        confine_memory(limit)
+        error = attempt_error(claim, work, limit)
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
         elif error is not None:
@@ -61,8 +65,21 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     return 0
 
 
-def attempt_error(claim: Claim, runner: Runner) -> PairmarkError | None:
-    """Run it; returns what a person should be told when it failed. `Fenced` goes through."""
+def out_of_memory(limit: int) -> OutOfMemory:
+    """The error of a job that needed more than ``limit`` bytes."""
+    return OutOfMemory(
+        f"ran out of memory at {limit / 2**30:.3g} GiB; train on fewer pairs or rows, or raise "
+        "PAIRMARK_JOB_MEMORY_BYTES on workers that have more"
+    )
+
+
+def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | None:
+    """Run it; returns what a person should be told when it failed. `Fenced` goes through.
+
+    Parameters
+    ----------
+    limit : bytes of memory that the work may take.
+    """
     told = {"job": claim.job_id, "attempt": claim.attempt}
     try:
         made = runner.run(claim)
@@ -72,8 +89,9 @@ def attempt_error(claim: Claim, runner: Runner) -> PairmarkError | None:
         logger.warning("job failed", extra={**told, "problem": error.slug})
         return error
     except MemoryError:
-        logger.warning("job ran out of memory", extra=told)
-        return OutOfMemory()
+        release_memory_limit()
+        logger.warning("job ran out of memory", extra={**told, "limit_bytes": limit})
+        return out_of_memory(limit)
     except Exception:
         logger.exception("job failed unexpectedly", extra=told)
         return TrainingFailed(

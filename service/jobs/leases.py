@@ -12,14 +12,17 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import Database
-from pairmark.service.errors import Fenced, NotReady, PairmarkError
+from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.jobs import repository
-from pairmark.service.jobs.schemas import Claim, Lease, Task
+from pairmark.service.jobs.schemas import Claim, Lease, Task, WorkerOut
 from pairmark.service.settings import Settings
-from pairmark.service.tables import JobRow
+from pairmark.service.tables import JobRow, WorkerRow
+from pairmark.service.times import iso
 
 _COMMIT_RETRY_S = 60.0
+_SILENT_LEASES = 1.5
+_FORGET_S = 86_400.0
 _WAITING: dict[str, Any] = {
     "state": "queued",
     "stage": "queued",
@@ -64,6 +67,31 @@ class Leases:
             started = {"message": f"attempt {row.attempt} started"}
             repository.add_event(session, row.id, "log", started, now)
             return _claim(row, worker[:200])
+
+    def beat(self, worker: str, job_id: str | None = None) -> None:
+        """Note that a worker is alive, and which job it runs."""
+        with self._db.write() as session:
+            now = self._db.now(session)
+            repository.mark_worker(session, worker[:200], job_id, now)
+            repository.forget_workers_before(session, now - _FORGET_S)
+
+    def leave(self, worker: str) -> None:
+        """Note that a worker stopped in order."""
+        with self._db.write() as session:
+            repository.forget_worker(session, worker[:200])
+
+    def workers(self) -> list[WorkerOut]:
+        """Workers that are alive: heard of within one and a half leases."""
+        with self._db.read() as session:
+            rows = self._alive(session)
+        return [
+            WorkerOut(name=row.name, started_at=iso(row.started_at), seen_at=iso(row.seen_at), job=row.job_id)
+            for row in rows
+        ]
+
+    def _alive(self, session: Session) -> list[WorkerRow]:
+        since = self._db.now(session) - _SILENT_LEASES * self._settings.lease_s
+        return repository.workers_since(session, since)
 
     def held(self, job_id: str, attempt: int) -> Claim:
         """The claim that a process was started for, or `Fenced` when it is no longer held."""
@@ -169,14 +197,23 @@ class Leases:
 
         persist(self._db, give_back)
 
-    def lost(self, claim: Claim, detail: str) -> None:
+    def lost(self, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed) -> None:
         """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times.
 
-        Raises `Fenced` when superseded.
+        Parameters
+        ----------
+        error : what the job fails with after the last one.
+
+        Raises
+        ------
+        Fenced
+            When superseded.
         """
         persist(
             self._db,
-            lambda session: self._lost(session, claim.job_id, claim.attempt, detail, self._db.now(session)),
+            lambda session: self._lost(
+                session, claim.job_id, claim.attempt, detail, self._db.now(session), error
+            ),
         )
 
     def _requeue_lost(self, session: Session, now: float) -> None:
@@ -187,7 +224,15 @@ class Leases:
             else:
                 self._lost(session, row.id, row.attempt, detail, now)
 
-    def _lost(self, session: Session, job_id: str, attempt: int, detail: str, now: float) -> None:
+    def _lost(
+        self,
+        session: Session,
+        job_id: str,
+        attempt: int,
+        detail: str,
+        now: float,
+        error: type[PairmarkError] = TrainingFailed,
+    ) -> None:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
         told = f"attempt {attempt} was lost: {detail}"
         if not repository.write_fenced(session, job_id, attempt, {"message": told}):
@@ -195,13 +240,13 @@ class Leases:
         repository.close_attempt(session, job_id, attempt, outcome="lost", detail=detail, now=now)
         lost = repository.count_lost(session, job_id)
         if lost >= self._settings.max_attempts:
-            error = {
-                "type": "/problems/training-failed",
-                "title": "Training did not come to an end",
-                "detail": f"{lost} attempts were lost, the last one: {detail}. Workers most often fall silent for "
-                "want of memory: give them more or train on fewer pairs, then submit the job again",
+            failed = {
+                "type": f"/problems/{error.slug}",
+                "title": error.title,
+                "detail": f"{lost} attempts were lost, the last one: {detail}. This is most often for want of "
+                "memory: give workers more or train on fewer pairs, then submit the job again",
             }
-            self._fail(session, job_id, attempt, error, outcome="lost", attempt_detail=detail)
+            self._fail(session, job_id, attempt, failed, outcome="lost", attempt_detail=detail)
             return
         repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": told})
         repository.add_event(session, job_id, "log", {"message": told}, now)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Any
+from collections.abc import Callable
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from pairmark.service.datasets.ingest import dataset_out
-from pairmark.service.datasets.repository import dataset_of
-from pairmark.service.errors import RateLimited, UnknownJob
+from pairmark.service.db import is_unique_violation
+from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
-from pairmark.service.jobs.schemas import GalleryTask, JobEventOut, JobOut, JobPage, JobState
+from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState, NewJob, Once
 from pairmark.service.jobs.views import job_out
 from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.tables import JobRow
@@ -25,41 +25,68 @@ _ID = re.compile(r"[0-9a-f]{32}")
 class JobQueue(Leases):
     """Submit, watch and cancel jobs; and, inherited, claim them, keep them and end them."""
 
-    def submit_task(self, wanted: GalleryTask) -> JobOut:
-        """Queue the measuring of a gallery.
+    def enqueue(self, prepare: Callable[[Session], NewJob], once: Once | None = None) -> JobOut:
+        """Queue a job of any kind; the one way in.
+
+        Parameters
+        ----------
+        prepare : checks what is wanted and says what to queue, in the transaction that queues it.
+        once : the same key with the same request gives the job that it made before.
 
         Raises
         ------
-        UnknownDataset
+        Conflict
+            When the key was used for another request.
         RateLimited
             When ``max_queued_jobs`` wait already.
         """
-        with self._db.write() as session:
-            repository.lock_submissions(session)
-            dataset = dataset_out(dataset_of(session, wanted.dataset, hold=True))
-            row = self.add(
-                session,
-                task=wanted.task,
-                gallery=wanted.gallery,
-                learner=wanted.kind,
-                dataset_id=dataset.id,
-                dataset=f"{dataset.name}:{dataset.version}",
-                model=wanted.model,
-                params=wanted.request,
-                evaluation={},
-            )
-        return job_out(row, [])
+        if once is not None:
+            with self._db.read() as session:
+                earlier = self._earlier(session, once)
+            if earlier is not None:
+                return earlier
+        try:
+            with self._db.write() as session:
+                repository.lock_submissions(session)
+                earlier = None if once is None else self._earlier(session, once)
+                if earlier is not None:
+                    return earlier
+                row = self._add(session, prepare(session), once)
+                return job_out(row, [], attended=bool(self._alive(session)))
+        except IntegrityError as error:
+            if once is None or not is_unique_violation(error):
+                raise
+            with self._db.read() as session:
+                earlier = self._earlier(session, once)
+            if earlier is None:
+                raise
+            return earlier
 
-    def add(self, session: Session, **values: Any) -> JobRow:
-        """Queue a row within the caller's transaction, which holds `repository.lock_submissions`."""
+    def _earlier(self, session: Session, once: Once) -> JobOut | None:
+        row = repository.by_idempotency_key(session, once.key)
+        if row is None:
+            return None
+        if row.request_sha256 != once.request_sha256:
+            raise Conflict(
+                "this Idempotency-Key was used for another request; use a new key for a new job",
+                field="Idempotency-Key",
+                job=row.id,
+            )
+        return job_out(
+            row, repository.attempts_of(session, [row.id])[row.id], attended=bool(self._alive(session))
+        )
+
+    def _add(self, session: Session, job: NewJob, once: Once | None) -> JobRow:
         if repository.count_queued(session) >= self._settings.max_queued_jobs:
             raise RateLimited(
                 f"{self._settings.max_queued_jobs} jobs wait already; try again when some are done",
                 retry_after=30,
             )
         row = JobRow(
-            **{"task": "training", **values},
+            **vars(job),
             id=secrets.token_hex(16),
+            idempotency_key=None if once is None else once.key,
+            request_sha256=None if once is None else once.request_sha256,
             state="queued",
             progress=0.0,
             stage="queued",
@@ -77,7 +104,8 @@ class JobQueue(Leases):
             row = repository.find(session, _askable(job_id))
             if row is None:
                 raise UnknownJob(f"there is no job {job_id[:64]!r}")
-            return job_out(row, repository.attempts_of(session, [row.id])[row.id])
+            attended = row.state != "queued" or bool(self._alive(session))
+            return job_out(row, repository.attempts_of(session, [row.id])[row.id], attended=attended)
 
     def page(
         self,
@@ -96,9 +124,12 @@ class JobQueue(Leases):
         with self._db.read() as session:
             rows = repository.page(session, limit=limit + 1, after=after, state=state, galleries=galleries)
             attempts = repository.attempts_of(session, [row.id for row in rows])
+            attended = bool(self._alive(session))
         shown = rows[:limit]
         more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(rows) > limit else None
-        return JobPage(items=[job_out(row, attempts[row.id]) for row in shown], next_cursor=more)
+        return JobPage(
+            items=[job_out(row, attempts[row.id], attended=attended) for row in shown], next_cursor=more
+        )
 
     def cancel(self, job_id: str) -> JobOut:
         """Cancel a job: at once when it waits; a running one is stopped by its worker, and registers nothing.

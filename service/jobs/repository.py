@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from pairmark.service.tables import JobAttempt, JobEvent, JobRow
+from pairmark.service.tables import JobAttempt, JobEvent, JobRow, WorkerRow
 
 _SUBMIT_LOCK = 7261949
 
@@ -198,3 +198,26 @@ def events_after(session: Session, job_id: str, after: int, limit: int) -> list[
 def thin_progress(session: Session, job_id: str) -> None:
     """Drop the progress events of earlier attempts: what was lost is told by the log events."""
     session.execute(delete(JobEvent).where(JobEvent.job_id == job_id, JobEvent.event == "progress"))
+
+
+def mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
+    """Note that a worker is alive, and the job it runs."""
+    seen = session.execute(update(WorkerRow).where(WorkerRow.name == name).values(seen_at=now, job_id=job_id))
+    if not seen.rowcount:  # type: ignore[attr-defined]
+        session.execute(insert(WorkerRow).values(name=name, started_at=now, seen_at=now, job_id=job_id))
+
+
+def forget_worker(session: Session, name: str) -> None:
+    """Remove a worker."""
+    session.execute(delete(WorkerRow).where(WorkerRow.name == name))
+
+
+def forget_workers_before(session: Session, before: float) -> None:
+    """Remove workers not seen since ``before``."""
+    session.execute(delete(WorkerRow).where(WorkerRow.seen_at < before))
+
+
+def workers_since(session: Session, since: float) -> list[WorkerRow]:
+    """Workers seen at or after ``since``."""
+    statement = select(WorkerRow).where(WorkerRow.seen_at >= since).order_by(WorkerRow.name)
+    return list(session.scalars(statement))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -23,9 +23,19 @@ class AttemptOut(BaseModel):
     started_at: str
     ended_at: str | None
     outcome: AttemptOutcome | None = Field(
-        description="lost: its worker fell silent; released: its worker was told to stop; null: under way"
+        description="lost: its worker fell silent, or its process was killed; released: its worker was told to stop; "
+        "null: under way"
     )
     detail: str
+
+
+class WorkerOut(BaseModel):
+    """A worker that is alive."""
+
+    name: str = Field(description="`host:pid`")
+    started_at: str
+    seen_at: str
+    job: str | None = Field(description="the job it runs")
 
 
 class ErrorOut(BaseModel):
@@ -85,22 +95,34 @@ class JobEventOut(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GalleryTask:
-    """Measuring a gallery, as a job.
+class NewJob:
+    """What to queue.
 
     Attributes
     ----------
-    dataset : the probes, `name` or `name:version`.
-    kind, model : of the version that serves the gallery.
-    request : the body of `POST /galleries/{g}/calibrations` or `/evaluations`.
+    dataset, unlabelled : `name:version`, with their ids.
+    params : checked; for galleries, the body of the request.
     """
 
-    task: Task
-    gallery: str
+    task: Task = "training"
+    gallery: str | None = None
+    learner: str
+    dataset_id: str
     dataset: str
-    kind: str
+    unlabelled_id: str | None = None
+    unlabelled: str | None = None
     model: str
-    request: dict[str, Any]
+    params: dict[str, Any]
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    promote: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Once:
+    """An idempotency key, and the digest of the request that it came with."""
+
+    key: str
+    request_sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)

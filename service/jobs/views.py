@@ -7,9 +7,18 @@ from pairmark.service.jobs.schemas import AttemptOut, ErrorOut, JobOut
 from pairmark.service.tables import JobAttempt, JobRow
 from pairmark.service.times import iso
 
+START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
+_UNATTENDED = f"no worker is alive: {START_ONE}"
 
-def job_out(row: JobRow, attempts: list[JobAttempt]) -> JobOut:
-    """A job with its history."""
+
+def job_out(row: JobRow, attempts: list[JobAttempt], *, attended: bool = True) -> JobOut:
+    """A job with its history.
+
+    Parameters
+    ----------
+    attended : whether a worker is alive; a job that waits says so where none is.
+    """
+    message = row.message if attended or row.state != "queued" else _UNATTENDED
     return JobOut.model_validate(
         {
             "id": row.id,
@@ -19,7 +28,7 @@ def job_out(row: JobRow, attempts: list[JobAttempt]) -> JobOut:
             "state": row.state,
             "progress": row.progress,
             "stage": row.stage,
-            "message": row.message,
+            "message": message,
             "learner": row.learner,
             "dataset": row.dataset,
             "unlabelled": row.unlabelled,

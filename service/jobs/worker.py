@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -11,14 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
-from pydantic import SecretStr
-
-import pairmark
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
-from pairmark.service.errors import Fenced, PairmarkError, TrainingFailed, TrainingKilled
+from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
+from pairmark.service.jobs.child import out_of_memory
+from pairmark.service.jobs.limits import is_near_limit, memory_in_use, memory_limit
+from pairmark.service.jobs.processes import child_environment
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim, Lease
 from pairmark.service.settings import Settings
@@ -44,7 +44,9 @@ class Worker:
         self._db = open_database(settings)
         self._blobs = open_blobs(settings)
         self._queue = JobQueue(self._db, settings)
+        self._memory = memory_limit(settings)
         self._collected = 0.0
+        self._beaten = -math.inf
 
     def run(
         self, stop: threading.Event | None = None, *, drain: bool = False, only_job: str | None = None
@@ -65,6 +67,7 @@ class Worker:
         logger.info("worker started", extra={"worker": self.name})
         try:
             while not stop.is_set():
+                self._beat()
                 self._tidy()
                 claim = self._claim(only_job)
                 if claim is None:
@@ -75,6 +78,7 @@ class Worker:
                 attempts += 1
                 self._work(claim, stop)
         finally:
+            self._leave()
             self._db.dispose()
             logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
         return attempts
@@ -85,6 +89,24 @@ class Worker:
         except PairmarkError as error:
             logger.warning("no job could be claimed", extra={"worker": self.name, "reason": error.detail})
             return None
+
+    def _beat(self, job_id: str | None = None, *, now: bool = False) -> None:
+        """Say that this worker is alive, three times a lease."""
+        if not now and time.monotonic() - self._beaten < self.settings.lease_s / 3:
+            return
+        self._beaten = time.monotonic()
+        try:
+            self._queue.beat(self.name, job_id)
+        except PairmarkError as error:
+            logger.warning("heartbeat failed", extra={"worker": self.name, "reason": error.detail})
+
+    def _leave(self) -> None:
+        try:
+            self._queue.leave(self.name)
+        except PairmarkError as error:
+            logger.warning(
+                "the worker could not sign off", extra={"worker": self.name, "reason": error.detail}
+            )
 
     def _tidy(self) -> None:
         """Remove what killed processes left in storage, at the start and once an hour."""
@@ -116,30 +138,48 @@ class Worker:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._beat(claim.job_id, now=True)
         try:
-            lease = self._watch(claim, child, stop)
+            ended = self._watch(claim, child, stop)
         except BaseException:
             _kill(child)
             raise
+        self._beat(now=True)
         try:
-            self._end(claim, child, lease, told)
+            self._end(claim, child, ended, told)
         except Fenced:
             logger.info("attempt superseded", extra=told)
         except PairmarkError as error:
             # If the child had not ended the job, its lease runs out and another attempt is made.
             logger.warning("the attempt is left to its lease", extra={**told, "reason": error.detail})
 
-    def _watch(self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event) -> Lease | None:
-        """Keep the lease while the child works. Returns the lease that ended it, or none when it ended itself."""
+    def _watch(
+        self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
+    ) -> Lease | PairmarkError | None:
+        """Keep the lease while the child works.
+
+        Returns
+        -------
+        The lease that ended it, the limit that it reached, or none when it ended by itself.
+        """
         beat_every = self.settings.lease_s / 3
-        next_beat = time.monotonic() + beat_every
+        started = time.monotonic()
+        next_beat = started + beat_every
+        full = False
         while True:
             try:
                 child.wait(timeout=min(self.settings.poll_s, beat_every))
             except subprocess.TimeoutExpired:
                 pass
             else:
-                return None
+                # What could not be allocated may have ended native code at once.
+                return out_of_memory(self._memory) if full and child.returncode < 0 else None
+            passed = self._beyond(child, time.monotonic() - started)
+            if passed is not None:
+                _kill(child)
+                return passed
+            full = is_near_limit(child.pid, self._memory)
+            self._beat(claim.job_id)
             try:
                 if time.monotonic() >= next_beat:
                     lease = self._queue.heartbeat(claim)
@@ -162,23 +202,43 @@ class Worker:
                 _kill(child)
                 return lease
 
+    def _beyond(self, child: subprocess.Popen[bytes], seconds: float) -> PairmarkError | None:
+        """The limit that an attempt has passed."""
+        longest = self.settings.job_timeout_s
+        if longest is not None and seconds > longest:
+            return JobTimeout(
+                f"the attempt took longer than {longest:g} s; train on fewer pairs or rows, or raise "
+                "PAIRMARK_JOB_TIMEOUT_S"
+            )
+        if memory_in_use(child.pid) > self._memory:
+            return out_of_memory(self._memory)
+        return None
+
     def _end(
-        self, claim: Claim, child: subprocess.Popen[bytes], lease: Lease | None, told: Mapping[str, object]
+        self,
+        claim: Claim,
+        child: subprocess.Popen[bytes],
+        ended: Lease | PairmarkError | None,
+        told: Mapping[str, object],
     ) -> None:
-        status = child.returncode
-        if lease is None:
-            logger.info("attempt ended", extra={**told, "status": status})
+        if ended is None:
+            logger.info("attempt ended", extra={**told, "status": child.returncode})
             standing = self._queue.look(claim)
             if standing.cancel_requested:
                 self._queue.cancelled(claim)
             elif standing.held:
-                self._queue.fail(claim, _death(status, claim))
+                self._blobs.sweep()
+                detail, error = _death(child.returncode)
+                self._queue.lost(claim, detail, error)
             return
         self._blobs.sweep()
-        if lease.cancel_requested:
+        if isinstance(ended, PairmarkError):
+            logger.warning("attempt reached a limit", extra={**told, "problem": ended.slug})
+            self._queue.fail(claim, ended)
+        elif ended.cancel_requested:
             self._queue.cancelled(claim)
             logger.info("attempt cancelled", extra=dict(told))
-        elif lease.held:
+        elif ended.held:
             self._queue.release(claim, "its worker was stopped")
             logger.info("attempt given back", extra=dict(told))
         else:
@@ -193,22 +253,6 @@ def run_until_signalled(settings: Settings, *, drain: bool = False) -> int:
     return Worker(settings).run(stop, drain=drain)
 
 
-def child_environment(settings: Settings) -> dict[str, str]:
-    """This process's environment with the settings as they are, less the key of the command line."""
-    given = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
-    for name in type(settings).model_fields:
-        value = getattr(settings, name)
-        if value is None or isinstance(value, SecretStr):
-            continue
-        # Relative folders mean the worker's current folder; the child shares it, but be explicit.
-        text = str(value.absolute()) if isinstance(value, Path) else str(value)
-        given[f"PAIRMARK_{name.upper()}"] = text
-    # The child finds this very code, wherever it was started from.
-    root = str(Path(pairmark.__file__).resolve().parent.parent)
-    given["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return given
-
-
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """End the child and whatever it started, and wait for it."""
     try:
@@ -218,15 +262,8 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     child.wait(timeout=_REAP_S)
 
 
-def _death(status: int, claim: Claim) -> PairmarkError:
+def _death(status: int) -> tuple[str, type[PairmarkError]]:
+    """How an attempt's process ended that did not end its job, and what the job fails with after the last try."""
     if status < 0:
-        name = signal.Signals(-status).name
-        hint = (
-            " Most often the system does this when memory runs out: give the worker more, or train on fewer pairs"
-            if name == "SIGKILL"
-            else " The worker's log may say more"
-        )
-        return TrainingKilled(f"the training process was ended by {name}.{hint}")
-    return TrainingFailed(
-        f"the training process ended with status {status}; the worker's log has the details under job {claim.job_id}"
-    )
+        return f"its process was ended by {signal.Signals(-status).name}", TrainingKilled
+    return f"its process ended with status {status}; the worker's log has the details", TrainingFailed

@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from pairmark.service.datasets.ingest import dataset_out
 from pairmark.service.datasets.repository import dataset_of
-from pairmark.service.db import is_unique_violation
-from pairmark.service.errors import Conflict, InvalidInput
-from pairmark.service.jobs import repository
+from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import JobQueue
-from pairmark.service.jobs.schemas import JobOut
-from pairmark.service.jobs.views import job_out
+from pairmark.service.jobs.schemas import JobOut, NewJob, Once
 from pairmark.service.training.schemas import JobRequest
 from pairmark.service.training.validation import checked_request
 
@@ -45,58 +41,26 @@ class TrainingQueue(JobQueue):
             raise InvalidInput(
                 "Idempotency-Key: expected 1 to 200 printable characters", field="Idempotency-Key"
             )
-        digest = _digest(request)
-        if idempotency_key is not None:
-            with self._db.read() as session:
-                earlier = self._earlier(session, idempotency_key, digest)
-            if earlier is not None:
-                return earlier
-        try:
-            with self._db.write() as session:
-                repository.lock_submissions(session)
-                if idempotency_key is not None:
-                    earlier = self._earlier(session, idempotency_key, digest)
-                    if earlier is not None:
-                        return earlier
-                dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
-                more = request.unlabelled
-                unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
-                checked = checked_request(request, dataset, self._settings, unlabelled)
-                row = self.add(
-                    session,
-                    learner=request.learner,
-                    dataset_id=checked.dataset_id,
-                    dataset=checked.dataset,
-                    unlabelled_id=checked.unlabelled_id,
-                    unlabelled=checked.unlabelled,
-                    model=request.model,
-                    params=checked.params,
-                    evaluation=request.evaluation.model_dump(),
-                    promote=checked.promote,
-                    idempotency_key=idempotency_key,
-                    request_sha256=digest,
-                )
-        except IntegrityError as error:
-            if not is_unique_violation(error) or idempotency_key is None:
-                raise
-            with self._db.read() as session:
-                earlier = self._earlier(session, idempotency_key, digest)
-            if earlier is None:
-                raise
-            return earlier
-        return job_out(row, [])
+        once = None if idempotency_key is None else Once(key=idempotency_key, request_sha256=_digest(request))
 
-    def _earlier(self, session: Session, key: str, digest: str) -> JobOut | None:
-        row = repository.by_idempotency_key(session, key)
-        if row is None:
-            return None
-        if row.request_sha256 != digest:
-            raise Conflict(
-                "this Idempotency-Key was used for another request; use a new key for a new job",
-                field="Idempotency-Key",
-                job=row.id,
+        def prepare(session: Session) -> NewJob:
+            dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
+            more = request.unlabelled
+            unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
+            checked = checked_request(request, dataset, self._settings, unlabelled)
+            return NewJob(
+                learner=request.learner,
+                dataset_id=checked.dataset_id,
+                dataset=checked.dataset,
+                unlabelled_id=checked.unlabelled_id,
+                unlabelled=checked.unlabelled,
+                model=request.model,
+                params=checked.params,
+                evaluation=request.evaluation.model_dump(),
+                promote=checked.promote,
             )
-        return job_out(row, repository.attempts_of(session, [row.id])[row.id])
+
+        return self.enqueue(prepare, once)
 
 
 def _digest(request: JobRequest) -> str:

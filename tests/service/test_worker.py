@@ -8,13 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from pairmark.service.jobs.worker import Worker, child_environment
+from pairmark.service.jobs.limits import memory_in_use
+from pairmark.service.jobs.processes import child_environment
+from pairmark.service.jobs.worker import Worker
 from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +47,8 @@ def start(quick):
     """Start worker processes; whatever is left of them is killed in the end."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def begin() -> subprocess.Popen[bytes]:
-        environment = child_environment(quick.settings)
+    def begin(settings: Settings = quick.settings) -> subprocess.Popen[bytes]:
+        environment = child_environment(settings)
         process = subprocess.Popen([sys.executable, "-c", WORKER], cwd=ROOT, env=environment)
         started.append(process)
         return process
@@ -157,19 +160,101 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     assert (claim.job_id, claim.attempt) == (job_id, 2)
 
 
-def test_a_killed_child_fails_the_job_with_a_reason(quick, start):
-    job_id = submit(quick, params=LONG)
-    worker = start()
-    fitting(quick, job_id)
+def kill_the_child(worker, quick, job_id, attempt):
+    fitting(quick, job_id, attempt)
     (child,) = children_of(worker.pid)
     os.kill(child, signal.SIGKILL)
-    until(lambda: quick.queue.get(job_id).state == "failed", "the job fails")
-    error = quick.queue.get(job_id).error
-    assert error.type == "/problems/training-killed"
-    assert "SIGKILL" in error.detail
-    assert "memory" in error.detail
-    # What the child was storing is gone too.
+    return child
+
+
+def test_the_job_of_a_killed_child_is_tried_again(quick, start):
+    job_id = submit(quick, params=SECONDS_LONG)
+    worker = start()
+    child = kill_the_child(worker, quick, job_id, 1)
+    until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
+    job = quick.queue.get(job_id)
+    assert [one.outcome for one in job.attempts] == ["lost", "succeeded"]
+    assert "SIGKILL" in job.attempts[0].detail
+    assert job.version == 1
+    # It was waited for: no zombie is left.
+    assert not Path(f"/proc/{child}").exists()
+    # What it was storing is gone too.
     assert not [path for path in (quick.blobs.root / "tmp").iterdir() if path.is_dir()]
+
+
+def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, start):
+    quick = replace(quick, settings=quick.settings.model_copy(update={"max_attempts": 2}))
+    job_id = submit(quick, params=LONG)
+    worker = start(quick.settings)
+    for attempt in (1, 2):
+        kill_the_child(worker, quick, job_id, attempt)
+    until(lambda: quick.queue.get(job_id).state == "failed", "the job fails")
+    job = quick.queue.get(job_id)
+    assert [one.outcome for one in job.attempts] == ["lost", "lost"]
+    assert job.error.type == "/problems/training-killed"
+    assert "2 attempts were lost" in job.error.detail
+    assert "SIGKILL" in job.error.detail
+    assert "memory" in job.error.detail
+
+
+def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
+    limited = quick.settings.model_copy(update={"job_memory_bytes": 256 * 2**20})
+    job_id = submit(quick)
+    assert Worker(limited, name="small").run(drain=True) == 1
+    job = quick.queue.get(job_id)
+    assert job.state == "failed"
+    assert [one.outcome for one in job.attempts] == ["failed"]
+    assert job.error.type == "/problems/out-of-memory"
+    assert "ran out of memory at 0.25 GiB" in job.error.detail
+    assert "PAIRMARK_JOB_MEMORY_BYTES" in job.error.detail
+
+
+def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
+    limited = quick.settings.model_copy(update={"job_timeout_s": 3.0})
+    job_id = submit(quick, params=LONG)
+    assert Worker(limited, name="short").run(drain=True) == 1
+    job = quick.queue.get(job_id)
+    assert job.state == "failed"
+    assert [one.outcome for one in job.attempts] == ["failed"]
+    assert job.error.type == "/problems/job-timeout"
+    assert "longer than 3 s" in job.error.detail
+
+
+def test_memory_of_a_process_and_of_what_it_started_is_counted():
+    code = "import sys, subprocess; x = bytearray(10**8); print(flush=True); sys.stdin.read()"
+    outer = f"import sys, subprocess; x = bytearray(10**8); subprocess.run([sys.executable, '-c', {code!r}])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    process.stdout.readline()
+    used = memory_in_use(process.pid)
+    process.communicate()
+    assert 2e8 < used < 3e8
+    assert memory_in_use(process.pid) == 0
+
+
+def test_a_waiting_job_says_that_no_worker_is_alive(quick, start):
+    job_id = submit(quick)
+    assert "no worker is alive" in quick.queue.get(job_id).message
+    assert "no worker is alive" in quick.queue.page().items[0].message
+    assert quick.queue.workers() == []
+    busy = submit(quick, params=LONG)
+    worker = start()
+    until(lambda: quick.queue.get(job_id).state == "succeeded", "the job succeeds")
+    fitting(quick, busy)
+    (seen,) = quick.queue.workers()
+    assert (seen.name.rpartition(":")[2], seen.job) == (str(worker.pid), busy)
+    waiting = submit(quick)
+    assert quick.queue.get(waiting).message == ""
+    worker.kill()
+    worker.wait()
+    until(lambda: not quick.queue.workers(), "the killed worker counts as gone")
+    assert "no worker is alive" in quick.queue.get(waiting).message
+    another = start()
+    until(quick.queue.workers, "the new worker is seen")
+    another.send_signal(signal.SIGTERM)
+    another.wait()
+    assert quick.queue.workers() == []
 
 
 def test_a_worker_in_a_thread_can_be_stopped(quick):

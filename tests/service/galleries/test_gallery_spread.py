@@ -24,7 +24,7 @@ from pairmark.service.galleries import spread
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
-from pairmark.service.jobs.worker import child_environment
+from pairmark.service.jobs.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.loaded import LoadedVersion
 from pairmark.service.runtime.scoring import Served

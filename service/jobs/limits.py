@@ -1,0 +1,89 @@
+"""How much memory a job may take, and how much it takes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from pairmark.service.settings import Settings
+
+_SHARE = 0.9
+_NEAR = 0.8
+_CGROUP = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_LINUX = sys.platform.startswith("linux")
+
+
+def memory_limit(settings: Settings) -> int:
+    """Most bytes that one job may take: the setting, or nine tenths of what this machine or container has."""
+    if settings.job_memory_bytes is not None:
+        return settings.job_memory_bytes
+    return int(_SHARE * machine_memory())
+
+
+def machine_memory() -> int:
+    """Bytes of memory of this machine, or of the container it runs in where that is less."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in _CGROUP:
+        try:
+            found = min(found, int(Path(name).read_text()))
+        except (OSError, ValueError):
+            # Absent, or "max".
+            continue
+    return found
+
+
+def confine_memory(limit: int) -> None:
+    """Let this process have at most ``limit`` bytes of data: an allocation beyond them raises `MemoryError`.
+
+    Where the system does not enforce it, only the worker's watch over `memory_in_use` does.
+    """
+    if _LINUX:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def release_memory_limit() -> None:
+    """Lift what `confine_memory` set, so that a process that ran out can still report it."""
+    if _LINUX:
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def memory_in_use(group: int) -> int:
+    """Bytes of memory that the processes of a process group hold; files that are mapped do not count on Linux."""
+    if not _LINUX:
+        return _resident(group)
+    total = 0
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if os.getpgid(int(folder.name)) == group:
+                total += _status(int(folder.name), "RssAnon")
+        except OSError:
+            # It has ended, or belongs to somebody else.
+            continue
+    return total
+
+
+def is_near_limit(process: int, limit: int) -> bool:
+    """Whether a process has asked for so much memory that its next request may have been refused."""
+    try:
+        return _LINUX and _status(process, "VmData") > _NEAR * limit
+    except OSError:
+        return False
+
+
+def _status(process: int, name: str) -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _resident(group: int) -> int:
+    listed = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, text=True, check=False).stdout
+    rows = (line.split() for line in listed.splitlines())
+    return sum(int(row[1]) * 1024 for row in rows if len(row) == 2 and row[0] == str(group))

@@ -1,0 +1,49 @@
+"""How Pairmark starts other Python processes."""
+
+from __future__ import annotations
+
+import os
+import site
+from pathlib import Path
+
+from pydantic import SecretStr
+
+import pairmark
+from pairmark.service.settings import Settings
+
+
+def isolated_environment() -> dict[str, str]:
+    """This process's environment, in which Python imports nothing from the current folder.
+
+    A file ``http.py`` or ``numbers.py`` there would otherwise stand in for the standard library's, in the process that
+    is started and in those that it starts.
+    """
+    given = dict(os.environ)
+    given["PYTHONSAFEPATH"] = "1"
+    # An empty entry means the current folder, too.
+    path = [entry for entry in given.pop("PYTHONPATH", "").split(os.pathsep) if entry]
+    root = Path(pairmark.__file__).resolve().parent.parent
+    # A checkout that is not installed is found only where it is named; a site folder must not come before the
+    # standard library.
+    if root not in {
+        Path(folder).resolve() for folder in [*site.getsitepackages(), site.getusersitepackages()]
+    }:
+        path.insert(0, str(root))
+    if path:
+        given["PYTHONPATH"] = os.pathsep.join(path)
+    return given
+
+
+def child_environment(settings: Settings) -> dict[str, str]:
+    """This process's environment with the settings as they are, less the key of the command line."""
+    given = {
+        name: value for name, value in isolated_environment().items() if not name.startswith("PAIRMARK_")
+    }
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None or isinstance(value, SecretStr):
+            continue
+        # Relative folders mean the worker's current folder; the child shares it, but be explicit.
+        text = str(value.absolute()) if isinstance(value, Path) else str(value)
+        given[f"PAIRMARK_{name.upper()}"] = text
+    return given
