@@ -13,6 +13,7 @@ from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
 from pairmark.models.metric.estimator import MetricSimilarity
+from pairmark.models.plda.estimator import Plda
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
 from pairmark.models.rsbl.estimator import RSBL
@@ -28,6 +29,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "MetricSimilarity",
     "OperatingPoint",
     "PairwiseLabelRanker",
+    "Plda",
     "RSBL",
     "RankBoostKernel",
     "SimilarityForest",

@@ -15,11 +15,13 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
 from pairmark.models.metric import spec as metric
+from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
 from pairmark.models.rsbl import spec as rsbl
 from pairmark.models.similarity import spec as similarity
 
 LEARNERS: tuple[LearnerSpec, ...] = (
+    plda.PLDA,
     similarity.TREE,
     similarity.FOREST,
     metric.METRIC,

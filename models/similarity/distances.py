@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.evaluation.pairs import roc_curve_pairs
 from pairmark.models.pairs.sampling import TrainingPairs, sample_pairs
-from pairmark.models.similarity.kernels import learned as learned_kernels
 from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, RowMap, pair_values
 
 FIT_ROWS = 100_000
@@ -34,7 +34,7 @@ class Scaling(NamedTuple):
     def scaled(self, X: Float32) -> Float32:
         """(n, d)."""
         out = np.empty(X.shape, dtype=np.float32)
-        learned_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, self.curved, out)
+        row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, self.curved, out)
         return out
 
 
@@ -50,8 +50,8 @@ class Forms(NamedTuple):
         m, q = self.forms.shape
         columns = np.empty((coordinates.shape[0], q + 2 * m), dtype=np.float32)
         columns[:, :q] = coordinates
-        learned_kernels.bounded(columns)
-        learned_kernels.complete(columns, q, self.norms, self.offsets)
+        row_kernels.bounded(columns)
+        row_kernels.complete(columns, q, self.norms, self.offsets)
         return columns
 
     def reached(self, coordinates: Float32, pairs: TrainingPairs) -> float:

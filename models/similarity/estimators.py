@@ -28,6 +28,7 @@ from pairmark.models.core.base import (
 from pairmark.models.core.checkpoints import Shelf, kept_seed, shelf
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Params, check_params
+from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation, PairSampling
 from pairmark.models.search.index import Found, Rows
 from pairmark.models.similarity import drawing, explain, search
@@ -47,7 +48,7 @@ from pairmark.models.similarity.growing import Grower, grow_each
 from pairmark.models.similarity.kernels import trees as kernels
 from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
-from pairmark.models.similarity.learning import identities_of_pairs, learn
+from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from pairmark.models.similarity.pruning import gains
 from pairmark.models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree

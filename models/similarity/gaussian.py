@@ -1,20 +1,18 @@
 """Identities as Gaussians around Gaussian centres (two-covariance model, PLDA), after an asinh per feature.
 
-Both covariances become diagonal in discriminant coordinates: within identities 1, between them psi. A pair's
-log-likelihood ratio of same against different, its cosine and its distance follow from coordinates alone.
+A pair's log-likelihood ratio of same against different, its cosine and its distance follow from the model's
+coordinates alone; see `pairmark.models.core.two_covariance`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.kernels import rows as row_kernels
+from pairmark.models.core.two_covariance import pair_terms, two_covariance
 from pairmark.models.similarity.distances import FIT_ROWS, Forms, normal_scale
-from pairmark.models.similarity.kernels import learned as learned_kernels
 from pairmark.models.similarity.learned import (
     FOLDS,
     LearnedFeatures,
@@ -24,55 +22,16 @@ from pairmark.models.similarity.learned import (
     folds_of,
 )
 
-COORDINATES = 128
-"""Most coordinates kept of the model."""
-
-
-class TwoCovariance(NamedTuple):
-    """``z = (x - centre) axes`` has covariance 1 within identities and ``psi``, falling, between them."""
-
-    centre: NDArray[np.float64]
-    axes: NDArray[np.float64]
-    psi: NDArray[np.float64]
-
 
 def forms_of(psi: NDArray[np.float64]) -> Forms:
     """Log-likelihood ratio, up to a constant, cosine and minus the squared distance."""
     ones, nothing = np.ones(psi.size), np.zeros(psi.size)
-    weight = psi / (2 * psi + 1)
+    weight, square, _ = pair_terms(psi)
     return Forms(
         forms=np.array([weight, weight, 2 * ones]),
         norms=np.array([nothing, weight, nothing]),
-        offsets=np.array([0.5 * psi**2 / ((psi + 1) * (2 * psi + 1)), nothing, ones]),
+        offsets=np.array([square, nothing, ones]),
     )
-
-
-def two_covariance(U: NDArray[np.float64], codes: NDArray[np.int64]) -> TwoCovariance:
-    """The model of rows (n, d) with identities, its covariance within identities drawn to a ball where rows are few."""
-    n, d = U.shape
-    _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    overall = U.mean(axis=0, dtype=np.float64)
-    U = U - overall
-    means = np.zeros((counts.size, d))
-    np.add.at(means, codes, U)
-    means /= counts[:, None]
-    residual = U - means[codes]
-    freedom = max(n - counts.size, 1)
-    within = residual.T @ residual / freedom
-    centred = means - means.mean(axis=0)
-    between = centred.T @ centred / max(counts.size - 1, 1) - within * (1.0 / counts).mean()
-    spread = max(float(np.trace(within)) / d, 1e-6)
-    # Drawn to a ball the more, the fewer rows there are for the directions.
-    drawn = 0.01 + 0.2 * min(1.0, d / freedom)
-    within = (1 - drawn) * within + drawn * spread * np.eye(d)
-    psi, axes = eigh(between, within)
-    q = min(d, COORDINATES)
-    return TwoCovariance(overall, pointed(axes[:, ::-1][:, :q]), np.maximum(psi[::-1][:q], 0.0))
-
-
-def pointed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An axis has no sign of its own: the largest entry positive, so that runs agree."""
-    return axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)
 
 
 def some_rows(
@@ -103,7 +62,7 @@ def _map(kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.ra
     X, codes = some_rows(X, codes, random)
     centre, scale = normal_scale(X)
     U = np.empty(X.shape, dtype=np.float32)
-    learned_kernels.squash(np.ascontiguousarray(X), centre, scale, True, U)
+    row_kernels.squash(np.ascontiguousarray(X), centre, scale, True, U)
     overall, axes, psi = two_covariance(U.astype(np.float64), codes)
     if kind == "discriminant":
         forms, norms, offsets = forms_of(psi)

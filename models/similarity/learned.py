@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
-from pairmark.models.similarity.kernels import learned as learned_kernels
+from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 
 PairFeatures = Literal["raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
@@ -86,17 +86,17 @@ class RowMap(NamedTuple):
             block = np.array(X[start : start + _ROW_BLOCK], dtype=np.float32, order="C")
             to = out[start : start + _ROW_BLOCK]
             scaled = np.empty_like(block)
-            learned_kernels.squash(block, self.centre, self.scale, self.curved, scaled)
+            row_kernels.squash(block, self.centre, self.scale, self.curved, scaled)
             for level, (weights, bias) in enumerate(self.layers):
                 after = np.empty((block.shape[0], weights.shape[1]), dtype=np.float32)
-                learned_kernels.affine(scaled, weights, bias, after)
+                row_kernels.affine(scaled, weights, bias, after)
                 if self.waved and level == 0:
-                    learned_kernels.wave(after)
+                    row_kernels.wave(after)
                 scaled = after
-            learned_kernels.softmax(scaled, self.n_posteriors)
-            learned_kernels.bounded(scaled)
+            row_kernels.softmax(scaled, self.n_posteriors)
+            row_kernels.bounded(scaled)
             to[:, :q] = scaled
-            learned_kernels.complete(to, q, self.norms, self.offsets)
+            row_kernels.complete(to, q, self.norms, self.offsets)
         return out
 
 
@@ -132,7 +132,7 @@ class LearnedFeatures:
             return self.map.columns(X)
         X = np.ascontiguousarray(X)
         _, first, number = np.unique(
-            learned_kernels.row_hashes(X.view(np.uint32)), return_index=True, return_inverse=True
+            row_kernels.row_hashes(X.view(np.uint32)), return_index=True, return_inverse=True
         )
         if 2 * first.size > X.shape[0]:
             return self.map.columns(X)

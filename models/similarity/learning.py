@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
-from pairmark.models.pairs.splits import joined_groups
 from pairmark.models.similarity.distances import learn_distances
 from pairmark.models.similarity.gaussian import learn_gaussian
 from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures
@@ -47,14 +46,3 @@ def learn(
             "reduce them first, say by PCA"
         )
     return learn_gaussian(kind, X, codes, n_classes, random)
-
-
-def identities_of_pairs(points: Float32, n: int, same: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Identities that explicit pairs tell of: equal points, and points joined by same pairs, are one.
-
-    ``points`` : (2 n, d), left rows then right rows.
-    """
-    _, number = np.unique(points, axis=0, return_inverse=True)
-    number = number.ravel()
-    _, component = joined_groups(int(number.max()) + 1, number[:n][same], number[n:][same])
-    return np.unique(component[number], return_inverse=True)[1].astype(np.int64)

@@ -17,17 +17,11 @@ from scipy.sparse import coo_array
 from scipy.special import logsumexp
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.kernels import rows as row_kernels
+from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, pointed, two_covariance
 from pairmark.models.pairs.sampling import TrainingPairs
 from pairmark.models.similarity.distances import TRIED_ROWS, Forms, Scaling, judging_pairs, scalings
-from pairmark.models.similarity.gaussian import (
-    COORDINATES,
-    TwoCovariance,
-    forms_of,
-    pointed,
-    some_rows,
-    two_covariance,
-)
-from pairmark.models.similarity.kernels import learned as learned_kernels
+from pairmark.models.similarity.gaussian import forms_of, some_rows
 from pairmark.models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, RowMap, folds_of, spread
 
 _ROW_BLOCK = 4_096
@@ -49,7 +43,7 @@ class _Waves(NamedTuple):
     def of(self, scaled: Float32) -> Float32:
         """(n, w)."""
         turns = scaled @ self.frequencies + self.phases
-        learned_kernels.wave(turns)
+        row_kernels.wave(turns)
         return turns
 
 
@@ -124,7 +118,7 @@ def learn_posteriors(
         offsets=forms.offsets,
     )
     coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
-    learned_kernels.softmax(coordinates, n_classes)
+    row_kernels.softmax(coordinates, n_classes)
     columns = forms.columns(coordinates)
     return LearnedFeatures(kind="posteriors", map=fitted), OutOfFold(folds, {(0, 0): (columns, fitted.forms)})
 

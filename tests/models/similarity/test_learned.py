@@ -14,11 +14,12 @@ from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity import waves
 from pairmark.models.similarity.kernels import trees as kernels
 from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold
-from pairmark.models.similarity.learning import identities_of_pairs, learn
+from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.trees import Tree
 
 LEARNED = ["distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]

@@ -122,3 +122,41 @@ def complete(columns, q, norms, offsets):
                 weighted = weighted or norms[k, i] > 0.0
             row[q + k] = np.float32(1.0 / math.sqrt(norm + 1e-12)) if weighted else np.float32(1.0)
             row[q + m + k] = np.float32(-offset)
+
+
+@kernel
+def broken_lines(X, knots, values, out):
+    """Each feature by its own broken line; ``knots`` (d, k) ascending, padded with +inf, constant beyond both ends."""
+    k = knots.shape[1]
+    for p in range(X.shape[0]):
+        for f in range(X.shape[1]):
+            value, own = X[p, f], knots[f]
+            low, high = 0, k
+            while low < high:
+                middle = (low + high) >> 1
+                if own[middle] <= value:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == 0:
+                out[p, f] = values[f, 0]
+            elif low == k or own[low] == np.inf:
+                out[p, f] = values[f, low - 1]
+            else:
+                start, stop = np.float64(own[low - 1]), np.float64(own[low])
+                part = (np.float64(value) - start) / (stop - start)
+                below = np.float64(values[f, low - 1])
+                out[p, f] = np.float32(below + part * (np.float64(values[f, low]) - below))
+
+
+@kernel
+def unit_lengths(values, length):
+    """Rows scaled to a length, in place; rows of zeros stay."""
+    for p in range(values.shape[0]):
+        row, total = values[p], 0.0
+        for j in range(row.shape[0]):
+            total += np.float64(row[j]) * np.float64(row[j])
+        if total > 0.0:
+            factor = length / math.sqrt(total)
+            for j in range(row.shape[0]):
+                row[j] = np.float32(np.float64(row[j]) * factor)

@@ -1,0 +1,123 @@
+"""The two-covariance model (PLDA): identities are Gaussian around centres that are Gaussian themselves.
+
+A row is ``x = m + c + e`` with the identity's centre ``c ~ N(0, B)`` and the row's own deviation ``e ~ N(0, W)``. Both
+covariances become diagonal in latent coordinates: W the identity matrix, B ``psi``. Every likelihood ratio then is a
+sum over coordinates (Brummer and de Villiers 2010, "The speaker partitioning problem"; Ioffe 2006, "Probabilistic
+linear discriminant analysis").
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+Float64 = NDArray[np.float64]
+
+MAX_COORDINATES = 256
+"""Most latent coordinates that are kept, those of the largest psi."""
+COORDINATES = 128
+"""The same of a model that only makes features for another learner."""
+_LEAST_VARIANCE = 1e-6
+_LEAST_PSI = 1e-6
+"""Of the largest: coordinates below carry nothing that float32 could tell."""
+
+
+class Moments(NamedTuple):
+    """Unbiased estimates from rows with identities.
+
+    Attributes
+    ----------
+    centre : (d,) mean of the rows.
+    within, between : (d, d) covariances W and B; B need not be positive where identities are few.
+    freedom : degrees of freedom of W.
+    """
+
+    centre: Float64
+    within: Float64
+    between: Float64
+    freedom: int
+
+
+class TwoCovariance(NamedTuple):
+    """``z = (x - centre) axes`` has covariance 1 within identities and ``psi``, falling, between them."""
+
+    centre: Float64
+    axes: Float64
+    psi: Float64
+
+
+def moments(U: NDArray[np.floating], codes: NDArray[np.int64]) -> Moments:
+    """Moments of rows (n, d) with identities (any integers)."""
+    n = U.shape[0]
+    _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    overall = U.mean(axis=0, dtype=np.float64)
+    centred = U - overall
+    order = np.argsort(codes, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    sums = np.add.reduceat(centred[order], starts, axis=0)
+    means = sums / counts[:, None]
+    residual = centred - means[codes]
+    freedom = max(n - counts.size, 1)
+    within = residual.T @ residual / freedom
+    apart = means - means.mean(axis=0)
+    between = apart.T @ apart / max(counts.size - 1, 1) - within * (1.0 / counts).mean()
+    return Moments(overall, within, between, freedom)
+
+
+def shrunk_model(
+    found: Moments,
+    shrink_within: float,
+    shrink_between: float,
+    n_coordinates: int = MAX_COORDINATES,
+    *,
+    idle: bool = False,
+) -> TwoCovariance:
+    """The model of moments whose covariances are shrunk, each towards the ball of the same trace.
+
+    Parameters
+    ----------
+    shrink_within, shrink_between : 0 (as estimated) to 1 (the ball).
+    n_coordinates : most that are kept.
+    idle : whether coordinates with next to no variance between identities, which say nothing of them, are kept too.
+    """
+    d = found.centre.size
+    spread = max(float(np.trace(found.within)) / d, _LEAST_VARIANCE)
+    within = (1 - shrink_within) * found.within
+    within[np.diag_indices(d)] += max(shrink_within, _LEAST_VARIANCE) * spread
+    between = (1 - shrink_between) * found.between
+    between[np.diag_indices(d)] += shrink_between * max(float(np.trace(found.between)) / d, 0.0)
+    psi, axes = eigh(between, within, check_finite=False, driver="gvd")
+    psi, axes = np.maximum(psi[::-1], 0.0), axes[:, ::-1]
+    telling = d if idle else int(np.count_nonzero(psi > _LEAST_PSI * max(psi[0], _LEAST_PSI)))
+    kept = max(min(telling, n_coordinates), 1)
+    return TwoCovariance(found.centre, pointed(axes[:, :kept]), psi[:kept])
+
+
+def two_covariance(U: Float64, codes: NDArray[np.int64]) -> TwoCovariance:
+    """The model of rows (n, d) with identities, W shrunk the more, the fewer rows there are for the directions."""
+    found = moments(U, codes)
+    shrunk = 0.01 + 0.2 * min(1.0, U.shape[1] / found.freedom)
+    return shrunk_model(found, shrunk, 0.0, COORDINATES, idle=True)
+
+
+def pointed(axes: Float64) -> Float64:
+    """An axis has no sign of its own: the largest entry positive, so that runs agree."""
+    return axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)
+
+
+def pair_terms(psi: Float64) -> tuple[Float64, Float64, float]:
+    """The log-likelihood ratio of two rows, same identity against different, by coordinates.
+
+    It is ``sum weight z z' - sum square (z^2 + z'^2) + constant``.
+
+    Returns
+    -------
+    weight, square : (q,). constant : float.
+    """
+    total = psi + 1.0
+    weight = psi / (2 * psi + 1)
+    square = psi**2 / (2 * total * (2 * psi + 1))
+    return weight, square, float(np.sum(np.log(total) - 0.5 * np.log(2 * psi + 1)))

@@ -1,0 +1,163 @@
+"""Choosing between similarities: folds that hold identities out, and how well scores find same pairs in them.
+
+One split decides by luck; the mean over eight folds hardly does. What is judged is the mean true positive rate at a few
+low false positive rates, since that is where decisions are made; AUC and equal error rate weigh rates nobody uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.pairs.splits import Protocol
+
+Indices = NDArray[np.int64]
+
+JUDGED_FPR = (0.1, 0.03, 0.01, 0.003)
+"""False positive rates whose mean TPR is what settings are chosen by."""
+REPEATS, FOLDS = 2, 4
+JUDGED_ROWS = 800
+"""Most rows of a fold that are held against each other, all pairs of them."""
+OPEN_SET_LEARNERS_FROM = 15
+"""With fewer training identities than this a learner that is not told takes classes to be shared (closed-set)."""
+_TARGET_SPREAD = (3.0, 1.0, 1.0 / 3.0)
+
+
+def judged_rates(target_fpr: float | None = None) -> tuple[float, ...]:
+    """Rates to judge at: `JUDGED_FPR`, or a target with a third and three times of it."""
+    if target_fpr is None:
+        return JUDGED_FPR
+    return tuple(min(target_fpr * factor, 0.5) for factor in _TARGET_SPREAD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """One split of the rows.
+
+    Attributes
+    ----------
+    train, test : row numbers.
+    test_codes : identities of the test rows.
+    """
+
+    train: Indices = field(repr=False)
+    test: Indices = field(repr=False)
+    test_codes: Indices = field(repr=False)
+
+    @cached_property
+    def places(self) -> tuple[Indices, Indices]:
+        """Same and different pairs as places in the flattened square of scores."""
+        n = self.test.size
+        left, right = np.triu_indices(n, 1)
+        alike = self.test_codes[left] == self.test_codes[right]
+        flat = left * n + right
+        return flat[alike], flat[~alike]
+
+    def rates(self, scores: NDArray[np.floating], at: tuple[float, ...] = JUDGED_FPR) -> NDArray[np.float64]:
+        """TPR at each FPR of a square of scores, (n_test, n_test), of which the upper half counts."""
+        same, different = self.places
+        flat = np.ascontiguousarray(scores).reshape(-1)
+        return tpr_at(flat[same], flat[different], at)
+
+
+def tpr_at(
+    same: NDArray[np.floating], different: NDArray[np.floating], at: tuple[float, ...]
+) -> NDArray[np.float64]:
+    """Share of same scores above the threshold at which at most each share of different ones is."""
+    allowed = [min(int(rate * different.size), different.size - 1) for rate in at]
+    ranks = sorted({different.size - 1 - count for count in allowed})
+    parted = np.partition(different, ranks)
+    ordered = np.sort(same)
+    return np.array(
+        [
+            1.0 - np.searchsorted(ordered, parted[different.size - 1 - count], side="right") / same.size
+            for count in allowed
+        ]
+    )
+
+
+def learner_protocol(protocol: str, n_identities: int) -> Protocol:
+    """``auto`` as a learner reads it, which sees training identities only."""
+    if protocol == "auto":
+        return "open-set" if n_identities >= OPEN_SET_LEARNERS_FROM else "closed-set"
+    return "open-set" if protocol == "open-set" else "closed-set"
+
+
+def validation_folds(
+    codes: Indices,
+    protocol: Protocol,
+    random: np.random.Generator,
+    *,
+    repeats: int = REPEATS,
+    n_folds: int = FOLDS,
+    judged_rows: int = JUDGED_ROWS,
+) -> list[Fold]:
+    """Folds of whole identities (open-set), or of rows, each class spread evenly over them (closed-set).
+
+    Parameters
+    ----------
+    codes : (n,) identities 0, 1, ...
+
+    Returns
+    -------
+    folds whose test part has pairs of both kinds and whose training part has at least two rows of one identity; fewer
+    than asked for, possibly none, where the data does not hold as many.
+    """
+    counts = np.bincount(codes)
+    several = int(np.count_nonzero(counts > 1))
+    if protocol == "open-set":
+        n_folds = min(n_folds, several, counts.size // 2)
+    else:
+        n_folds = min(n_folds, int(counts.max()) // 2)
+    if n_folds < 2:
+        return [] if protocol == "closed-set" else validation_folds(codes, "closed-set", random)
+    found = []
+    for _ in range(repeats):
+        part = _identity_parts(counts, n_folds, random)[codes]
+        if protocol == "closed-set":
+            part = _row_parts(codes, n_folds, random)
+        for number in range(n_folds):
+            train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
+            test = _some(test, codes, random, judged_rows)
+            if _has_pairs(codes[test]) and np.bincount(codes[train]).max() > 1:
+                found.append(Fold(train=train, test=test, test_codes=codes[test]))
+    return found
+
+
+def _identity_parts(counts: Indices, n_folds: int, random: np.random.Generator) -> Indices:
+    order = random.permutation(counts.size)
+    # Identities of several rows first, so that every part has its share of them.
+    order = order[np.argsort(counts[order] < 2, kind="stable")]
+    parts = np.empty(counts.size, dtype=np.int64)
+    parts[order] = np.arange(counts.size) % n_folds
+    return parts
+
+
+def _row_parts(codes: Indices, n_folds: int, random: np.random.Generator) -> Indices:
+    order = random.permutation(codes.size)
+    order = order[np.argsort(codes[order], kind="stable")]
+    parts = np.empty(codes.size, dtype=np.int64)
+    parts[order] = np.arange(codes.size) % n_folds
+    return parts
+
+
+def _some(rows: Indices, codes: Indices, random: np.random.Generator, most: int) -> Indices:
+    """At most so many rows: about equally many an identity, whole identities left out where there are too many."""
+    if rows.size <= most:
+        return rows
+    rows = random.permutation(rows)
+    identities, place = np.unique(codes[rows], return_inverse=True)
+    each = max(8, most // identities.size)
+    turn = random.permutation(identities.size)[place]
+    order = np.argsort(turn, kind="stable")
+    starts = np.concatenate([[True], np.diff(turn[order]) > 0])
+    rank = np.arange(order.size) - np.maximum.accumulate(np.where(starts, np.arange(order.size), 0))
+    return np.sort(rows[order[rank < each]][:most])
+
+
+def _has_pairs(codes: Indices) -> bool:
+    counts = np.unique(codes, return_counts=True)[1]
+    return bool(counts.size > 1 and counts.max() > 1)

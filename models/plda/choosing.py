@@ -1,0 +1,198 @@
+"""Choosing PLDA's settings by cross-validation over identities.
+
+Coarse to fine: first how rows are prepared, each way with three strengths of shrinkage; then how many principal
+components; then both shrinkages. Every setting is judged on the same folds (`pairmark.models.evaluation.validation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.base import Float32
+from pairmark.models.core.progress import report
+from pairmark.models.core.two_covariance import Moments, TwoCovariance, moments, pair_terms, shrunk_model
+from pairmark.models.evaluation.validation import Fold
+from pairmark.models.plda.mapping import Preparation, Shape, principal_components, shaped
+from pairmark.models.plda.params import MOST_COMPONENTS, Marginals
+
+Indices = NDArray[np.int64]
+
+WITHIN = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 0.95)
+BETWEEN = (0.0, 0.1, 0.2, 0.5)
+WIDTHS = (256, 128, 64)
+"""Principal components that are tried."""
+ROTATED_FROM = 96
+"""With fewer features than this they are used as they are."""
+_FIRST_WITHIN, _FIRST_BETWEEN = (0.05, 0.2, 0.5, 0.8), (0.1,)
+_UNJUDGED_WITHIN, _UNJUDGED_BETWEEN = 0.3, 0.1
+
+
+class Setting(NamedTuple):
+    """Everything that is chosen."""
+
+    shape: Shape
+    shrink_within: float
+    shrink_between: float
+
+    def told(self) -> dict[str, Any]:
+        """For people, JSON-able."""
+        return {
+            **self.shape._asdict(),
+            "shrink_within": self.shrink_within,
+            "shrink_between": self.shrink_between,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What may be chosen: each a tuple of candidates, of one where it is given."""
+
+    marginals: tuple[Marginals, ...]
+    length_norm: tuple[bool, ...]
+    n_components: tuple[int, ...]
+    within: tuple[float, ...]
+    between: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The setting chosen.
+
+    Attributes
+    ----------
+    preparation : its marginals.
+    rotates : whether rows are turned to principal components.
+    rates : (n_folds, n_rates) TPR of the chosen setting; None where there was nothing to judge by.
+    tried : how many settings were judged.
+    """
+
+    setting: Setting
+    preparation: Preparation = field(repr=False)
+    rotates: bool
+    rates: NDArray[np.float64] | None = field(repr=False)
+    tried: int
+
+
+class Chooser:
+    """Judges settings on folds of rows (n, d) with identities 0, 1, ..."""
+
+    def __init__(
+        self,
+        X: Float32,
+        codes: Indices,
+        folds: Sequence[Fold],
+        asked: Asked,
+        rates: tuple[float, ...],
+        random: np.random.Generator,
+    ) -> None:
+        self._X, self._codes, self._folds, self._asked, self._at = X, codes, folds, asked, rates
+        self._random = random
+        self._most = min(max(asked.n_components), MOST_COMPONENTS)
+        self._rotates = X.shape[1] >= (ROTATED_FROM if asked.n_components == WIDTHS else self._most + 1)
+        self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
+        self._way: Marginals | None = None
+        self._rows: list[Float32] = []
+        self._found: dict[Setting, NDArray[np.float64]] = {}
+
+    def choose(self) -> Choice:
+        """The best setting."""
+        asked = self._asked
+        shapes = [
+            self._shape(way, unit, max(asked.n_components))
+            for way in asked.marginals
+            for unit in asked.length_norm
+        ]
+        many = len(asked.within) > 1 or len(asked.between) > 1
+        if not self._folds or (len(shapes) * len(asked.n_components) == 1 and not many):
+            first = Setting(
+                shapes[0],
+                asked.within[0] if len(asked.within) == 1 else _UNJUDGED_WITHIN,
+                asked.between[0] if len(asked.between) == 1 else _UNJUDGED_BETWEEN,
+            )
+            if self._folds:
+                self._judge_grid(first.shape, (first.shrink_within,), (first.shrink_between,))
+            return self._chosen(first)
+        within = _FIRST_WITHIN if len(asked.within) > 1 else asked.within
+        between = _FIRST_BETWEEN if len(asked.between) > 1 else asked.between
+        for number, shape in enumerate(dict.fromkeys(shapes)):
+            report(0.05 + 0.5 * number / len(shapes), "choosing marginals and lengths")
+            self._judge_grid(shape, within, between)
+        best = self._best().shape
+        widths = {self._shape(best.marginals, best.length_norm, width) for width in asked.n_components} - {
+            best
+        }
+        for shape in sorted(widths):
+            report(0.6, "choosing principal components")
+            self._judge_grid(shape, within, between)
+        report(0.75, "choosing shrinkages")
+        self._judge_grid(self._best().shape, asked.within, asked.between)
+        return self._chosen(self._best())
+
+    def _shape(self, way: Marginals, unit: bool, width: int) -> Shape:
+        return Shape(way, unit, min(width, self._X.shape[1]) if self._rotates else self._X.shape[1])
+
+    def _best(self) -> Setting:
+        return max(self._found, key=lambda setting: float(self._found[setting].mean()))
+
+    def _chosen(self, setting: Setting) -> Choice:
+        return Choice(
+            setting=setting,
+            preparation=self._marginals[setting.shape.marginals],
+            rotates=self._rotates,
+            rates=self._found.get(setting),
+            tried=len(self._found),
+        )
+
+    def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:
+        settings = [Setting(shape, a, b) for a in within for b in between]
+        new = [setting for setting in settings if setting not in self._found]
+        if not new:
+            return
+        self._turn(shape.marginals)
+        found = np.empty((len(new), len(self._folds), len(self._at)))
+        for number, fold in enumerate(self._folds):
+            rows = shaped(self._rows[number % len(self._rows)], shape)
+            seen = moments(rows[fold.train], self._codes[fold.train])
+            for at, setting in enumerate(new):
+                found[at, number] = fold.rates(_square(seen, setting, rows[fold.test]), self._at)
+        self._found.update(zip(new, found, strict=True))
+
+    def _turn(self, way: Marginals) -> None:
+        """Rows as each fold's principal components have them: held-out identities must not shape those."""
+        if way == self._way:
+            return
+        comparable = self._marginals[way].comparable(self._X)
+        self._way, self._rows = way, [comparable]
+        if self._rotates:
+            self._rows = [
+                comparable @ principal_components(comparable[fold.train], self._most, self._random)
+                for fold in self._folds
+            ]
+
+
+def fitted_model(
+    X: Float32, codes: Indices, choice: Choice, random: np.random.Generator
+) -> tuple[Preparation, TwoCovariance]:
+    """The model of all rows with a setting that was chosen, and how it prepares them."""
+    setting, preparation = choice.setting, choice.preparation
+    rows = preparation.comparable(X)
+    if choice.rotates:
+        components = principal_components(rows, setting.shape.n_components, random)
+        preparation, rows = preparation.with_components(components), rows @ components
+    found = moments(shaped(rows, setting.shape), codes)
+    return preparation, shrunk_model(found, setting.shrink_within, setting.shrink_between)
+
+
+def _square(seen: Moments, setting: Setting, rows: Float32) -> Float32:
+    """Log-likelihood ratios of all pairs of rows, good to float32."""
+    model = shrunk_model(seen, setting.shrink_within, setting.shrink_between)
+    latent = (rows - model.centre.astype(np.float32)) @ model.axes.astype(np.float32)
+    weight, square, _ = pair_terms(model.psi)
+    weighted = latent * np.sqrt(weight).astype(np.float32)
+    offset = -(latent * latent) @ square.astype(np.float32)
+    return np.asarray(weighted @ weighted.T + offset[:, None] + offset[None, :])

@@ -1,0 +1,352 @@
+"""PLDA as a scikit-learn estimator: log-likelihood ratios of same against different identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from pairmark.models.core.base import (
+    EmbedderMixin,
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_pairs,
+)
+from pairmark.models.core.spec import check_params
+from pairmark.models.core.two_covariance import pair_terms
+from pairmark.models.evaluation.validation import Fold, judged_rates, learner_protocol, validation_folds
+from pairmark.models.pairs.identities import identities_of_pairs
+from pairmark.models.plda import explain
+from pairmark.models.plda.choosing import (
+    BETWEEN,
+    WIDTHS,
+    WITHIN,
+    Asked,
+    Choice,
+    Chooser,
+    fitted_model,
+)
+from pairmark.models.plda.kernels import scoring as kernels
+from pairmark.models.plda.mapping import RowMap, row_map
+from pairmark.models.plda.params import PldaParams
+from pairmark.models.plda.subjects import Samples, Subjects, sides_of, summed
+from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.search.index import Rows, sealed
+
+JUDGED_TRAINING_ROWS: Final = 10_000
+"""Most rows that settings are chosen on; the model itself is fitted to all."""
+_COLUMNS = "columns"
+
+
+class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
+    """Probabilistic linear discriminant analysis: the two-covariance model of identities.
+
+    Identities are Gaussian around centres that are Gaussian themselves. A pair's score is the natural logarithm of
+    ``p(left, right | same identity) / p(left, right | different identities)``; a few samples a side are scored by the
+    same rule (`subject_score`). In latent coordinates the covariance within identities is the identity matrix and the
+    one between them diagonal, so a score is an inner product plus a number of each row: galleries are searched by a
+    scan.
+
+    Every parameter that is ``auto`` is chosen by twice four folds of identities that are held out in turn (of rows,
+    where classes are shared), by the mean true positive rate at low false positive rates.
+
+    Parameters
+    ----------
+    marginals : ``raw`` features, or each mapped to a normal distribution by its quantiles (``normal``).
+    length_norm : whether centred rows are scaled to one length (Garcia-Romero and Espy-Wilson, Interspeech 2011).
+    n_components : principal components that the model is fitted in, where there are more features.
+    shrink_within, shrink_between : how far each covariance is shrunk to a ball of the same trace, 0 to 1.
+    protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
+    target_fpr : false positive rate to choose settings for; None: the mean over .1, .03, .01 and .003.
+    random_state : seed of the folds.
+
+    Attributes
+    ----------
+    settings_ : dict, what was chosen.
+    validated_tpr_ : dict, false positive rate to mean TPR of the setting on held-out folds; empty where the data was
+        too small to hold any out.
+    psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
+    """
+
+    settings_: dict[str, Any]
+    validated_tpr_: dict[float, float]
+    psi_: NDArray[np.float64]
+    _map: RowMap
+
+    def __init__(
+        self,
+        *,
+        marginals: Literal["auto", "raw", "normal"] = "auto",
+        length_norm: Literal["auto"] | bool = "auto",
+        n_components: Literal["auto"] | int = "auto",
+        shrink_within: Literal["auto"] | float = "auto",
+        shrink_between: Literal["auto"] | float = "auto",
+        protocol: Literal["auto", "open-set", "closed-set"] = "auto",
+        target_fpr: float | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.marginals = marginals
+        self.length_norm = length_norm
+        self.n_components = n_components
+        self.shrink_within = shrink_within
+        self.shrink_between = shrink_between
+        self.protocol = protocol
+        self.target_fpr = target_fpr
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from points and identities.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers.
+        y : (n,) identities or classes; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, and on parameters out of bounds.
+        """
+        check_params(self, PldaParams)
+        X = checked_matrix(self, X, "X", reset=True)
+        _, codes = checked_identities(y, X.shape[0])
+        return self._learn(X, codes)
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from explicit pairs: points that same pairs join, at one or more removes, are one identity.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0; pairs of weight 0 are left out. Beyond that weights play no part: identities
+            are learned from, not pairs.
+
+        Raises
+        ------
+        ValueError
+            As `fit`, and where same pairs join all points into one identity.
+        """
+        check_params(self, PldaParams)
+        a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
+        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+        used = weight > 0
+        points = np.concatenate([a[used], b[used]])
+        codes = identities_of_pairs(points, int(used.sum()), flags[used])
+        # A point of many pairs is one row, or its identity would seem to vary less than it does.
+        points, first = np.unique(points, axis=0, return_index=True)
+        codes = codes[first]
+        if codes.max() == 0:
+            raise ValueError(
+                "same pairs join all points, directly or through others, into a single identity: check the labels, or "
+                "use a learner of pairs, such as SimilarityForest"
+            )
+        if np.bincount(codes).max() < 2:
+            raise ValueError("same pairs hold equal rows only: expected some of rows that differ")
+        return self._learn(points, codes)
+
+    def choose(self, X: Float32, codes: NDArray[np.int64], folds: Sequence[Fold]) -> Choice:
+        """The setting that is best on given folds of checked rows (n, d) with identities 0, 1, ..."""
+
+        def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
+            return candidates if value == "auto" and isinstance(value, str) else (value,)
+
+        asked = Asked(
+            marginals=given(self.marginals, ("normal", "raw")),
+            length_norm=given(self.length_norm, (False, True)),
+            n_components=given(self.n_components, WIDTHS),
+            within=given(self.shrink_within, WITHIN),
+            between=given(self.shrink_between, BETWEEN),
+        )
+        random = np.random.default_rng(_seed(self.random_state))
+        return Chooser(X, codes, folds, asked, judged_rates(self.target_fpr), random).choose()
+
+    def refit(self, X: Float32, codes: NDArray[np.int64], choice: Choice) -> Self:
+        """Fit checked rows with a setting that was chosen before."""
+        self.n_features_in_ = X.shape[1]
+        random = np.random.default_rng(_seed(self.random_state))
+        preparation, model = fitted_model(X, codes, choice, random)
+        self.settings_ = choice.setting.told()
+        at = judged_rates(self.target_fpr)
+        self.validated_tpr_ = (
+            {}
+            if choice.rates is None
+            else {rate: float(tpr) for rate, tpr in zip(at, choice.rates.mean(axis=0), strict=True)}
+        )
+        rows = row_map(preparation, choice.setting.shape, model.centre, model.axes)
+        return self._restored(rows, model.psi)
+
+    def _learn(self, X: Float32, codes: NDArray[np.int64]) -> Self:
+        random = np.random.default_rng(_seed(self.random_state))
+        n_classes = int(codes.max()) + 1
+        rows = _some_rows(codes, random)
+        some, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
+        folds = validation_folds(place, learner_protocol(self.protocol, n_classes), random)
+        choice = self.choose(some, place, folds)
+        return self.refit(X, codes, choice)
+
+    def _restored(self, rows: RowMap, psi: NDArray[np.float64]) -> Self:
+        """Build what scoring needs; also after loading."""
+        self._map, self.psi_ = rows, psi
+        weight, self._square, self._constant = pair_terms(psi)
+        self._roots = np.sqrt(weight)
+        self._width = -(-psi.size // kernels.LANES) * kernels.LANES
+        return self
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Latent coordinates: covariance 1 within identities, `psi_` between them.
+
+        Returns
+        -------
+        (n, q) float32.
+        """
+        check_is_fitted(self)
+        return self._map.latent(self._validated(X, "X"))
+
+    def subjects(self, samples: Samples) -> Subjects:
+        """What the model needs to know of people by their samples: how many, and the sums of their coordinates.
+
+        Parameters
+        ----------
+        samples : one (k, d) array a subject, k >= 1.
+        """
+        check_is_fitted(self)
+        rows, counts = summed(samples)
+        return Subjects.of(self._map.latent(self._validated(rows, "samples")), counts, self.psi_)
+
+    def subject_score(self, left: Samples | Subjects, right: Samples | Subjects) -> Float32:
+        """Log-likelihood ratios of subjects of several samples on either side, exactly as the model has them.
+
+        Parameters
+        ----------
+        left, right : subjects, as (k, d) arrays or what `subjects` made of them; equally many, or one on a side.
+
+        Returns
+        -------
+        (n,) float32; of single samples the same as `pair_score`, to the last bit.
+        """
+        check_is_fitted(self)
+        a, b = (side if isinstance(side, Subjects) else self.subjects(side) for side in (left, right))
+        n, step_a, step_b = sides_of(a, b)
+        scores = np.empty(n, dtype=np.float32)
+        kernels.score_subjects(a.counts, a.sums, step_a, b.counts, b.sums, step_b, self.psi_, scores)
+        counts_a, counts_b = a.counts[np.arange(n) * step_a], b.counts[np.arange(n) * step_b]
+        single = np.flatnonzero((counts_a == 1) & (counts_b == 1))
+        if single.size:
+            pairs = [
+                self._columns_of(np.asarray(side.sums[single * step], dtype=np.float32))
+                for side, step in ((a, step_a), (b, step_b))
+            ]
+            scores[single] = self._scored(*pairs)
+        return scores
+
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """What each latent coordinate contributes to one pair's score; see `pairmark.models.plda.explain`.
+
+        Parameters
+        ----------
+        left, right : (d,) or (1, d), one pair.
+        feature_names : (d,) names to tell it in; those learned with when None.
+        """
+        check_is_fitted(self)
+        a, b = (
+            self._validated(np.atleast_2d(np.asarray(side)), name)
+            for side, name in ((left, "left"), (right, "right"))
+        )
+        if a.shape[0] != 1 or b.shape[0] != 1:
+            raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
+        latent = [self._map.latent(side)[0].astype(np.float64) for side in (a, b)]
+        return explain.contributions(
+            self, latent[0], latent[1], float(self._pair_score(a, b)[0]), feature_names
+        )
+
+    @property
+    def loadings_(self) -> NDArray[np.float32]:
+        """(d, q) how latent coordinates follow from prepared features, before lengths."""
+        check_is_fitted(self)
+        components = self._map.preparation.components
+        return self._map.weights if components is None else components @ self._map.weights
+
+    def _columns_of(self, latent: Float32) -> Float32:
+        columns = np.zeros((latent.shape[0], self._width + kernels.LANES), dtype=np.float32)
+        kernels.complete(latent, self._roots, self._square, self._width, columns)
+        return columns
+
+    def _columns(self, X: Matrix) -> Float32:
+        return self._columns_of(self._map.latent(X))
+
+    def _scored(self, a: Float32, b: Float32) -> Float32:
+        scores = np.empty(max(a.shape[0], b.shape[0]), dtype=np.float32)
+        steps = [int(side.shape[0] > 1) for side in (a, b)]
+        kernels.score_pairs(a, steps[0], b, steps[1], self._width, self._constant, scores)
+        return scores
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        n = left.shape[0]
+        scores = self._scored(self._columns(_one_of_equals(left)), self._columns(_one_of_equals(right)))
+        return scores if scores.size == n else np.repeat(scores, n)
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        columns = self._columns(vectors)
+        return {_COLUMNS: columns, LENGTHS: lengths(columns)}
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        known = sealed(index.arrays[_COLUMNS][rows])
+        scores = np.empty((queries.shape[0], known.shape[0]), dtype=np.float32)
+        kernels.score_grid(self._columns(queries), known, self._width, self._constant, scores)
+        return scores
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        vectors = self._columns(queries)
+        # The query's one meets the row's offset and the other way round.
+        vectors[:, [self._width, self._width + 1]] = vectors[:, [self._width + 1, self._width]]
+        return SearchForm(
+            measure="inner",
+            queries=vectors,
+            gallery=index.arrays[_COLUMNS],
+            least_measure=self._least_measure,
+            lengths=index.arrays.get(LENGTHS),
+        )
+
+    def _least_measure(self, score: float) -> float:
+        return same_measure(score) - self._constant - 2.0**-40 * abs(self._constant)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_map")
+
+
+def _one_of_equals(rows: Any) -> Any:
+    """The first row where all are one row, broadcast: it need not be mapped again and again."""
+    return rows[:1] if rows.shape[0] > 1 and rows.strides[0] == 0 else rows
+
+
+def _some_rows(codes: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """At most `JUDGED_TRAINING_ROWS` rows to choose settings on, whole identities where they are many."""
+    n = codes.size
+    if n <= JUDGED_TRAINING_ROWS:
+        return np.arange(n)
+    turn = random.permutation(int(codes.max()) + 1)[codes]
+    each = max(10, JUDGED_TRAINING_ROWS // int(codes.max() + 1))
+    order = random.permutation(n)
+    order = order[np.argsort(turn[order], kind="stable")]
+    starts = np.concatenate([[True], np.diff(turn[order]) > 0])
+    places = np.arange(n)
+    rank = places - np.maximum.accumulate(np.where(starts, places, 0))
+    return np.sort(order[rank < each][:JUDGED_TRAINING_ROWS])
+
+
+def _seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(2**31))

@@ -1,0 +1,68 @@
+"""What each latent coordinate contributes to a log-likelihood ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LISTED, FEATURES = 50, 5
+"""Coordinates told one by one, and features named of each."""
+
+
+def contributions(
+    estimator: Any,
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    score: float,
+    feature_names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Contributions that add up to one pair's score.
+
+    Parameters
+    ----------
+    left, right : (q,) latent coordinates of the pair.
+
+    Returns
+    -------
+    ``score``; ``coordinates``, the largest contributions first: the ``coordinate``'s number, its ``left`` and
+    ``right`` value, its variance ``between`` identities (1 within them), its ``contribution`` to the log-likelihood
+    ratio and the ``features`` that weigh most in it with their ``weight``; and ``rest``, what all others add.
+    """
+    psi = estimator.psi_
+    weight, square = psi / (2 * psi + 1), psi**2 / (2 * (psi + 1) * (2 * psi + 1))
+    parts = (
+        weight * left * right - square * (left**2 + right**2) + np.log(psi + 1) - 0.5 * np.log(2 * psi + 1)
+    )
+    order = [int(j) for j in np.argsort(-np.abs(parts), kind="stable")[:LISTED]]
+    loadings = estimator.loadings_
+    names = _names(estimator, feature_names, loadings.shape[0])
+    return {
+        "score": score,
+        "coordinates": [
+            {
+                "coordinate": j,
+                "left": float(left[j]),
+                "right": float(right[j]),
+                "between": float(psi[j]),
+                "contribution": float(parts[j]),
+                "features": [
+                    {"feature": names[int(f)], "weight": float(loadings[f, j])}
+                    for f in np.argsort(-np.abs(loadings[:, j]), kind="stable")[:FEATURES]
+                ],
+            }
+            for j in order
+        ],
+        "rest": float(parts.sum() - parts[order].sum()),
+    }
+
+
+def _names(estimator: Any, given: Sequence[str] | None, d: int) -> list[str]:
+    names = getattr(estimator, "feature_names_in_", None) if given is None else given
+    if names is None:
+        return [f"x{j}" for j in range(d)]
+    if len(names) != d:
+        raise ValueError(f"feature_names has {len(names)} names; expected {d}")
+    return [str(name) for name in names]

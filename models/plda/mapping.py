@@ -1,0 +1,153 @@
+"""From rows to latent coordinates: marginals, principal components, lengths, the model's axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.base import Float32
+from pairmark.models.core.kernels import rows as row_kernels
+from pairmark.models.core.marginals import NormalMarginals
+from pairmark.models.core.two_covariance import pointed
+from pairmark.models.plda.params import Marginals
+
+Float64 = NDArray[np.float64]
+_ROW_BLOCK = 4_096
+_DIRECT_WIDTH = 2_048
+"""Up to so many features their covariance is worked out."""
+_OVERSAMPLED, _POWERS = 20, 3
+
+
+class Shape(NamedTuple):
+    """How rows are prepared for the model."""
+
+    marginals: Marginals
+    length_norm: bool
+    n_components: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """Marginals and principal components, which need no labels.
+
+    Attributes
+    ----------
+    normal : broken lines to normal quantiles, or None: then ``(x - centre) * scale``.
+    centre, scale : (d,).
+    components : (d, p) orthonormal, of the largest variance first; None where features are used as they are.
+    """
+
+    normal: NormalMarginals | None = field(repr=False)
+    centre: Float64 = field(repr=False)
+    scale: Float64 = field(repr=False)
+    components: Float32 | None = field(repr=False)
+
+    @classmethod
+    def of_marginals(cls, X: Float32, marginals: Marginals) -> Preparation:
+        """From rows (n, d), without components."""
+        d = X.shape[1]
+        if marginals == "normal":
+            normal = NormalMarginals.fitted(X)
+            scale = np.ones(d)
+            made = cls(normal=normal, centre=np.zeros(d), scale=scale, components=None)
+            centre = made.comparable(X).mean(axis=0, dtype=np.float64)
+        else:
+            normal = None
+            centre = X.mean(axis=0, dtype=np.float64)
+            # One unit for all: how much features vary is theirs to tell.
+            spread = float(np.sqrt(np.mean(X.var(axis=0, dtype=np.float64))))
+            scale = np.full(d, 1.0 / max(spread, 1e-30))
+        return cls(normal=normal, centre=centre, scale=scale, components=None)
+
+    def with_components(self, components: Float32 | None) -> Preparation:
+        """The same with other components."""
+        return replace(self, components=components)
+
+    def comparable(self, X: Float32) -> Float32:
+        """Rows with marginals made comparable, centred, (n, d)."""
+        if self.normal is not None:
+            return np.asarray(self.normal.transform(X) - self.centre.astype(np.float32))
+        out = np.empty(X.shape, dtype=np.float32)
+        row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, False, out)
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMap:
+    """Rows to latent coordinates, each row as if alone.
+
+    Attributes
+    ----------
+    length : what centred rows are scaled to, or None.
+    weights, bias : (p, q) and (q,), the model's axes; of the features themselves where rows keep their lengths.
+    """
+
+    preparation: Preparation
+    length: float | None
+    weights: Float32 = field(repr=False)
+    bias: Float32 = field(repr=False)
+
+    def latent(self, X: Float32) -> Float32:
+        """(n, q) float32."""
+        out = np.empty((X.shape[0], self.weights.shape[1]), dtype=np.float32)
+        for start in range(0, X.shape[0], _ROW_BLOCK):
+            # Plain arrays: one compiled version serves matrices that are mapped, read-only or views.
+            block = np.array(X[start : start + _ROW_BLOCK], dtype=np.float32, order="C")
+            rows = self.preparation.comparable(block)
+            if self.length is not None:
+                components = self.preparation.components
+                if components is not None:
+                    rows = _affine(rows, components, np.zeros(components.shape[1], dtype=np.float32))
+                row_kernels.unit_lengths(rows, self.length)
+            coordinates = _affine(rows, self.weights, self.bias)
+            row_kernels.bounded(coordinates)
+            out[start : start + _ROW_BLOCK] = coordinates
+        return out
+
+
+def shaped(rows: Float32, shape: Shape) -> Float32:
+    """What the model is fitted to, (n, p), from rows in as many principal components or more."""
+    rows = rows[:, : shape.n_components]
+    if not shape.length_norm:
+        return np.asarray(rows)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(
+        rows * (np.sqrt(rows.shape[1]) / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    )
+
+
+def row_map(preparation: Preparation, shape: Shape, centre: Float64, axes: Float64) -> RowMap:
+    """The map of a model fitted to `shaped` rows."""
+    bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
+    if shape.length_norm:
+        length = float(np.sqrt(centre.size))
+    elif components is not None:
+        # Without lengths in between, two linear maps are one.
+        axes, preparation = components.astype(np.float64) @ axes, preparation.with_components(None)
+    weights = np.ascontiguousarray(axes, dtype=np.float32)
+    return RowMap(preparation=preparation, length=length, weights=weights, bias=bias)
+
+
+def _affine(rows: Float32, weights: Float32, bias: Float32) -> Float32:
+    out = np.empty((rows.shape[0], weights.shape[1]), dtype=np.float32)
+    row_kernels.affine(rows, weights, bias, out)
+    return out
+
+
+def principal_components(rows: Float32, most: int, random: np.random.Generator) -> Float32:
+    """Directions of most variance of rows, (d, p), orthonormal; p is ``most`` at most."""
+    d = rows.shape[1]
+    p = min(most, d)
+    rows = rows - rows.mean(axis=0)
+    # Halko, Martinsson and Tropp 2011, algorithm 4.4: random projections, three power iterations.
+    found = random.standard_normal((d, min(p + _OVERSAMPLED, d))).astype(np.float32)
+    wide = d > _DIRECT_WIDTH
+    covariance = rows if wide else rows.T @ rows
+    for _ in range(_POWERS):
+        found = np.linalg.qr(rows.T @ (rows @ found) if wide else covariance @ found)[0]
+    inner = rows @ found
+    turned = found @ np.linalg.eigh((inner.T @ inner).astype(np.float64))[1][:, ::-1][:, :p]
+    return np.ascontiguousarray(pointed(turned), dtype=np.float32)

@@ -1,0 +1,19 @@
+"""PLDA, for the registry."""
+
+from __future__ import annotations
+
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.plda.estimator import Plda
+from pairmark.models.plda.params import PldaParams
+from pairmark.models.plda.state import from_state, to_state
+
+PLDA = LearnerSpec(
+    kind="plda",
+    title="PLDA: log-likelihood ratios of identities as Gaussians around Gaussian centres; settings by "
+    "cross-validation",
+    estimator=Plda,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    params=PldaParams,
+    to_state=to_state,
+    from_state=from_state,
+)

@@ -1,0 +1,239 @@
+"""PLDA against its definition: densities of Gaussians, brute force, and data drawn from the model itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import pairmark
+from pairmark import MetricSimilarity, Plda
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.evaluation.validation import tpr_at, validation_folds
+
+D = 6
+PLAIN: dict[str, Any] = {
+    "marginals": "raw",
+    "length_norm": False,
+    "shrink_within": 0.0,
+    "shrink_between": 0.0,
+}
+
+
+def people(n: int, each: int, seed: int = 0, d: int = D) -> tuple[np.ndarray, np.ndarray]:
+    """Identities as the model has them."""
+    rng = np.random.default_rng(seed)
+    mix = np.random.default_rng(99).standard_normal((d, d))
+    y = np.repeat(np.arange(n), each)
+    centres = rng.standard_normal((n, d)) * np.linspace(3.0, 0.2, d)
+    return ((centres[y] + rng.standard_normal((y.size, d))) @ mix).astype(np.float32), y
+
+
+X, Y = people(60, 8)
+MODEL = Plda(**PLAIN).fit(X, Y)
+
+
+def tpr(model: Any, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    scores, upper = model.score_against(X, X), np.triu_indices(y.size, 1)
+    same = y[upper[0]] == y[upper[1]]
+    return tpr_at(scores[upper][same], scores[upper][~same], (0.1, 0.01))
+
+
+def log_density(samples: np.ndarray) -> float:
+    """Of the latent coordinates of one subject's samples, jointly."""
+    total = 0.0
+    for j, psi in enumerate(MODEL.psi_):
+        k = samples.shape[0]
+        total += multivariate_normal(cov=psi * np.ones((k, k)) + np.eye(k)).logpdf(samples[:, j])
+    return total
+
+
+def test_scores_are_log_likelihood_ratios_of_the_gaussian_model() -> None:
+    z = MODEL.transform(X).astype(np.float64)
+    for i, j in ((0, 1), (0, 200), (5, 477)):
+        expected = log_density(z[[i, j]]) - log_density(z[[i]]) - log_density(z[[j]])
+        assert MODEL.pair_score(X[[i]], X[[j]])[0] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_subjects_of_several_samples_are_scored_exactly() -> None:
+    z = MODEL.transform(X).astype(np.float64)
+    left, right = [slice(0, 3), slice(8, 9), slice(16, 21)], [slice(3, 7), slice(9, 14), slice(40, 42)]
+    got = MODEL.subject_score([X[part] for part in left], [X[part] for part in right])
+    for score, a, b in zip(got, left, right, strict=True):
+        expected = log_density(np.concatenate([z[a], z[b]])) - log_density(z[a]) - log_density(z[b])
+        assert score == pytest.approx(expected, rel=1e-4, abs=1e-3)
+    back = MODEL.subject_score([X[part] for part in right], [X[part] for part in left])
+    assert back.tobytes() == got.tobytes()
+    one_to_many = MODEL.subject_score([X[left[0]]], [X[part] for part in right])
+    assert one_to_many[0] == got[0]
+
+
+def test_single_samples_score_as_subjects_to_the_last_bit() -> None:
+    a, b = X[:50], X[100:150]
+    got = MODEL.subject_score([row[None] for row in a], [row[None] for row in b])
+    assert got.tobytes() == MODEL.pair_score(a, b).tobytes()
+
+
+def test_a_subjects_posterior_shrinks_its_mean_by_the_number_of_samples() -> None:
+    told = MODEL.subjects([X[:1], X[:8]])
+    z, psi = MODEL.transform(X[:8]).astype(np.float64), MODEL.psi_
+    np.testing.assert_allclose(told.mean[1], 8 * psi / (8 * psi + 1) * z.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(told.precision[0], 1 + 1 / psi)
+    with pytest.raises(ValueError, match="subject 1 has samples of shape"):
+        MODEL.subjects([X[:1], X[0]])
+    with pytest.raises(ValueError, match="left has 2 subjects and right 3"):
+        MODEL.subject_score([X[:1]] * 2, [X[:1]] * 3)
+
+
+def test_latent_coordinates_have_the_covariances_that_the_model_says() -> None:
+    z = MODEL.transform(X).astype(np.float64)
+    means = np.stack([z[person == Y].mean(axis=0) for person in range(60)])
+    within = np.cov((z - means[Y]).T) * (z.shape[0] - 1) / (z.shape[0] - 60)
+    np.testing.assert_allclose(within, np.eye(z.shape[1]), atol=0.02)
+    np.testing.assert_allclose(np.var(means, axis=0, ddof=1) - 1 / 8, MODEL.psi_, atol=0.05)
+
+
+def test_more_samples_tell_people_apart_better() -> None:
+    A, y = people(80, 8, seed=5)
+    first, second = [A[y == k][:4] for k in range(80)], [A[y == k][4:] for k in range(80)]
+    left, right = np.triu_indices(80)
+    several = MODEL.subject_score([first[i] for i in left], [second[j] for j in right])
+    single = MODEL.pair_score(*(np.stack([s[k][0] for k in n]) for s, n in ((first, left), (second, right))))
+    same = left == right
+    assert tpr_at(several[same], several[~same], (0.01,)) > tpr_at(single[same], single[~same], (0.01,)) + 0.1
+
+
+def test_new_people_are_told_apart_better_than_by_distances() -> None:
+    A, y = people(80, 6, seed=7)
+    fitted = Plda().fit(X, Y)
+    assert (tpr(fitted, A, y) > tpr(MetricSimilarity("cosine", whiten=True).fit(X, Y), A, y)).all()
+    assert set(fitted.settings_) == {
+        "marginals", "length_norm", "n_components", "shrink_within", "shrink_between",
+    }  # fmt: skip
+    assert fitted.validated_tpr_[0.1] == pytest.approx(tpr(fitted, A, y)[0], abs=0.1)
+
+
+def test_cross_validation_finds_what_skewed_features_need() -> None:
+    def skewed(rows: np.ndarray) -> np.ndarray:
+        return np.exp(2 * rows / rows.std(axis=0))
+
+    A, y = people(60, 8, seed=3)
+    chosen = Plda().fit(skewed(X), Y)
+    assert chosen.settings_["marginals"] == "normal"
+    raw = Plda(marginals="raw").fit(skewed(X), Y)
+    assert (tpr(chosen, skewed(A), y) > tpr(raw, skewed(A), y) + 0.05).all()
+
+
+def test_folds_hold_identities_out_and_shared_classes_do_not() -> None:
+    rng = np.random.default_rng(0)
+    for fold in validation_folds(Y, "open-set", rng):
+        assert not set(Y[fold.train]) & set(Y[fold.test])
+    folds = validation_folds(Y % 5, "closed-set", rng)
+    assert len(folds) == 8
+    assert all(set((Y % 5)[fold.train]) == set((Y % 5)[fold.test]) == set(range(5)) for fold in folds)
+    assert validation_folds(np.array([0, 0, 1]), "open-set", rng) == []
+
+
+@pytest.mark.parametrize("n_people", [2, 3, 4, 10])
+def test_few_identities_and_shared_classes_work(n_people: int) -> None:
+    A, y = people(n_people, 12, seed=2)
+    model = Plda().fit(A[::2], y[::2])
+    scores = model.score_against(A[1::2], A[1::2])
+    same = y[1::2][:, None] == y[1::2][None]
+    assert scores[same].mean() > scores[~same].mean()
+
+
+def test_as_many_rows_as_identities_and_one_are_enough_to_learn() -> None:
+    A, y = people(8, 1, seed=2)
+    model = Plda().fit(np.vstack([A, A[:1] + 0.1]), np.append(y, 0))
+    assert np.isfinite(model.pair_score(A, A)).all()
+    assert model.validated_tpr_ == {}
+
+
+def test_more_features_than_rows_are_reduced_inside() -> None:
+    rng = np.random.default_rng(1)
+    wide = rng.standard_normal((D, 3_000)).astype(np.float32)
+    A, y = people(20, 6, seed=4)
+    model = Plda(random_state=1).fit(X @ wide, Y)
+    assert model.settings_["n_components"] <= 256
+    assert tpr(model, A @ wide, y)[0] > 0.5
+    again = Plda(random_state=1).fit(X @ wide, Y)
+    assert (
+        again.pair_score(A @ wide, A[:1] @ wide).tobytes()
+        == model.pair_score(A @ wide, A[:1] @ wide).tobytes()
+    )
+
+
+def test_pairs_that_join_points_make_identities() -> None:
+    left, right = np.triu_indices(Y.size, 1)
+    rng = np.random.default_rng(0)
+    kept = rng.permutation(left.size)[:6_000]
+    chain = np.flatnonzero((Y[left] == Y[right]) & (right == left + 1))
+    kept = np.concatenate([kept, chain])
+    left, right = left[kept], right[kept]
+    model = Plda(**PLAIN).fit_pairs(X[left], X[right], Y[left] == Y[right])
+    A = people(30, 6, seed=8)[0]
+    np.testing.assert_allclose(model.score_against(A, A), MODEL.score_against(A, A), rtol=1e-3, atol=1e-2)
+    with pytest.raises(ValueError, match="a single identity"):
+        Plda().fit_pairs(X[[0, 1, 0]], X[[1, 2, 2]], [1, 1, 0])
+    with pytest.raises(ValueError, match="equal rows only"):
+        Plda().fit_pairs(X[[0, 1, 0]], X[[0, 1, 2]], [1, 1, 0])
+
+
+def test_a_gallery_is_scanned_and_few_rows_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, _ = people(4_000, 5, seed=9)
+    index = MODEL.index(A)
+    expected = MODEL.score_against(X[:4], index)
+    scored = []
+    whole = Plda._score_rows
+
+    def counted(self: Plda, queries: Any, index: Any, rows: Any) -> Any:
+        found = whole(self, queries, index, rows)
+        scored.append(found.shape[1])
+        return found
+
+    monkeypatch.setattr(Plda, "_score_rows", counted)
+    ids, scores = MODEL.top_k(X[:4], index, 10)
+    for row in range(4):
+        best = np.lexsort((np.arange(A.shape[0]), -expected[row]))[:10]
+        assert ids[row].tolist() == best.tolist()
+        assert scores[row].tobytes() == expected[row, best].tobytes()
+    assert sum(scored) < 4 * 1_000
+
+
+def test_an_explanation_adds_up_to_the_score() -> None:
+    told = MODEL.explain(X[0], X[9], feature_names=[f"f{j}" for j in range(D)])
+    total = sum(line["contribution"] for line in told["coordinates"]) + told["rest"]
+    assert total == pytest.approx(told["score"], rel=1e-4, abs=1e-4)
+    assert {name["feature"] for line in told["coordinates"] for name in line["features"]} <= {
+        f"f{j}" for j in range(D)
+    }
+
+
+@pytest.mark.parametrize("params", [PLAIN, {"marginals": "normal", "length_norm": True, "n_components": 3}])
+def test_every_form_is_saved_and_loaded(params: dict[str, Any], tmp_path: Path) -> None:
+    model = Plda(**params).fit(X, Y)
+    pairmark.save(model, tmp_path / "model")
+    loaded = pairmark.load(tmp_path / "model")
+    assert loaded.score_against(X[:9], X).tobytes() == model.score_against(X[:9], X).tobytes()
+    assert loaded.settings_ == model.settings_
+    assert loaded.validated_tpr_ == model.validated_tpr_
+    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+
+
+@pytest.mark.parametrize(("name", "value"), [("psi", -1.0), ("weights", np.nan), ("centre", np.inf)])
+def test_a_state_that_no_fit_writes_is_refused(name: str, value: float) -> None:
+    from pairmark.models.core.registry import spec_of
+
+    spec = spec_of("plda")
+    arrays, meta = spec.to_state(MODEL)
+    meta = {**meta, "n_features_in": D}
+    spoiled = {key: np.array(array) for key, array in arrays.items()}
+    spoiled[name].flat[0] = value
+    with pytest.raises(ArtefactError, match=name):
+        spec.from_state(Plda(**PLAIN), spoiled, meta)
+    with pytest.raises(ArtefactError, match="bias"):
+        spec.from_state(Plda(**PLAIN), {**arrays, "bias": arrays["bias"][:-1]}, meta)
