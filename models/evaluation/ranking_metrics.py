@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from pairmark.models.evaluation.rankings import borda, kendall_tau, pairwise_shares, positions_of
+from pairmark.models.evaluation.rankings import consensus, kendall_tau
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -101,7 +101,7 @@ def ranking_metrics(
     best = seen == low[:, None]
     metrics["top_1"] = entry((first & best).sum(axis=1) / first.sum(axis=1))
     if reference is not None:
-        constant = np.broadcast_to(_consensus(np.asarray(reference, dtype=np.float64)), seen.shape)
+        constant = np.broadcast_to(consensus(reference), seen.shape)
         metrics["constant_kendall_tau"] = entry(np.nan_to_num(kendall_tau(constant, seen), nan=0.0), -1.0)
     return {
         **metrics,
@@ -130,13 +130,6 @@ def _pairs_right(told: Float64, seen: Float64) -> Float64:
             right += (ordered * np.where(rest > 0, 1.0, np.where(rest == 0, 0.5, 0.0))).sum(axis=1)
             asked += ordered.sum(axis=1)
     return right / asked
-
-
-def _consensus(rankings: Float64) -> Float64:
-    """(1, k) positions of labels by how often each goes before the others."""
-    # Two labels that no row shows together say nothing of each other: even.
-    shares = np.nan_to_num(pairwise_shares(rankings), nan=0.5)
-    return positions_of(borda(shares[None]))
 
 
 def _mean_with_interval(values: Float64, owners: Indices, confidence: float, lowest: float) -> dict[str, Any]:

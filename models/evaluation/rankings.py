@@ -182,6 +182,13 @@ def borda(before: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(votes.sum(axis=2))
 
 
+def consensus(positions: ArrayLike) -> Positions:
+    """The one ranking, (1, k), that puts labels in the order of how often each goes before the others (Borda)."""
+    # Two labels that no row shows together say nothing of each other: even.
+    shares = np.nan_to_num(pairwise_shares(positions), nan=0.5)
+    return positions_of(borda(shares[None]))
+
+
 def copeland(before: ArrayLike) -> Positions:
     """Copeland positions in closed form, (n, k): how many labels beat each, half for those that draw with it.
 

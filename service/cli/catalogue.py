@@ -9,7 +9,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.training import resolve, show_metrics
+from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +126,7 @@ def list_models(
         )
         for entry in found
     ]
-    empty = "No models yet: pairmark train --learner similarity-forest --dataset D --model M"
+    empty = "No models yet: pairmark train --dataset D --model M"
     output.show({"items": found}, output.table(("name", "kind", "newest", "aliases"), rows, empty=empty))
 
 
@@ -142,6 +142,11 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
         shown = {"model": f"{name}:{number}", **{key: found.get(key) for key in named}}
         output.facts({**shown, "lineage": _flat(found.get("lineage") or {})})(to)
         show_metrics(to, found.get("metrics") or {})
+        show_leaderboard(to, found.get("facts") or {})
+        promotion = (found.get("facts") or {}).get("promotion")
+        if promotion:
+            became = "promoted" if promotion["promoted"] else "not promoted"
+            to.print(f"\n{became}: {promotion['reason']}", markup=False)
 
     output.show(found, human)
 

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 def train(
-    learner: Annotated[
-        str | None, typer.Option(help="Learner kind, e.g. similarity-forest.", show_default=False)
-    ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="NAME or NAME:VERSION of a dataset.", show_default=False)
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Name to register the version under.", show_default=False)
+    ] = None,
+    learner: Annotated[
+        str | None,
+        typer.Option(help="Learner kind; by default the one for what the dataset holds.", show_default=False),
     ] = None,
     spec: Annotated[
         Path | None,
@@ -44,24 +45,72 @@ def train(
     protocol: Annotated[
         str | None, typer.Option(help="auto, open-set or closed-set.", show_default=False)
     ] = None,
+    calibration_fraction: Annotated[
+        float | None,
+        typer.Option(help="Share held out to calibrate on (default: 0.25).", show_default=False),
+    ] = None,
+    test_fraction: Annotated[
+        float | None, typer.Option(help="Share held out to test on (default: 0.2).", show_default=False)
+    ] = None,
+    n_pairs: Annotated[
+        int | None,
+        typer.Option(help="Most pairs scored in each held-out part (default: 200,000).", show_default=False),
+    ] = None,
+    target_fpr: Annotated[
+        float | None,
+        typer.Option(
+            help="The rate that you will ask for: what calibrates follows from it, and versions are compared around "
+            "it.",
+            show_default=False,
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(help="What the group column is: together or compare.", show_default=False),
+    ] = None,
+    budget_seconds: Annotated[
+        float | None,
+        typer.Option(help="About how long learners that race candidates may search.", show_default=False),
+    ] = None,
+    unlabelled: Annotated[
+        str | None,
+        typer.Option(help="A dataset of unlabelled rows, for learners that use some.", show_default=False),
+    ] = None,
     promote: Annotated[
         str | None,
-        typer.Option(help="Alias to move to the new version (default: production).", show_default=False),
+        typer.Option(
+            help="if-better (default: it takes production unless it is worse there), true (in any case), false, or an "
+            "alias.",
+            show_default=False,
+        ),
     ] = None,
     no_promote: Annotated[bool, typer.Option("--no-promote", help="Move no alias.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Submit only; a worker trains.")] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Train a model through the job queue; without a service, in this very place."""
-    job = _job_request(spec, learner, dataset, model, param or [], protocol)
+    """Train a model through the job queue; without a service, in this process."""
     if promote is not None and no_promote:
         raise typer.BadParameter("expected one of --promote and --no-promote")
-    if promote is not None or no_promote:
-        job["promote"] = False if no_promote else promote
-    arguments = {name: job.pop(name) for name in ("learner", "dataset", "model")}
+    evaluation = {
+        "protocol": protocol,
+        "calibration_fraction": calibration_fraction,
+        "test_fraction": test_fraction,
+        "n_pairs": n_pairs,
+        "target_fpr": target_fpr,
+        "groups": groups,
+    }
+    given = {
+        "dataset": dataset,
+        "model": model,
+        "learner": learner,
+        "budget_seconds": budget_seconds,
+        "unlabelled": unlabelled,
+        "promote": False if no_promote else {"true": True, "false": False}.get(promote or "", promote),
+    }
+    job = _job_request(spec, given, evaluation, param or [])
     with connected(url) as client:
-        submitted = client.train(**arguments, **job, wait=False)
+        submitted = client.train(**job, wait=False)
         if no_wait:
             output.show(submitted, output.facts({"job": submitted["id"], "state": submitted["state"]}))
             return
@@ -72,7 +121,7 @@ def train(
                 client.cancel(submitted["id"])
                 raise
         version = client.version(done["model"], done["version"])
-    output.show({"job": done, "version": version}, lambda to: _show_trained(to, version))
+    output.show({"job": done, "version": version}, lambda to: _show_trained(to, done, version))
 
 
 def evaluate(
@@ -187,36 +236,25 @@ def resolve(client: Client, ref: str) -> tuple[str, int]:
 
 
 def _job_request(
-    spec: Path | None,
-    learner: str | None,
-    dataset: str | None,
-    model: str | None,
-    params: list[str],
-    protocol: str | None,
+    spec: Path | None, given: dict[str, Any], evaluation: dict[str, Any], params: list[str]
 ) -> dict[str, Any]:
+    """The job that the file describes, with what the options say in its place."""
     job = {} if spec is None else _read_spec(spec)
-    job.update(
-        {
-            name: value
-            for name, value in (("learner", learner), ("dataset", dataset), ("model", model))
-            if value
-        }
-    )
-    missing = [name for name in ("learner", "dataset", "model") if not job.get(name)]
-    if missing:
-        raise typer.BadParameter(
-            f"missing {', '.join('--' + name for name in missing)}: expected --learner, --dataset and --model, "
-            "or a --spec file that names them"
-        )
-    unknown = sorted(
-        set(job) - {"learner", "dataset", "model", "params", "evaluation", "unlabelled", "promote"}
-    )
+    unknown = sorted(set(job) - {*given, "params", "evaluation"})
     if unknown:
         raise typer.BadParameter(f"the spec names {', '.join(unknown)}, which a job does not have")
+    job.update({name: value for name, value in given.items() if value is not None})
+    missing = [name for name in ("dataset", "model") if not job.get(name)]
+    if missing:
+        raise typer.BadParameter(
+            f"missing {', '.join('--' + name for name in missing)}: expected --dataset and --model, or a --spec file "
+            "that names them"
+        )
     if params:
         job["params"] = {**job.get("params", {}), **dict(_param(entry) for entry in params)}
-    if protocol is not None:
-        job["evaluation"] = {**job.get("evaluation", {}), "protocol": protocol}
+    chosen = {name: value for name, value in evaluation.items() if value is not None}
+    if chosen:
+        job["evaluation"] = {**job.get("evaluation", {}), **chosen}
     return job
 
 
@@ -263,11 +301,39 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
         thread.join()
 
 
-def _show_trained(to: Console, version: dict[str, Any]) -> None:
+def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> None:
     to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold", markup=False)
     show_metrics(to, version.get("metrics") or {})
-    if version.get("aliases"):
-        to.print(f"promoted: {', '.join(version['aliases'])}", markup=False)
+    show_leaderboard(to, version.get("facts") or {})
+    to.print(str(job.get("message") or ""), markup=False)
+
+
+def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
+    """The model among the baselines, on the same held-out data."""
+    board = facts.get("leaderboard")
+    for one in () if not board else (board, board.get("classification")):
+        if not one:
+            continue
+        rows = [
+            (entry["name"], entry["value"], _interval(entry["interval"]), _difference(entry))
+            for entry in one["entries"]
+        ]
+        to.print(f"\n{one['judged_by']}, on the same held-out data:", markup=False)
+        columns = ("", "value", "interval", "this model is better by")
+        output.table(columns, rows, empty="")(to)
+        for left_out in one["left_out"]:
+            to.print(f"{left_out['name']} was left out: {left_out['reason']}", markup=False)
+
+
+def _difference(entry: dict[str, Any]) -> str | None:
+    if entry["role"] == "model":
+        return None
+    interval = _interval(entry["difference_interval"])
+    return f"{entry['difference']:+.3f}" + (f" ({interval})" if interval else "")
+
+
+def _interval(interval: list[float] | None) -> str | None:
+    return f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None
 
 
 def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
@@ -276,9 +342,7 @@ def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
 
     def add(name: str, value: Any) -> None:
         if isinstance(value, dict) and "value" in value:
-            interval = value.get("interval")
-            said = f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None
-            rows.append((name, value["value"], said))
+            rows.append((name, value["value"], _interval(value.get("interval"))))
         elif isinstance(value, dict):
             for at, nested in value.items():
                 add(f"{name} {at}".replace("_", " "), nested)

@@ -101,19 +101,29 @@ class Training(Transport):
 
     def train(
         self,
-        learner: str,
-        dataset: str,
-        model: str,
+        learner: str | None = None,
+        dataset: str | None = None,
+        model: str | None = None,
         *,
         params: Mapping[str, Any] | None = None,
         evaluation: Mapping[str, Any] | None = None,
         unlabelled: str | None = None,
         promote: bool | str | None = None,
+        budget_seconds: float | None = None,
         wait: bool = True,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """Submit a training job and, unless told otherwise, wait for it.
+
+        Parameters
+        ----------
+        learner : kind; by default the service chooses by what the dataset holds.
+        dataset, model : reference of the data; name to register the version under.
+        evaluation : what is held out and how it is measured, as POST /jobs takes it.
+        promote : ``"if-better"`` (default), True, False or an alias.
+        budget_seconds : about how long learners that race candidates may search.
+        progress : called with (share done, stage).
 
         Returns
         -------
@@ -124,6 +134,8 @@ class Training(Transport):
         JobFailed
             When the job that was waited for failed or was cancelled.
         """
+        if dataset is None or model is None:
+            raise TypeError("train() takes a dataset and a model: train(dataset=..., model=...)")
         body = without_none(
             {
                 "learner": learner,
@@ -133,6 +145,7 @@ class Training(Transport):
                 "evaluation": evaluation,
                 "unlabelled": unlabelled,
                 "promote": promote,
+                "budget_seconds": budget_seconds,
             }
         )
         # With a key, an answer that was lost on the way can be asked for again without training twice.

@@ -59,3 +59,12 @@ def overlap_with(known: TrainedOn, data: LabelledData) -> OverlapOut:
         first_rows=rows[:NAMED].tolist(),
         first_identities=[data.identities[at] for at in names[:NAMED]],
     )
+
+
+def overlapping(known: TrainedOn, data: LabelledData, *, identities: bool) -> NDArray[np.bool_]:
+    """Which rows of a dataset were trained on, (n,); with ``identities``, also every row of an identity that was."""
+    seen = np.isin(data.row_hashes, known.rows)
+    if identities and data.y is not None:
+        trained = np.isin(identity_digests(data.identities, known.salt), known.identities)
+        seen |= trained[np.asarray(data.y)]
+    return np.asarray(seen)

@@ -33,6 +33,13 @@ class EvaluationRequest(BaseModel):
     n_pairs: int = Field(
         DEFAULT_EVALUATION_PAIRS, ge=2, description="most pairs scored in each of the two held-out parts"
     )
+    target_fpr: float | None = Field(
+        None,
+        gt=0.0,
+        lt=0.5,
+        description="the false positive rate that will be asked for: where `calibration_fraction` is not given it "
+        "follows from this, and versions are compared around it",
+    )
 
 
 class OverlapOut(BaseModel):

@@ -69,7 +69,9 @@ class JobOut(BaseModel):
     model: str
     params: dict[str, Any]
     evaluation: EvaluationRequest
-    promote: str | None = Field(description="the alias that will move to the new version")
+    promote: str | None = Field(
+        description="the alias that moves to the new version, or `if-better`: `production`, unless it is worse there"
+    )
     version: int | None
     error: ErrorOut | None
     cancel_requested: bool

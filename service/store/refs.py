@@ -12,6 +12,8 @@ PRODUCTION = "production"
 
 MAX_VERSION = 2**31 - 1
 _ALIAS_LENGTH = 64
+_RESERVED = ("if-better", "true", "false")
+"""Words that say how to promote, where an alias may stand too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +47,10 @@ def parse_ref(text: str, field: str = "model") -> ModelRef:
 
 def checked_alias(alias: str, field: str = "alias") -> str:
     """An alias that can be told from a version number, or `InvalidInput`."""
-    if alias.isdigit() or len(alias) > _ALIAS_LENGTH:
+    if alias.isdigit() or len(alias) > _ALIAS_LENGTH or alias in _RESERVED:
         raise InvalidInput(
-            f"{field}: an alias is a word of at most {_ALIAS_LENGTH} characters that is not a number, e.g. staging",
+            f"{field}: an alias is a word of at most {_ALIAS_LENGTH} characters that is neither a number nor one of "
+            f"{', '.join(_RESERVED)}, e.g. staging",
             field=field,
         )
     return checked_name(alias, field)

@@ -13,7 +13,7 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, ModelNotCapable, PreconditionFailed
-from pairmark.service.heldout.overlap import overlap_with
+from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_roc, read_trained_on
 from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol, RocOut
 from pairmark.service.names import checked_name
@@ -35,6 +35,7 @@ from pairmark.service.store.schemas import (
     NewVersion,
     VersionOut,
     VersionPage,
+    VersionSummary,
 )
 from pairmark.service.store.shelf import Shelf
 from pairmark.service.store.transfer import export_version, imported
@@ -62,14 +63,22 @@ class ModelStore:
 
     # Versions
 
-    def register(self, session: Session, new: NewVersion, *, promote: str | None, by: str) -> int:
+    def register(
+        self,
+        session: Session,
+        new: NewVersion,
+        *,
+        promote: str | None,
+        by: str,
+        only_from: int | None = None,
+    ) -> VersionSummary:
         """Add a version, its calibration and, with ``promote``, the move of that alias to it.
 
         Everything happens in the caller's transaction, so it appears as one or not at all.
 
-        Returns
-        -------
-        The version's number.
+        Parameters
+        ----------
+        only_from : the version that the alias must stand at to be moved, 0 for nowhere; None moves it in any case.
         """
         checked_name(new.model, "model")
         keys = [new.artefact, new.report, None if new.calibration is None else new.calibration.blob]
@@ -85,9 +94,11 @@ class ModelStore:
             session.flush()
         if promote is not None:
             _check_promotable(model.name, row)
-            repository.move_alias(session, model.id, checked_alias(promote), row.version, by=by, now=now)
+            at = repository.find_alias(session, model.id, checked_alias(promote))
+            if only_from in (None, 0 if at is None else at.version):
+                repository.move_alias(session, model.id, promote, row.version, by=by, now=now)
         bump_revision(session)
-        return row.version
+        return version_summary(row, repository.aliases_of(session, [model.id])[model.id])
 
     def resolve(self, ref: str | ModelRef) -> tuple[str, int]:
         """Name and version that a reference means, or `UnknownModel`."""
@@ -311,9 +322,13 @@ class ModelStore:
         row = self._shelf.row(name, version)
         if refuse:
             self._calibrations.refuse_overlap(row, name, data, self._calibrations.protocol_of(row, "auto"))
-        if row.report is None:
-            return None
-        return overlap_with(read_trained_on(self._blobs.folder(row.report)), data)
+        known = self.trained_on(name, version)
+        return None if known is None else overlap_with(known, data)
+
+    def trained_on(self, name: str, version: int) -> TrainedOn | None:
+        """Digests of what the version was trained on; None when they were not kept."""
+        row = self._shelf.row(name, version)
+        return None if row.report is None else read_trained_on(self._blobs.folder(row.report))
 
     def add_scores(
         self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None
@@ -380,7 +395,7 @@ class ModelStore:
         if name is not None:
             checked_name(name, "model")
         with imported(self._shelf, file, name) as new, self._db.write() as session:
-            return new.model, self.register(session, new, promote=promote, by=by)
+            return new.model, self.register(session, new, promote=promote, by=by).version
 
     def _locked(self, session: Session, name: str) -> Model:
         """The model, locked, so that its versions and aliases change one at a time."""

@@ -9,11 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
-from pairmark.models.evaluation.pairs import pair_report
+from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.service.heldout.groups import rates_by_group
 from pairmark.service.heldout.scoring import score_pairs
 from pairmark.service.jobs.progress import Progress
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
 from pairmark.service.training.classifiers import class_probabilities, classifier_metrics
+from pairmark.service.training.leaderboard import leaderboard
+from pairmark.service.training.promotion import promotion
 from pairmark.service.training.rankers import ranked, ranker_metrics
 from pairmark.service.training.records import Calibrated, Fitted, Reported, Scored
 from pairmark.service.training.refusals import refusals
@@ -68,8 +72,8 @@ def calibrate(scored: Scored) -> Calibrated:
     return Calibrated(scored=scored, calibration=found)
 
 
-def report(calibrated: Calibrated) -> Reported:
-    """What the test part says.
+def report(calibrated: Calibrated, store: ModelStore, settings: Settings, progress: Progress) -> Reported:
+    """What the test part says: metrics, the model among baselines, and whether it takes production's place.
 
     Raises
     ------
@@ -77,24 +81,44 @@ def report(calibrated: Calibrated) -> Reported:
         When it cannot be measured on.
     """
     scored = calibrated.scored
+    curve = None if scored.test is None else _curve(scored)
+    with refusals("the held-out rows cannot be used"):
+        if curve is None:
+            metrics = ranker_metrics(scored)
+        else:
+            metrics = {**curve.metrics, **_of_groups(calibrated)}
+            if scored.rows is not None:
+                metrics["classification"] = classifier_metrics(scored)
+        board = leaderboard(scored, lambda share, what: progress.within(0.2 + 0.5 * share, what))
+    progress.within(0.7, "comparing with production")
+    return Reported(
+        calibrated=calibrated,
+        metrics=metrics,
+        curve=curve,
+        leaderboard=board,
+        promotion=promotion(scored, store, settings),
+    )
+
+
+def _curve(scored: Scored) -> EvaluationReport:
     parts = scored.fitted.parts
-    if parts.loaded.spec.needs == "rankings":
-        with refusals("the held-out rows cannot be used"):
-            return Reported(calibrated=calibrated, metrics=ranker_metrics(scored), curve=None)
     assert parts.test is not None
+    assert scored.test is not None
     with refusals("the held-out test pairs cannot be used"):
-        curve = pair_report(
-            scored.test,  # type: ignore[arg-type]
+        return pair_report(
+            scored.test,
             parts.test.same,
             parts.test.units,
             protocol=parts.test.protocol,
             random_state=parts.loaded.seed,
         )
-    metrics = curve.metrics
-    if parts.loaded.claim.evaluation.groups == "compare" and calibrated.calibration is not None:
-        found = rates_by_group(calibrated.calibration, scored.test, parts.test, parts.loaded.data)
-        metrics = {**metrics, "groups": found}
-    if scored.rows is not None:
-        with refusals("the learner could not classify the test part"):
-            metrics = {**metrics, "classification": classifier_metrics(scored)}
-    return Reported(calibrated=calibrated, metrics=metrics, curve=curve)
+
+
+def _of_groups(calibrated: Calibrated) -> dict[str, Any]:
+    """Rates by group of people, where the job asked for them."""
+    parts = calibrated.scored.fitted.parts
+    if parts.loaded.claim.evaluation.groups != "compare" or calibrated.calibration is None:
+        return {}
+    assert parts.test is not None
+    found = rates_by_group(calibrated.calibration, calibrated.scored.test, parts.test, parts.loaded.data)
+    return {"groups": found}

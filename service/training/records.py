@@ -100,14 +100,36 @@ class Calibrated:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Promotion:
+    """What becomes of an alias.
+
+    Attributes
+    ----------
+    alias : that moves to the new version; None for none.
+    only_from : where the alias must stand for that: a version, or 0 for nowhere; None for anywhere.
+    reason : a sentence for the job's owner.
+    facts : JSON-able, kept with the version; None where nothing was compared.
+    """
+
+    alias: str | None
+    only_from: int | None = None
+    reason: str = ""
+    facts: dict[str, Any] | None = field(default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reported:
     """Everything that was measured.
 
     Attributes
     ----------
     metrics : JSON-able. curve : the ROC, for a learner that scores pairs.
+    leaderboard : the model among baselines; see `pairmark.service.training.leaderboard`.
+    promotion : which alias moves to the version, and why.
     """
 
     calibrated: Calibrated
     metrics: dict[str, Any]
     curve: EvaluationReport | None
+    leaderboard: dict[str, Any]
+    promotion: Promotion

@@ -17,7 +17,7 @@ from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.store.calibrations import store_calibration
-from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
 from pairmark.service.training.classifiers import class_names
 from pairmark.service.training.records import Loaded, Reported
@@ -46,7 +46,7 @@ class Registry:
         claim = reported.calibrated.scored.fitted.parts.loaded.claim
         keys: list[str] = []
         try:
-            return self._registered(claim, self._stored(reported, keys))
+            return self._registered(claim, reported, self._stored(reported, keys))
         except BaseException:
             delete_unused(self.db, self.blobs, keys)
             raise
@@ -88,6 +88,8 @@ class Registry:
                 "protocol": parts.protocol,
                 "parts": parts.sizes,
                 "size_bytes": size,
+                "leaderboard": reported.leaderboard,
+                **({} if reported.promotion.facts is None else {"promotion": reported.promotion.facts}),
             },
             artefact=artefact,
             artefact_sha256=artefact_sha256,
@@ -112,7 +114,7 @@ class Registry:
             dataset_sha256=loaded.data.sha256,
         )
 
-    def _registered(self, claim: Claim, new: NewVersion) -> int:
+    def _registered(self, claim: Claim, reported: Reported, new: NewVersion) -> int:
         """Register the version, move the alias and end the job, all or nothing."""
         made: list[int] = []
 
@@ -120,15 +122,31 @@ class Registry:
             if made and self.store.version_of_job(claim.job_id) in made:
                 # The commit before went through and only its answer was lost.
                 return
-            version = self.store.register(session, new, promote=claim.promote, by=f"job:{claim.job_id}")
-            message = f"registered {new.model}:{version}"
-            if claim.promote is not None:
-                message += f", now {new.model}@{claim.promote}"
-            self.queue.finish(claim, session, version=version, message=message)
-            made.append(version)
+            asked = reported.promotion
+            summary = self.store.register(
+                session, new, promote=asked.alias, only_from=asked.only_from, by=f"job:{claim.job_id}"
+            )
+            message = _message(new.model, summary, reported)
+            self.queue.finish(claim, session, version=summary.version, message=message)
+            made.append(summary.version)
 
         persist(self.db, register)
         return made[-1]
+
+
+def _message(model: str, version: VersionSummary, reported: Reported) -> str:
+    """What became of the job, for its owner: the version, its alias and why, and the baselines."""
+    asked, verdict = reported.promotion, reported.leaderboard["verdict"]
+    said = f"registered {model}:{version.version}"
+    if asked.alias in version.aliases:
+        said += f", now {model}@{asked.alias}"
+    elif asked.alias is not None:
+        said += f", not promoted, since {model}@{asked.alias} was moved meanwhile"
+    elif asked.reason:
+        said += ", not promoted"
+    if asked.reason:
+        said += f": {asked.reason}"
+    return said if verdict is None else f"{said}. {verdict[0].upper()}{verdict[1:]}"
 
 
 def _lineage(loaded: Loaded) -> dict[str, Any]:

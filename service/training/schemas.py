@@ -8,13 +8,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.heldout.schemas import EvaluationRequest
 
+IF_BETTER = "if-better"
+
 
 class JobRequest(BaseModel):
     """A training job as a client asks for it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    learner: str = Field(description="a kind listed by GET /learners, e.g. similarity-forest")
+    learner: str | None = Field(
+        None,
+        description="a kind listed by GET /learners; by default the one that chooses for itself: among similarities "
+        "where the dataset has identities or pairs, among rankers where it has rankings",
+    )
     dataset: str = Field(description="`name` (its newest version) or `name:version`")
     model: str = Field(description="name under which the version is registered")
     params: dict[str, Any] = Field(
@@ -26,7 +32,15 @@ class JobRequest(BaseModel):
         description="a dataset for learners that use unlabelled rows, with the columns of `dataset` (a sparse one "
         "may be narrower or wider); its labels, if it has any, are not looked at",
     )
+    budget_seconds: float | None = Field(
+        None,
+        gt=0,
+        le=7 * 86_400,
+        description="about how long the search for the best candidate may take, for learners that race several",
+    )
     promote: bool | str = Field(
-        True,
-        description="true: move the alias `production` to the new version; a string: that alias; false: none",
+        IF_BETTER,
+        description="`if-better`: the version takes `production` unless it is worse than the one there on the same "
+        "held-out data (the first version always does); true: it takes it in any case; another string: it takes that "
+        "alias; false: none moves",
     )

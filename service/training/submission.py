@@ -49,14 +49,14 @@ class TrainingQueue(JobQueue):
             unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
             checked = checked_request(request, dataset, self._settings, unlabelled)
             return NewJob(
-                learner=request.learner,
+                learner=checked.learner,
                 dataset_id=checked.dataset_id,
                 dataset=checked.dataset,
                 unlabelled_id=checked.unlabelled_id,
                 unlabelled=checked.unlabelled,
                 model=request.model,
                 params=checked.params,
-                evaluation=request.evaluation.model_dump(),
+                evaluation=checked.evaluation.model_dump(),
                 promote=checked.promote,
             )
 

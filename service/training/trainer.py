@@ -46,9 +46,8 @@ class Trainer:
         self._settings = settings
         self._queue = JobQueue(db, settings)
         self._datasets = Datasets(db, blobs, settings)
-        self._registry = Registry(
-            db=db, blobs=blobs, queue=self._queue, store=ModelStore(db, blobs, settings)
-        )
+        self._store = ModelStore(db, blobs, settings)
+        self._registry = Registry(db=db, blobs=blobs, queue=self._queue, store=self._store)
 
     def run(self, claim: Claim) -> int:
         """Train and register; returns the version's number.
@@ -85,7 +84,7 @@ class Trainer:
         progress.stage("calibrating")
         calibrated = calibrate(scored)
         progress.stage("evaluating")
-        reported = report(calibrated)
+        reported = report(calibrated, self._store, self._settings, progress)
         progress.stage("storing")
         return self._registry.register(reported)
 

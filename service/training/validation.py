@@ -12,21 +12,28 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import InvalidInput, UnknownLearner
 from pairmark.service.heldout.groups import MAX_GROUPS
+from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
-from pairmark.service.training.schemas import JobRequest
+from pairmark.service.training.fractions import filled_evaluation
+from pairmark.service.training.schemas import IF_BETTER, JobRequest
+
+_DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
+_DEFAULT_RANKINGS = "label-ranking-auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRequest:
     """What a valid request comes to: names resolved, defaults filled in."""
 
+    learner: str
     dataset_id: str
     dataset: str
     unlabelled_id: str | None
     unlabelled: str | None
     params: dict[str, Any]
+    evaluation: EvaluationRequest
     promote: str | None
 
 
@@ -40,20 +47,45 @@ def checked_request(
     UnknownLearner, InvalidInput
         Naming the field and what was expected.
     """
-    spec = known_learner(request.learner)
+    spec = known_learner(request.learner or default_learner(dataset))
     checked_name(request.model, "model")
     if unlabelled is not None:
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
-    _check_evaluation(request, dataset, settings)
+    params = checked_params(spec, _with_budget(spec, request))
+    evaluation = filled_evaluation(request.evaluation, dataset, learns=spec.learns(params))
+    _check_evaluation(evaluation, dataset, settings, learns=spec.learns(params))
     return CheckedRequest(
+        learner=spec.kind,
         dataset_id=dataset.id,
         dataset=f"{dataset.name}:{dataset.version}",
         unlabelled_id=None if unlabelled is None else unlabelled.id,
         unlabelled=None if unlabelled is None else f"{unlabelled.name}:{unlabelled.version}",
-        params=checked_params(spec, request.params),
+        params=params,
+        evaluation=evaluation,
         promote=_promotion(request.promote),
     )
+
+
+def default_learner(dataset: DatasetOut) -> str:
+    """The kind that a job trains when it names none.
+
+    Raises
+    ------
+    InvalidInput
+        When the dataset could train two different things.
+    """
+    pairs = dataset.label is not None or dataset.n_pairs > 0
+    if dataset.ranking_labels and pairs:
+        raise InvalidInput(
+            f"dataset {dataset.name}:{dataset.version} has identities and rankings: name the learner, e.g. "
+            f"{_DEFAULT_PAIRS[0]} or {_DEFAULT_RANKINGS}",
+            field="learner",
+        )
+    if dataset.ranking_labels:
+        return _DEFAULT_RANKINGS
+    known = {spec.kind for spec in LEARNERS}
+    return next(kind for kind in _DEFAULT_PAIRS if kind in known)
 
 
 def known_learner(kind: str) -> LearnerSpec:
@@ -80,6 +112,19 @@ def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
     if "random_state" in filled and filled["random_state"] is None:
         filled["random_state"] = 0
     return filled
+
+
+def _with_budget(spec: LearnerSpec, request: JobRequest) -> dict[str, Any]:
+    """The parameters, the budget of a race among them."""
+    if request.budget_seconds is None:
+        return request.params
+    if "budget_seconds" not in spec.params.model_fields:
+        raise InvalidInput(
+            f"budget_seconds: {spec.kind} races no candidates; leave it out, or choose a learner that does "
+            f"({', '.join(one.kind for one in LEARNERS if 'budget_seconds' in one.params.model_fields) or 'none yet'})",
+            field="budget_seconds",
+        )
+    return {**request.params, "budget_seconds": request.budget_seconds}
 
 
 def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: DatasetOut) -> None:
@@ -131,15 +176,16 @@ def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
         )
 
 
-def _check_evaluation(request: JobRequest, dataset: DatasetOut, settings: Settings) -> None:
-    asked = request.evaluation
+def _check_evaluation(
+    asked: EvaluationRequest, dataset: DatasetOut, settings: Settings, *, learns: bool
+) -> None:
     if asked.groups == "compare" and not 0 < dataset.n_groups <= MAX_GROUPS:
         raise InvalidInput(
             f"groups are to be compared and dataset {dataset.name}:{dataset.version} has {dataset.n_groups} groups; "
             f"expected 1 to {MAX_GROUPS}: upload it with `group` naming the column of populations",
             field="evaluation.groups",
         )
-    if asked.calibration_fraction + asked.test_fraction >= 1:
+    if learns and asked.calibration_fraction + asked.test_fraction >= 1:
         raise InvalidInput(
             f"evaluation: calibration_fraction and test_fraction sum to "
             f"{asked.calibration_fraction + asked.test_fraction:g}; expected below 1, to leave something to train on",
@@ -156,4 +202,6 @@ def _check_evaluation(request: JobRequest, dataset: DatasetOut, settings: Settin
 def _promotion(promote: bool | str) -> str | None:
     if promote is False:
         return None
-    return PRODUCTION if promote is True else checked_alias(promote, "promote")
+    if promote is True:
+        return PRODUCTION
+    return promote if promote == IF_BETTER else checked_alias(promote, "promote")

@@ -77,6 +77,7 @@ class House:
             "model": "faces",
             "params": SMALL_FOREST,
             "evaluation": {"n_pairs": 3_000},
+            "promote": True,
             **changes,
         }
         return JobRequest.model_validate(given)

@@ -112,8 +112,39 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     assert said.code == 0, said.err
     assert "fitting" in said.err
     assert "calibrating" in said.err
-    assert "promoted: production" in said.out
+    assert "now staged@production: the first version" in said.out
     assert "auc" in said.out
+    assert "whitened cosine" in said.out
+    assert "whitened cosine" in pairmark("models", "show", "staged").out
+
+
+def test_every_field_of_the_evaluation_is_an_option(pairmark: Pairmark, flowers: Path) -> None:
+    assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
+    options = {
+        "--protocol": "closed-set",
+        "--calibration-fraction": "0.3",
+        "--test-fraction": "0.25",
+        "--n-pairs": "1500",
+        "--target-fpr": "0.05",
+        "--groups": "together",
+    }
+    words = [word for option in options.items() for word in option]
+    job = pairmark(
+        "train", "--dataset", "iris", "--model", "later", *words, "--promote", "false", "--no-wait", "--json"
+    )
+    assert job.code == 0, job.err
+    assert job.json["evaluation"] == {
+        "protocol": "closed-set",
+        "calibration_fraction": 0.3,
+        "test_fraction": 0.25,
+        "n_pairs": 1500,
+        "target_fpr": 0.05,
+        "groups": "together",
+    }
+    assert job.json["promote"] is None
+    missing = pairmark("train", "--dataset", "iris")
+    assert missing.code == 2
+    assert "missing --model" in missing.err
 
 
 def test_a_spec_file_says_the_same_as_options(pairmark: Pairmark, trained: str, tmp_path: Path) -> None:

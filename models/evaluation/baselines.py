@@ -1,0 +1,119 @@
+"""What costs nothing to try: a learner that does not beat these is not worth serving."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+
+from pairmark.models.evaluation.rankings import consensus
+from pairmark.models.metric.estimator import MetricSimilarity
+
+Float64 = NDArray[np.float64]
+
+MAX_WHITENED = 1_024
+"""Features up to which whitening is tried: its cost grows with their cube."""
+MAX_ROWS = 20_000
+"""Training rows that neighbours and logistic regressions look at; more are sampled."""
+NEIGHBOURS = 10
+_CELLS = 20_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairBaseline:
+    """A metric to compare a learner of pairs with.
+
+    Attributes
+    ----------
+    name : for tables. params : of the learner ``metric``, which serves it.
+    """
+
+    name: str
+    params: dict[str, Any]
+
+    def estimator(self) -> MetricSimilarity:
+        """Not fitted yet."""
+        return MetricSimilarity(**self.params)
+
+
+def pair_baselines(n_features: int) -> list[PairBaseline]:
+    """Cosine, Euclidean and, where it is cheap, whitened cosine."""
+    found = [
+        PairBaseline(name="cosine", params={"metric": "cosine"}),
+        PairBaseline(name="euclidean", params={"metric": "euclidean"}),
+    ]
+    if n_features <= MAX_WHITENED:
+        found.append(PairBaseline(name="whitened cosine", params={"metric": "cosine", "whiten": True}))
+    return found
+
+
+def ranking_baselines(X: Any, Y: ArrayLike, queries: Any, random_state: int = 0) -> dict[str, Float64]:
+    """Positions that two rules predict for ``queries``.
+
+    Parameters
+    ----------
+    X : (n, d) training rows. Y : (n, k) their positions, NaN = absent.
+    queries : (m, d).
+
+    Returns
+    -------
+    ``constant``: one ranking for all, by how often each label goes before the others; ``borda of neighbours``: the
+    same over the `NEIGHBOURS` nearest training rows, features scaled to unit variance. Each (m, k).
+    """
+    rows, known = _sampled(X, np.asarray(Y, dtype=np.float64), random_state)
+    truth = np.asarray(Y, dtype=np.float64)
+    near = _neighbours(rows, queries)
+    return {
+        "constant": np.repeat(consensus(truth), queries.shape[0], axis=0),
+        "borda of neighbours": np.concatenate([consensus(known[at]) for at in near]),
+    }
+
+
+def class_baselines(X: Any, y: ArrayLike, queries: Any, random_state: int = 0) -> dict[str, NDArray[Any]]:
+    """Classes that three rules predict for ``queries``.
+
+    Parameters
+    ----------
+    X : (n, d) training rows. y : (n,) their classes. queries : (m, d).
+
+    Returns
+    -------
+    ``majority``, ``nearest neighbours`` (5, features scaled to unit variance) and ``logistic`` (L2), each (m,).
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows, known = _sampled(X, np.asarray(y), random_state)
+    classes, counts = np.unique(np.asarray(y), return_counts=True)
+    answer: dict[str, NDArray[Any]] = {
+        "majority": np.full(queries.shape[0], classes[counts.argmax()], dtype=classes.dtype)
+    }
+    scaler = StandardScaler(with_mean=not issparse(rows))
+    for name, rule in (
+        ("nearest neighbours", KNeighborsClassifier(min(5, rows.shape[0]))),
+        ("logistic", LogisticRegression(max_iter=200)),
+    ):
+        answer[name] = np.asarray(make_pipeline(scaler, rule).fit(rows, known).predict(queries))
+    return answer
+
+
+def _neighbours(X: Any, queries: Any) -> NDArray[np.int64]:
+    from sklearn.neighbors import NearestNeighbors
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler(with_mean=not issparse(X)).fit(X)
+    index = NearestNeighbors(n_neighbors=min(NEIGHBOURS, X.shape[0])).fit(scaler.transform(X))
+    return np.asarray(index.kneighbors(scaler.transform(queries), return_distance=False), dtype=np.int64)
+
+
+def _sampled(X: Any, y: NDArray[Any], random_state: int) -> tuple[Any, NDArray[Any]]:
+    limit = min(MAX_ROWS, max(1_000, _CELLS // max(1, X.shape[1])))
+    if X.shape[0] <= limit:
+        return X, y
+    rows = np.sort(np.random.default_rng(random_state).choice(X.shape[0], size=limit, replace=False))
+    return X[rows], y[rows]

@@ -1,0 +1,204 @@
+"""Cheap baselines on the same held-out data as the model, and what that says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.evaluation.baselines import (
+    PairBaseline,
+    class_baselines,
+    pair_baselines,
+    ranking_baselines,
+)
+from pairmark.models.evaluation.comparison import (
+    CONFIDENCE,
+    Compared,
+    compare_pairs,
+    compare_rows,
+    judged_rates,
+)
+from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.service.heldout.scoring import score_pairs
+from pairmark.service.training.fitting import fit_listed
+from pairmark.service.training.records import Indices, Parts, Scored
+
+MODEL = "this model"
+MAX_ROWS = 5_000
+"""Held-out rows that rankers and classifiers are compared on; more are sampled."""
+Told = Callable[[float, str], None]
+
+
+def leaderboard(scored: Scored, told: Told) -> dict[str, Any]:
+    """The model among baselines, best first.
+
+    Returns
+    -------
+    JSON-able: ``task``, ``judged_by``, ``confidence``, ``entries`` (each ``name``, ``role``, ``value``, ``interval``,
+    ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
+    with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
+    ``classification``, the same for its classes.
+    """
+    parts = scored.fitted.parts
+    if parts.loaded.spec.needs == "rankings":
+        return _rankings(scored)
+    board = _pairs(scored, told)
+    if scored.rows is not None:
+        board["classification"] = _classes(scored)
+    return board
+
+
+def _pairs(scored: Scored, told: Told) -> dict[str, Any]:
+    parts = scored.fitted.parts
+    pairs, X = parts.test, parts.loaded.X
+    assert pairs is not None
+    assert scored.test is not None
+    scores: dict[str, NDArray[np.float32]] = {MODEL: scored.test}
+    trained_by: dict[str, Any] = {}
+    left_out: list[dict[str, str]] = []
+    baselines = pair_baselines(int(X.shape[1]))
+    for number, baseline in enumerate(baselines):
+        told(number / (len(baselines) + 1), f"baseline {baseline.name}")
+        try:
+            estimator = _fitted(baseline, parts)
+            found = score_pairs(estimator, X, pairs.left, pairs.right)
+            if found.min() == found.max():
+                raise ValueError("it scores all held-out pairs alike")
+        except ValueError as error:
+            left_out.append({"name": baseline.name, "reason": str(error)[:300]})
+            continue
+        scores[baseline.name] = found
+        trained_by[baseline.name] = {"learner": "metric", "params": baseline.params}
+    told(len(baselines) / (len(baselines) + 1), "comparing")
+    rates = judged_rates(int((~pairs.same).sum()), parts.loaded.claim.evaluation.target_fpr)
+    compared = compare_pairs(
+        scores,
+        pairs.same,
+        pairs.units,
+        reference=MODEL,
+        rates=rates,
+        protocol=pairs.protocol,
+        random_state=parts.loaded.seed,
+    )
+    judged = "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates)
+    facts = {"n_pairs": len(pairs), "n_same_pairs": int(pairs.same.sum()), "rates": list(rates)}
+    return _board("pairs", judged, compared, left_out=left_out, trained_by=trained_by, facts=facts)
+
+
+def _fitted(baseline: PairBaseline, parts: Parts) -> Any:
+    estimator = baseline.estimator()
+    if parts.pairs is None:
+        return estimator.fit(parts.loaded.X[parts.rows], np.asarray(parts.loaded.data.y)[parts.rows])
+    fit_listed(estimator, parts)
+    return estimator
+
+
+def _rankings(scored: Scored) -> dict[str, Any]:
+    parts = scored.fitted.parts
+    truth = np.asarray(parts.loaded.data.rankings)
+    rows, at = _judged(parts, _ordered(truth))
+    positions = {MODEL: np.asarray(scored.rows)[at]}
+    left_out: list[dict[str, str]] = []
+    try:
+        X = parts.loaded.X
+        positions |= ranking_baselines(X[parts.rows], truth[parts.rows], X[rows], parts.loaded.seed)
+    except ValueError as error:
+        left_out.append({"name": "baselines", "reason": str(error)[:300]})
+    taus = {name: np.nan_to_num(kendall_tau(one, truth[rows])) for name, one in positions.items()}
+    units = parts.row_units
+    compared = compare_rows(taus, reference=MODEL, units=None if units is None else units[at])
+    return _board(
+        "rankings", "mean Kendall tau", compared, left_out=left_out, facts={"n_rows": int(rows.size)}
+    )
+
+
+def _classes(scored: Scored) -> dict[str, Any]:
+    parts, classes = scored.fitted.parts, np.asarray(scored.fitted.estimator.classes_)
+    y = np.asarray(parts.loaded.data.y)
+    rows, at = _judged(parts, np.ones(y.size, dtype=np.bool_))
+    predicted = {MODEL: classes[np.asarray(scored.rows)[at].argmax(axis=1)]}
+    left_out: list[dict[str, str]] = []
+    try:
+        X = parts.loaded.X
+        predicted |= class_baselines(X[parts.rows], y[parts.rows], X[rows], parts.loaded.seed)
+    except ValueError as error:
+        left_out.append({"name": "baselines", "reason": str(error)[:300]})
+    right = {name: one == y[rows] for name, one in predicted.items()}
+    units = parts.row_units
+    compared = compare_rows(right, reference=MODEL, units=None if units is None else units[at])
+    return _board("classification", "accuracy", compared, left_out=left_out, facts={"n_rows": int(rows.size)})
+
+
+def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows that order at least two labels."""
+    low = np.where(np.isnan(truth), np.inf, truth).min(axis=1)
+    return np.asarray(low < np.where(np.isnan(truth), -np.inf, truth).max(axis=1))
+
+
+def _judged(parts: Parts, kept: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """Test rows that are compared on, and where they stand among `Parts.test_rows`."""
+    assert parts.test_rows is not None
+    at = np.flatnonzero(kept[parts.test_rows])
+    if at.size > MAX_ROWS:
+        at = np.sort(np.random.default_rng(parts.loaded.seed).choice(at, size=MAX_ROWS, replace=False))
+    return parts.test_rows[at], at
+
+
+def _board(
+    task: str,
+    judged_by: str,
+    compared: Mapping[str, Compared],
+    *,
+    left_out: list[dict[str, str]],
+    facts: Mapping[str, Any],
+    trained_by: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    names = sorted(compared, key=lambda name: -compared[name].value)
+    entries = [
+        {
+            "name": name,
+            "role": "model" if name == MODEL else "baseline",
+            **compared[name].as_dict(),
+            **(trained_by or {}).get(name, {}),
+        }
+        for name in names
+    ]
+    baselines = [name for name in names if name != MODEL]
+    best = baselines[0] if baselines else None
+    return {
+        "task": task,
+        "judged_by": judged_by,
+        "confidence": CONFIDENCE,
+        **facts,
+        "entries": entries,
+        "left_out": left_out,
+        "best_baseline": best,
+        "beaten": best is not None and compared[best].difference < 0,
+        "verdict": None
+        if best is None
+        else _verdict(judged_by, best, compared[best], compared[MODEL], (trained_by or {}).get(best, {})),
+    }
+
+
+def _verdict(
+    judged_by: str, name: str, baseline: Compared, model: Compared, trained_by: Mapping[str, Any]
+) -> str:
+    interval = baseline.difference_interval
+    behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
+    ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
+    if baseline.difference == 0:
+        return f"{name} does as well on held-out data ({behind})"
+    if baseline.difference < 0:
+        sure = interval is not None and interval[1] < 0
+        hint = "" if sure else ", which may be chance"
+        how = (
+            f", learner {trained_by['learner']} with {json.dumps(trained_by['params'])}" if trained_by else ""
+        )
+        return f"{name} does better on held-out data ({behind}{hint}); consider that instead{how}"
+    if interval is not None and interval[0] <= 0:
+        return f"not clearly better than {name} on held-out data ({ahead})"
+    return f"better than every baseline on held-out data ({ahead} of {name})"

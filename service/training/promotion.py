@@ -1,0 +1,197 @@
+"""Whether a new version takes production: only if it is not worse there, on the same held-out data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.registry import spec_of
+from pairmark.models.evaluation.comparison import (
+    CONFIDENCE,
+    Compared,
+    compare_pairs,
+    compare_rows,
+    judged_rates,
+)
+from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
+from pairmark.service.heldout.overlap import overlapping
+from pairmark.service.heldout.pairs import ScoredPairs
+from pairmark.service.heldout.scoring import score_pairs, taken_by
+from pairmark.service.settings import Settings
+from pairmark.service.store.refs import PRODUCTION, ModelRef
+from pairmark.service.store.schemas import VersionOut
+from pairmark.service.store.store import ModelStore
+from pairmark.service.training.rankers import ranked
+from pairmark.service.training.records import Parts, Promotion, Scored
+from pairmark.service.training.schemas import IF_BETTER
+
+MARGIN = 0.02
+"""How much worse a new version may be and still count as no worse: in mean TPR, or mean Kendall tau."""
+MIN_PAIRS = 30
+"""Same and different pairs each, or rows, that a comparison takes."""
+_NEW, _OLD = "new", "production"
+
+
+def promotion(scored: Scored, store: ModelStore, settings: Settings) -> Promotion:
+    """What the job asked for; with ``if-better``, after a comparison with production."""
+    claim = scored.fitted.parts.loaded.claim
+    if claim.promote != IF_BETTER:
+        return Promotion(alias=claim.promote)
+    try:
+        production = store.version(*store.resolve(ModelRef(name=claim.model, alias=PRODUCTION)))
+    except UnknownModel:
+        return Promotion(alias=PRODUCTION, only_from=0, reason="the first version in production")
+    told = _Comparison(scored, production, store, settings)
+    try:
+        return told.decision()
+    except _CannotCompare as error:
+        return told.refused(str(error))
+
+
+class _CannotCompare(Exception):
+    """The two cannot be measured on the same data."""
+
+
+class _Comparison:
+    """The new version beside production on this job's test part."""
+
+    def __init__(self, scored: Scored, production: VersionOut, store: ModelStore, settings: Settings) -> None:
+        self._scored = scored
+        self._parts: Parts = scored.fitted.parts
+        self._data: LabelledData = self._parts.loaded.data
+        self._production = production
+        self._store = store
+        self._settings = settings
+        self._facts: dict[str, Any] = {
+            "asked": IF_BETTER,
+            "against": production.version,
+            "margin": MARGIN,
+            "confidence": CONFIDENCE,
+        }
+
+    @property
+    def _name(self) -> str:
+        return f"{self._production.model}:{self._production.version}"
+
+    def decision(self) -> Promotion:
+        """Promote what is better, or not worse by more than the margin at that confidence."""
+        measured = self._rankings() if self._parts.loaded.spec.needs == "rankings" else self._pairs()
+        judged_by, compared = measured
+        new, old = compared[_NEW], compared[_OLD]
+        self._facts |= {
+            "judged_by": judged_by,
+            "value": new.value,
+            "production_value": old.value,
+            "difference": old.difference,
+            "difference_interval": None if old.difference_interval is None else list(old.difference_interval),
+        }
+        low, high = old.difference_interval or (old.difference, old.difference)
+        told = (
+            f"{judged_by}: {new.value:.3f} against {old.value:.3f} of {self._name} in production on the same held-out "
+            f"data (difference {old.difference:+.3f}, {CONFIDENCE:.0%} interval {low:+.3f} to {high:+.3f}"
+        )
+        if old.difference >= 0 or low >= -MARGIN:
+            return self._promoted(f"{told})")
+        return self.refused(f"{told}; it may be at most {MARGIN:g} worse)")
+
+    def refused(self, reason: str) -> Promotion:
+        """Registered only."""
+        return Promotion(
+            alias=None, reason=reason, facts={**self._facts, "promoted": False, "reason": reason}
+        )
+
+    def _promoted(self, reason: str) -> Promotion:
+        return Promotion(
+            alias=PRODUCTION,
+            only_from=self._production.version,
+            reason=reason,
+            facts={**self._facts, "promoted": True, "reason": reason},
+        )
+
+    def _pairs(self) -> tuple[str, dict[str, Compared]]:
+        pairs = self._parts.test
+        assert pairs is not None
+        assert self._scored.test is not None
+        self._check_capability("similarity")
+        kept = self._unseen(pairs)
+        if min(int(pairs.same[kept].sum()), int((~pairs.same[kept]).sum())) < MIN_PAIRS:
+            # Production knows these people: judged on all of them it looks too good, which is the safe side.
+            self._facts["overlap"] = "production was trained on most of the test part, which favours it"
+            kept = np.ones(len(pairs), dtype=np.bool_)
+        left, right = pairs.left[kept], pairs.right[kept]
+        try:
+            scores = {
+                _NEW: self._scored.test[kept],
+                _OLD: score_pairs(self._estimator(), self._X(), left, right),
+            }
+            rates = judged_rates(
+                int((~pairs.same[kept]).sum()), self._parts.loaded.claim.evaluation.target_fpr
+            )
+            found = compare_pairs(
+                scores,
+                pairs.same[kept],
+                pairs.units[kept],
+                reference=_NEW,
+                rates=rates,
+                protocol=pairs.protocol,
+                random_state=self._parts.loaded.seed,
+            )
+        except ValueError as error:
+            raise _CannotCompare(f"{self._name} in production cannot score this data: {error}") from error
+        self._facts |= {"n_pairs": int(kept.sum()), "n_left_out": int((~kept).sum())}
+        return "mean TPR at FPR " + ", ".join(f"{rate:g}" for rate in rates), found
+
+    def _rankings(self) -> tuple[str, dict[str, Compared]]:
+        self._check_capability("rank-labels")
+        names = self._store.label_names(self._production.model, self._production.version)
+        if set(names) != set(self._data.label_names):
+            raise _CannotCompare(f"{self._name} in production ranks other labels")
+        truth, rows = np.asarray(self._data.rankings), self._parts.test_rows
+        assert rows is not None
+        order = [names.index(name) for name in self._data.label_names]
+        try:
+            old = ranked(self._estimator(), self._X(), rows)[:, order]
+        except ValueError as error:
+            raise _CannotCompare(f"{self._name} in production cannot rank this data: {error}") from error
+        taus = {
+            name: np.nan_to_num(kendall_tau(positions, truth[rows]))
+            for name, positions in ((_NEW, np.asarray(self._scored.rows)), (_OLD, old))
+        }
+        self._facts["n_rows"] = int(rows.size)
+        return "mean Kendall tau", compare_rows(taus, reference=_NEW, units=self._parts.row_units)
+
+    def _check_capability(self, capability: str) -> None:
+        there = self._production
+        if capability not in there.capabilities:
+            raise _CannotCompare(
+                f"{self._name} in production is a {there.kind}, which does other things: promote: true takes its place"
+            )
+        if there.n_features != self._data.n_features:
+            raise _CannotCompare(
+                f"{self._name} in production takes {there.n_features} features and this data has "
+                f"{self._data.n_features}, so the two cannot be compared: promote: true takes its place"
+            )
+
+    def _estimator(self) -> Any:
+        try:
+            return self._store.load(self._production.model, self._production.version)
+        except CorruptArtefact as error:
+            raise _CannotCompare(f"{self._name} in production cannot be loaded: {error.detail}") from error
+
+    def _X(self) -> Any:
+        try:
+            return taken_by(spec_of(self._production.kind), self._data.X, self._settings.max_dense_bytes)
+        except InvalidInput as error:
+            raise _CannotCompare(error.detail) from error
+
+    def _unseen(self, pairs: ScoredPairs) -> NDArray[np.bool_]:
+        """Pairs of which production learned neither side."""
+        known = self._store.trained_on(self._production.model, self._production.version)
+        if known is None:
+            return np.ones(len(pairs), dtype=np.bool_)
+        seen = overlapping(known, self._data, identities=pairs.protocol == "open-set")
+        return np.asarray(~(seen[pairs.left] | seen[pairs.right]))
