@@ -52,6 +52,10 @@ _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
 
 
+_FEW_TO_CLUSTER, _MOST_CLUSTERED = 100, 400
+"""Withheld rows that suffice to choose the price of a cluster, and how many are looked at."""
+
+
 class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
@@ -80,7 +84,9 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     ----------
     weights_ : (n_weights,) learned weights, of meta-features divided by their mean: comparable with each other.
     meta_feature_names_ : (n_weights,) what each weighs.
-    exemplar_price_ : learned price of one more exemplar, what `cluster` weighs distances against.
+    exemplar_price_ : learned price of one more exemplar, in the learned distance (the paper's).
+    cluster_price_ : price of one more cluster in `cluster`, as a share of rows times mean distance: chosen on withheld
+        rows along the path from many clusters to one; None when learned from pairs.
     classes_, exemplars_ : the classes and the training row that is each one's center.
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
@@ -188,7 +194,18 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             learned_from if withheld.size == 0 else self._classes_of(points, codes, labels.size, seed)
         )
         self.exemplars_ = self._classes.exemplars
+        self.cluster_price_: float | None = self._price_of_clusters(points, codes, withheld, seed)
         return self
+
+    def _price_of_clusters(self, points: Points, codes: Ints, withheld: Ints, seed: int) -> float:
+        """From withheld rows; where they are few, the rows learned from take part too."""
+        from pairmark.models.ghost.clustering import chosen_price
+
+        rows = withheld if withheld.size >= _FEW_TO_CLUSTER else np.arange(codes.size)
+        if rows.size > _MOST_CLUSTERED:
+            rows = np.sort(np.random.default_rng([seed, 97]).choice(rows, _MOST_CLUSTERED, replace=False))
+        some = points.take(rows)
+        return chosen_price(distances(self._space, self._weighing, some, some), codes[rows])
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
@@ -247,7 +264,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         )
         weights.others = np.concatenate([weights.others, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
-        self._classes = None
+        self._classes, self.cluster_price_ = None, None
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -293,7 +310,9 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : (n, d), at most 4,096 rows.
-        exemplar_price : what each cluster costs, in the learned distance; ``exemplar_price_`` when None.
+        exemplar_price : what each cluster costs, in the learned distance. None: ``cluster_price_`` times the number
+            of rows times their mean distance, so that the clusters do not depend on how many rows there are;
+            ``exemplar_price_`` where the model learned from pairs.
 
         Returns
         -------
@@ -305,10 +324,14 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
         rows = self._validated(X, "X")
         checked_size(rows.shape[0])
         points = self._space.points(rows)
-        price = self.exemplar_price_ if exemplar_price is None else float(exemplar_price)
-        return cluster(
-            distances(self._space, self._weighing, points, points), price, max_iter=max_iter
-        ).labels
+        table = distances(self._space, self._weighing, points, points)
+        if exemplar_price is not None:
+            price = float(exemplar_price)
+        elif self.cluster_price_ is None:
+            price = self.exemplar_price_
+        else:
+            price = self.cluster_price_ * rows.shape[0] * float(table.mean())
+        return cluster(table, price, max_iter=max_iter).labels
 
     def transform(self, X: ArrayLike) -> Float32:
         """Coordinates whose city-block distance is the learned distance: the selected features, weighted.

@@ -28,7 +28,12 @@ def to_state(estimator: Ghost) -> tuple[Arrays, dict[str, Any]]:
         "history": np.array([[p.objective, p.energy, p.dual, p.rounded] for p in estimator.history_]),
         "n_weights": np.array([p.n_weights for p in estimator.history_], dtype=np.int64),
     }
-    meta: dict[str, Any] = {"exemplar_price": estimator.exemplar_price_, "graph": None, "classes": None}
+    meta: dict[str, Any] = {
+        "exemplar_price": estimator.exemplar_price_,
+        "cluster_price": estimator.cluster_price_,
+        "graph": None,
+        "classes": None,
+    }
     if space.graph is not None:
         assert space.graph_rows is not None
         graph = space.graph
@@ -92,6 +97,8 @@ def from_state(
     estimator.meta_feature_names_ = held["names"]
     estimator.other_scales_ = held["other_scales"]
     estimator.exemplar_price_ = float(meta["exemplar_price"])
+    price = meta.get("cluster_price")
+    estimator.cluster_price_ = None if price is None else float(price)
     estimator.history_ = [
         Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
         for row, n in zip(held["history"].tolist(), held["n_weights"], strict=True)

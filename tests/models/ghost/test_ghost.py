@@ -419,6 +419,18 @@ class TestTheDistance:
         with pytest.raises(ValueError, match="exemplar_price"):
             model.cluster(A, exemplar_price=-1.0)
 
+    def test_the_number_of_clusters_is_found_however_many_rows_there_are(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        classes = np.repeat(np.arange(4), 40)
+        rows = (
+            rng.normal(size=(160, 3)) + 5.0 * np.array([[0, 0, 0], [1, 0, 1], [0, 1, 1], [1, 1, 0]])[classes]
+        )
+        model = Ghost(random_state=0).fit(rows[::2], classes[::2])
+        pairmark.save(model, tmp_path / "model")
+        for one in (model, pairmark.load(tmp_path / "model")):
+            for part in (rows[1::2], rows[1::8], rows):
+                assert np.unique(one.cluster(part)).size == 4
+
 
 def test_a_meta_feature_of_ones_own(tmp_path: Path) -> None:
     register_meta_feature("first-only", lambda a, b: np.abs(a[:, 0] - b[:, 0]))
