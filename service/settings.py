@@ -57,6 +57,11 @@ class Settings(BaseSettings):
     max_search_results: int = Field(100_000, description="most items that one gallery search returns")
     max_gallery_items: int = Field(50_000_000, description="most items of a gallery, and of one bulk import")
     max_calibration_pairs: int = Field(5_000_000, description="most scores in one calibration")
+    allow_asymptotic: bool = Field(
+        False,
+        description="whether method=auto may answer by bootstrap, an asymptotic promise, where the finite-sample "
+        "method refuses; a model's policy overrides it",
+    )
     max_loaded_models: int = Field(32, description="versions kept in memory by one process")
 
     catalogue_ttl_s: float = Field(0.2, description="how old a worker's view of aliases and keys may be")

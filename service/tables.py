@@ -159,6 +159,7 @@ class Model(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), unique=True)
     next_version: Mapped[int] = mapped_column(default=1)
+    allow_asymptotic: Mapped[bool | None] = mapped_column(default=None)
     created_at: Mapped[float]
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.bootstrap import BootstrapTable, confidence_row
-from pairmark.models.calibration.bounds import FiniteSample, blocks_needed
+from pairmark.models.calibration.bounds import blocks_needed
+from pairmark.models.calibration.finite_sample import FiniteSample
 
 STEPS_PER_DECADE = 10
 
@@ -47,6 +48,11 @@ class FprBand:
         """The floor."""
         return float(self.fpr[0])
 
+    def bound(self, threshold: np.float32) -> float:
+        """Of the rate of scores strictly above the threshold; 1 below the lowest step."""
+        step = int(np.count_nonzero(self.thresholds > threshold))
+        return float(self.fpr[step]) if step < self.fpr.size else 1.0
+
     def log10(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """log10 of the bound of each score; 0 at and below the lowest threshold."""
         # The number of thresholds that are not strictly below the score is the step it has reached.
@@ -64,12 +70,13 @@ def finite_sample_band(
     ----------
     thresholds : (n,) float32, descending; what `FiniteSample` numbers.
     """
-    if finite.n < 1:
+    n = finite.n if finite.n_matched is None else finite.n_matched
+    if n < 1:
         return None
     # Where the first step lies is decided by n alone: labels and scores have no say.
-    floor = -math.expm1(math.log((1 - confidence) / 2) / finite.n)
+    floor = -math.expm1(math.log((1 - confidence) / 2) / n)
     top = math.floor(-math.log10(floor) * STEPS_PER_DECADE) if floor < 1 else 0
-    while top > 0 and blocks_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > finite.n:
+    while top > 0 and blocks_needed(10 ** (-top / STEPS_PER_DECADE), 1 - (1 - confidence) / 2) > n:
         top -= 1
     found: list[tuple[np.float32, float]] = []
     for k, level in enumerate(range(top, 0, -1)):

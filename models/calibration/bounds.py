@@ -18,28 +18,20 @@ Independent rows of equal weight take the exact binomial tail instead (Tong, Fen
 So do pairs of units that a random, score-blind matching has made disjoint: their scores are independent, and the
 (k+1)-th largest of N is admitted when P(Binomial(N, alpha) <= k) <= 1 - confidence. It uses one pair in m and depends
 on the matching, but near the floor, where the average over all pairs must be zero or next to it, it leaves much more
-of the TPR. Which of the two is used is fixed by n, alpha and confidence alone (`ORDER_BELOW`), so no error is shared.
+of the TPR. Which bound answers is fixed by sizes alone (`pairmark.models.calibration.finite_sample`), so no error is
+shared.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, bdtri, ndtri
 
 from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
 
 _STEPS = 200
-ORDER_BELOW = 1.25
-"""The order statistic is used with fewer blocks than this times the floor's. At the floor its threshold's rate is
-typically 0.23 alpha and the average's 0; at 1.25 times it is 0.18 against 0.14, at 1.5 times 0.15 against 0.17."""
-ORDER_BELOW_CLOSED = 8.0
-"""In closed-set use conditioning on classes gains as much as same pairs are frequent, so it is used for longer. (The
-share of same pairs itself may not decide: the average over all pairs is not valid given the labels.)"""
 MOST_BLOCKS = 10**15
 """What `blocks_needed` says at most: beyond it the number tells nobody anything."""
 
@@ -146,87 +138,3 @@ def order_upper(k: int, n: int, confidence: float) -> float:
     if k == 0:
         return -math.expm1(math.log1p(-confidence) / n)
     return float(bdtri(k, n, 1 - confidence)) if k < n else 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class FiniteSample:
-    """The bound by threshold number (0 is the largest score of a different pair, where nothing is above).
-
-    Attributes
-    ----------
-    above : (k,) float64, ascending from 0: A at each distinct score of different pairs, best first.
-    n : independent blocks.
-    different_share : B.
-    exact_binomial : rows are independent and weigh the same, so that ``n above`` are counts.
-    matched : (N,) ascending threshold numbers of the different pairs in a random matching of the units; None when
-        there is none (independent rows, weights).
-    order_below : blocks, in multiples of the floor's, below which the order statistic of `matched` is used.
-    """
-
-    above: NDArray[np.float64] = field(repr=False)
-    n: int
-    different_share: float
-    exact_binomial: bool
-    matched: NDArray[np.int64] | None = field(default=None, repr=False)
-    order_below: float = ORDER_BELOW
-
-    def by_order(self, fpr: float, confidence: float) -> bool:
-        """Whether the order statistic of the matching answers: by sizes alone, never by scores or labels."""
-        if self.matched is None:
-            return False
-        return self.n * -math.log1p(-fpr) < self.order_below * -math.log1p(-confidence)
-
-    def choose(self, fpr: float, confidence: float) -> tuple[int, float] | None:
-        """Number of the chosen threshold and the upper bound of its rate; None when ``fpr`` is not answered."""
-        if self.matched is not None and self.by_order(fpr, confidence):
-            rank = order_rank(self.matched.size, fpr, confidence)
-            if rank is None:
-                return None
-            rank = min(rank, self.matched.size - 1)
-            return int(self.matched[rank]), min(fpr, order_upper(rank, self.matched.size, confidence))
-        at = self.lookup(fpr, confidence)
-        if at is None:
-            return None
-        bound = self.upper(at, confidence)
-        return at, fpr if bound is None else min(fpr, bound)
-
-    def rate(self, at: int) -> float:
-        """The observed false positive rate at a threshold."""
-        return min(1.0, float(self.above[at]) / self.different_share)
-
-    def admits(self, at: int, fpr: float, confidence: float) -> bool:
-        """Whether the rate at threshold ``at`` is at most ``fpr`` with this confidence."""
-        if self.exact_binomial:
-            tail = binomial_log_tail(round(float(self.above[at]) * self.n), fpr, self.n)
-        else:
-            tail = average_log_tail(float(self.above[at]) + fpr * (1 - self.different_share), fpr, self.n)
-        return tail <= math.log1p(-confidence)
-
-    def lookup(self, fpr: float, confidence: float) -> int | None:
-        """Number of the lowest admitted threshold; None when not even the highest is."""
-        if not self.admits(0, fpr, confidence):
-            return None
-        low, high = 0, self.above.size
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.admits(middle, fpr, confidence):
-                low = middle
-            else:
-                high = middle
-        return low
-
-    def upper(self, at: int, confidence: float) -> float | None:
-        """Upper confidence bound of the rate at threshold ``at``: the smallest rate admitted; None when none is."""
-        highest = math.nextafter(1.0, 0.0)
-        if self.n < 1 or not self.admits(at, highest, confidence):
-            return None
-        lowest = min(max(self.rate(at), math.ulp(0.0)), highest)
-        return smallest_true(lambda rate: self.admits(at, rate, confidence), lowest, highest)
-
-    def smallest(self, confidence: float) -> float | None:
-        """The floor: the smallest rate that is answered; None when none is."""
-        if self.matched is not None and self.matched.size:
-            floor = order_upper(0, self.matched.size, confidence)
-            if self.by_order(floor, confidence):
-                return floor
-        return self.upper(0, confidence)

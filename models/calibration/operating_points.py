@@ -6,12 +6,16 @@ each t by itself and take the smallest one admitted: if the choice is wrong, the
 threshold that keeps alpha, and the test was wrong at that single point.
 
 ``finite-sample``
-    Holds for every distribution and every sample size: see `pairmark.models.calibration.bounds`.
+    Holds for every distribution and every sample size: see `pairmark.models.calibration.finite_sample`.
 ``bootstrap``
-    Asymptotic: see `pairmark.models.calibration.bootstrap`.
+    Asymptotic: see `pairmark.models.calibration.bootstrap`. Its admission counts the pairs above the threshold, so it
+    answers more readily where people who match everybody happen to be missing from the sample; no rule on sizes alone
+    is known to mend that, so it answers only where it is asked for, or where a policy allows it.
+``estimate``
+    The threshold that the data suggest, which promises nothing (`pairmark.models.calibration.estimate`), and the
+    finite-sample bound that holds there.
 ``auto``
-    Decided on sizes alone where it can be: finite-sample where n is at least `AUTO_MULTIPLE` times what its
-    floor takes; else bootstrap where admitted; else finite-sample at its floor; else refused.
+    finite-sample, or a refusal.
 """
 
 from __future__ import annotations
@@ -28,33 +32,28 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
-    ENOUGH_PAIRS,
-    ENOUGH_UNITS,
     N_REPLICATES,
     BootstrapTable,
     bootstrap_table,
     confidence_row,
 )
-from pairmark.models.calibration.bounds import (
-    MOST_BLOCKS,
-    ORDER_BELOW,
-    ORDER_BELOW_CLOSED,
-    FiniteSample,
-    blocks_needed,
-    order_pairs_needed,
-    wilson_interval,
-)
+from pairmark.models.calibration.bounds import MOST_BLOCKS, wilson_interval
+from pairmark.models.calibration.estimate import suggested_threshold
+from pairmark.models.calibration.finite_sample import FiniteSample
+from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
+from pairmark.models.calibration.promises import checked_rate, units_needed
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
 
-Method = Literal["finite-sample", "bootstrap"]
+Method = Literal["finite-sample", "bootstrap", "estimate"]
+Guarantee = Literal["finite-sample", "asymptotic", "none"]
 Arrays = dict[str, NDArray[Any]]
 
-AUTO_MULTIPLE = 4
-"""With n blocks k times the floor's, the rate at the threshold is about r alpha: r = 0.17 at k = 1.5, 0.27 at 2, 0.38
-at 3, 0.46 at 4, 0.55 at 6, 0.64 at 10 (at 95 %, small alpha). From 4 on, where about half of what is allowed is
-used, the price of a guarantee without assumptions is small; below it falls off fast."""
-BAND_REACH = 1e-3
-"""`log10_fpr` takes the finite-sample band where sizes let it reach this far, else the bootstrap's where admitted."""
+METHODS = ("auto", "finite-sample", "bootstrap", "estimate")
+GUARANTEES: dict[str, Guarantee] = {
+    "finite-sample": "finite-sample",
+    "bootstrap": "asymptotic",
+    "estimate": "none",
+}
 STATE_VERSION = 1
 
 
@@ -66,6 +65,8 @@ class InsufficientCalibrationData(ValueError):
     smallest_fpr : method -> smallest rate that would be answered at this confidence; None where none would.
     required_units : method -> units that the asked rate takes, all their pairs scored (for ``bootstrap``
         about).
+    alternatives : other method -> what it would answer, the fields of an operating point with its ``guarantee``;
+        ``{"refused": True, "smallest_fpr": ...}`` where it would not either.
     """
 
     def __init__(
@@ -74,10 +75,12 @@ class InsufficientCalibrationData(ValueError):
         *,
         smallest_fpr: Mapping[str, float | None],
         required_units: Mapping[str, int | None],
+        alternatives: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(detail)
         self.smallest_fpr = dict(smallest_fpr)
         self.required_units = dict(required_units)
+        self.alternatives = {name: dict(answer) for name, answer in (alternatives or {}).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +91,10 @@ class OperatingPoint:
     ----------
     fpr : the false positive rate that was asked for.
     threshold : a float32 value.
-    fpr_upper_bound : upper confidence bound of the rate at the threshold; at most ``fpr``.
+    fpr_upper_bound : upper confidence bound of the rate at the threshold, valid after the threshold was chosen; at most
+        ``fpr``, except for ``estimate``, where it is finite-sample and 1 where nothing can be said.
     confidence : of the bound.
-    method : ``finite-sample`` or ``bootstrap`` (asymptotic).
+    method : ``finite-sample``, ``bootstrap`` or ``estimate``.
     tpr : share of same pairs above the threshold; None when no same pairs were given.
     tpr_interval : two-sided Wilson interval at ``confidence``, on the independent blocks of same pairs
         (open-set: identities), which is wider than an interval that pretends pairs are independent.
@@ -98,9 +102,9 @@ class OperatingPoint:
     n_negative_pairs : scored pairs that are different.
     protocol : ``open-set`` or ``closed-set``.
     observed_fpr : the rate at the threshold on the calibration pairs (units weighed equally).
-    n_independent : n, the independent blocks that ``finite-sample`` counts.
-    guarantee : ``finite-sample``, whatever the distribution of scores, or ``asymptotic``: the confidence is approached
-        as units grow in number.
+    n_independent : pairs that share no unit, which ``finite-sample`` counts.
+    guarantee : of the rate asked: ``finite-sample``, whatever the distribution of scores; ``asymptotic``, the
+        confidence is approached as units grow in number; or ``none``.
     """
 
     fpr: float
@@ -115,11 +119,10 @@ class OperatingPoint:
     protocol: str
     observed_fpr: float
     n_independent: int
-    guarantee: Literal["finite-sample", "asymptotic"] = field(init=False)
+    guarantee: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
-        held = "finite-sample" if self.method == "finite-sample" else "asymptotic"
-        object.__setattr__(self, "guarantee", held)
+        object.__setattr__(self, "guarantee", GUARANTEES[self.method])
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
@@ -145,6 +148,7 @@ class Calibration:
         self._lock = threading.Lock()
         self._thresholds: NDArray[np.float32] = self._arrays["thresholds"]
         self._bands: dict[tuple[str, float], FprBand | None] = {}
+        graph = ScoredGraph.from_arrays(self._arrays)
         self._finite = FiniteSample(
             above=self._arrays["above"],
             n=int(meta["n_independent"]),
@@ -152,7 +156,12 @@ class Calibration:
             exact_binomial=bool(meta["exact_binomial"]),
             # Calibrations stored before there was a matching answer by the average alone, as they always did.
             matched=self._arrays.get("matched"),
-            order_below=ORDER_BELOW if meta["protocol"] == "open-set" else ORDER_BELOW_CLOSED,
+            n_matched=meta.get("n_matched"),
+            disjoint=bool(meta.get("disjoint", False)),
+            product=AllPairs(graph, self._arrays["above"], seed=int(meta["seed"]))
+            if graph is not None and graph.cell.size
+            else None,
+            protocol=str(meta["protocol"]),
         )
 
     @classmethod
@@ -198,9 +207,9 @@ class Calibration:
         thresholds, above = sample.different.steps()
         mate_scores, mate_above = sample.same.steps()
         seed = int(np.random.default_rng(random_state).integers(0, 2**62))
-        matched = None
+        matched, n_matched = None, None
         if not sample.independent and not sample.weighted:
-            best_first = matched_scores(sample, np.random.default_rng([seed, 1]))
+            best_first, n_matched = matched_scores(sample, np.random.default_rng([seed, 1]))
             matched = np.searchsorted(-thresholds, -best_first).astype(np.int64)
         meta = {
             "state_version": STATE_VERSION,
@@ -214,6 +223,10 @@ class Calibration:
             "weighted": sample.weighted,
             "different_share": _different_share(sample),
             "exact_binomial": sample.independent and not sample.weighted,
+            "n_matched": n_matched,
+            "disjoint": n_matched == len(sample.different) + len(sample.same)
+            if sample.protocol == "closed-set"
+            else n_matched == len(sample.different),
             "n_replicates": n_replicates,
             "seed": seed,
         }
@@ -225,6 +238,9 @@ class Calibration:
         }
         if matched is not None:
             arrays["matched"] = matched
+        graph = ScoredGraph.of(sample, thresholds)
+        if graph is not None:
+            arrays |= graph.arrays()
         made = cls(arrays, meta, None)
         made._sample, made._n_jobs = sample, n_jobs
         return made
@@ -264,8 +280,9 @@ class Calibration:
                 simultaneous=arrays.get("bootstrap_simultaneous"),
             )
             kept = {name: arrays[name] for name in ("thresholds", "above", "same_scores", "same_above")}
-            if "matched" in arrays:
-                kept["matched"] = arrays["matched"]
+            kept |= {
+                name: array for name, array in arrays.items() if name == "matched" or name[:6] == "graph_"
+            }
             return cls(kept, meta, table)
         except KeyError as error:
             raise ValueError(f"the calibration lacks {error}: expected what to_state() returned") from error
@@ -275,14 +292,23 @@ class Calibration:
         """``open-set`` or ``closed-set``."""
         return str(self._meta["protocol"])
 
-    def operating_point(self, fpr: float, confidence: float = 0.95, method: str = "auto") -> OperatingPoint:
+    def operating_point(
+        self,
+        fpr: float,
+        confidence: float = 0.95,
+        method: str = "auto",
+        *,
+        allow_asymptotic: bool = False,
+    ) -> OperatingPoint:
         """The lowest threshold that keeps the false positive rate at this confidence.
 
         Parameters
         ----------
         fpr : alpha, strictly between 0 and 1.
         confidence : strictly between 0 and 1; for ``bootstrap`` one of 0.90, 0.95, 0.99.
-        method : ``auto``, ``finite-sample`` or ``bootstrap``.
+        method : ``auto``, ``finite-sample``, ``bootstrap`` or ``estimate``.
+        allow_asymptotic : whether ``auto`` may answer by ``bootstrap`` where ``finite-sample`` refuses: a policy that
+            somebody has decided on.
 
         Raises
         ------
@@ -292,23 +318,21 @@ class Calibration:
             When a value is out of range.
         """
         fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
-        if method not in ("auto", "finite-sample", "bootstrap"):
-            raise ValueError(f"method is {method!r}; expected 'auto', 'finite-sample' or 'bootstrap'")
+        if method not in METHODS:
+            raise ValueError(f"method is {method!r}; expected one of {', '.join(map(repr, METHODS))}")
         if method == "bootstrap" and confidence_row(confidence) is None:
             raise ValueError(
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
-        if method == "finite-sample" or (method == "auto" and self._ample(fpr, confidence)):
-            attempts = [self._finite_sample]
-        elif method == "bootstrap":
-            attempts = [self._asymptotic]
+        if method == "auto":
+            tried = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
         else:
-            attempts = [self._asymptotic, self._finite_sample]
-        for attempt in attempts:
-            point = attempt(fpr, confidence)
+            tried = [method]
+        for name in tried:
+            point = self._answer(name, fpr, confidence)
             if point is not None:
                 return point
-        raise self._refusal(fpr, confidence, method)
+        raise self._refusal(fpr, confidence, tried)
 
     def smallest_fpr(self, confidence: float = 0.95) -> dict[str, float | None]:
         """Method -> smallest rate that is answered; None where no rate is."""
@@ -372,8 +396,8 @@ class Calibration:
 
         Parameters
         ----------
-        method : ``finite-sample``, ``bootstrap`` (asymptotic; confidence 0.90, 0.95 or 0.99), or ``auto``: the first
-            where sizes let it reach `BAND_REACH`, else the second where admitted, else the first.
+        method : ``finite-sample``, which ``auto`` means too, or ``bootstrap`` (asymptotic; confidence 0.90, 0.95 or
+            0.99).
 
         Returns
         -------
@@ -385,10 +409,7 @@ class Calibration:
         key = (method, confidence)
         if key not in self._bands:
             if method == "auto":
-                far = self._finite.n >= blocks_needed(BAND_REACH, 1 - (1 - confidence) / 2)
-                order = ("finite-sample", "bootstrap") if far else ("bootstrap", "finite-sample")
-                found = self.fpr_band(confidence, order[0])
-                self._bands[key] = found if found is not None else self.fpr_band(confidence, order[1])
+                self._bands[key] = self.fpr_band(confidence, "finite-sample")
             elif method == "finite-sample":
                 self._bands[key] = finite_sample_band(self._finite, self._thresholds, confidence)
             else:
@@ -427,15 +448,26 @@ class Calibration:
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
 
-    def _ample(self, fpr: float, confidence: float) -> bool:
-        return self._finite.n >= AUTO_MULTIPLE * blocks_needed(fpr, confidence, self._finite.different_share)
-
-    def _finite_sample(self, fpr: float, confidence: float) -> OperatingPoint | None:
+    def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
+        if method == "bootstrap":
+            return self._asymptotic(fpr, confidence)
+        if method == "estimate":
+            return self._estimate(fpr, confidence)
         chosen = self._finite.choose(fpr, confidence)
         if chosen is None:
             return None
         at, bound = chosen
         return self._point(np.float32(self._thresholds[at]), at, bound, fpr, confidence, "finite-sample")
+
+    def _estimate(self, fpr: float, confidence: float) -> OperatingPoint:
+        rates = np.minimum(1.0, self._arrays["above"] / self._finite.different_share)
+        threshold = suggested_threshold(self._thresholds, rates, fpr)
+        # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
+        band = self.fpr_band(confidence, "finite-sample")
+        bound = 1.0 if band is None else band.bound(threshold)
+        return self._point(
+            threshold, n_above(self._thresholds, threshold), bound, fpr, confidence, "estimate"
+        )
 
     def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
         found = self._bootstrap().lookup(fpr, confidence)
@@ -449,6 +481,7 @@ class Calibration:
     def _point(
         self, threshold: np.float32, at: int, bound: float, fpr: float, confidence: float, method: Method
     ) -> OperatingPoint:
+        at = min(at, self._thresholds.size - 1)
         tpr, interval = None, None
         if self._meta["n_same_pairs"]:
             tpr = self._share_above(threshold)
@@ -456,7 +489,7 @@ class Calibration:
         return OperatingPoint(
             fpr=fpr,
             threshold=float(threshold),
-            fpr_upper_bound=min(bound, fpr),
+            fpr_upper_bound=bound if method == "estimate" else min(bound, fpr),
             confidence=confidence,
             method=method,
             tpr=tpr,
@@ -465,7 +498,7 @@ class Calibration:
             n_negative_pairs=int(self._meta["n_negative_pairs"]),
             protocol=self.protocol,
             observed_fpr=self._finite.rate(at),
-            n_independent=self._finite.n,
+            n_independent=self._finite.n if self._finite.n_matched is None else self._finite.n_matched,
         )
 
     def _share_above(self, threshold: np.float32) -> float:
@@ -486,30 +519,39 @@ class Calibration:
                 self._sample = None
             return self._table
 
-    def _refusal(self, fpr: float, confidence: float, method: str) -> InsufficientCalibrationData:
+    def _refusal(self, fpr: float, confidence: float, tried: list[str]) -> InsufficientCalibrationData:
         smallest, required = self.smallest_fpr(confidence), self.required_units(fpr, confidence)
         unit = (
             "pairs"
             if self._meta["independent_rows"]
             else ("identities" if self.protocol == "open-set" else "samples")
         )
-        methods = ["finite-sample", "bootstrap"] if method == "auto" else [method]
         said = []
-        for name in methods:
+        for name in tried:
             floor, needed = smallest[name], required[name]
-            reach = "answers no rate" if floor is None else f"answers rates from {floor:.3g} up"
+            answered = "answers no rate" if floor is None else f"answers rates from {floor:.3g} up"
             takes = (
                 ""
                 if needed is None
                 else f", {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{needed:,} {unit}"
             )
-            said.append(f"{name} {reach}{takes}")
+            said.append(f"{name} {answered}{takes}")
+        alternatives: dict[str, dict[str, Any]] = {}
+        for name in ("finite-sample", "bootstrap", "estimate"):
+            if name not in tried:
+                point = self._answer(name, fpr, confidence)
+                alternatives[name] = (
+                    {"refused": True, "guarantee": GUARANTEES[name], "smallest_fpr": smallest[name]}
+                    if point is None
+                    else point.as_dict()
+                )
         return InsufficientCalibrationData(
             f"{int(self._meta['n_units']):,} held-out {unit} ({int(self._meta['n_negative_pairs']):,} different pairs) "
             f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'; '.join(said)}. Ask for "
             f"a higher rate, or calibrate with more {unit}",
             smallest_fpr=smallest,
             required_units=required,
+            alternatives=alternatives,
         )
 
 
@@ -550,41 +592,6 @@ def operating_point(
     checked_rate(confidence, "confidence")
     calibration = Calibration.fit(scores, same, units, random_state=random_state)
     return calibration.operating_point(fpr, confidence, method)
-
-
-def units_needed(
-    fpr: float, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
-) -> dict[str, int | None]:
-    """Method -> units that ``fpr`` takes before any data is there; see `Calibration.required_units`.
-
-    Parameters
-    ----------
-    different_share : share of different pairs among those drawn; 1 in open-set use.
-    independent_rows : whether the pairs are independent of each other, so that each is a unit.
-    """
-    fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
-    blocks = blocks_needed(fpr, confidence, different_share)
-    if not independent_rows and different_share < 1:
-        # In closed-set use the order statistic of matched different pairs asks for less.
-        blocks = min(blocks, math.ceil(order_pairs_needed(fpr, confidence) / different_share))
-    # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
-    expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
-    asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
-    return {
-        "finite-sample": blocks if independent_rows else 2 * blocks,
-        "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
-    }
-
-
-def checked_rate(value: float, name: str) -> float:
-    """A number strictly between 0 and 1, or a ``ValueError`` that says so."""
-    try:
-        rate = float(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {value!r}; expected a number strictly between 0 and 1") from error
-    if not 0 < rate < 1:
-        raise ValueError(f"{name} is {rate:g}; expected a number strictly between 0 and 1")
-    return rate
 
 
 def n_above(descending: NDArray[np.float32], threshold: np.float32) -> int:

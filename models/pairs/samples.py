@@ -178,8 +178,10 @@ def independent_blocks(edges: Indices) -> int:
     return n_edges // (largest + 1)
 
 
-def matched_scores(sample: PairSample, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Scores of different pairs that share no unit, best first: independent of each other, for the order statistic.
+def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArray[np.float32], int]:
+    """Scores of different pairs that share no unit, best first, and how many pairs were matched, same ones included.
+
+    The scores are independent of each other, for the order statistic.
 
     The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
     scores nor labels have a say; one row stands for each pair of units, drawn at random.
@@ -192,12 +194,13 @@ def matched_scores(sample: PairSample, rng: np.random.Generator) -> NDArray[np.f
     known, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2).astype(np.int64)
     chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))
+    n_matched = int(chosen.size)
     chosen = chosen[chosen < n_different]
     # The first row of an edge in a random order of rows is a random one of it.
     order = rng.permutation(len(different))
     row_of = np.full(n_different, -1, dtype=np.int64)
     row_of[different.edge[order][::-1]] = order[::-1]
-    return np.sort(different.scores[row_of[chosen]])[::-1]
+    return np.sort(different.scores[row_of[chosen]])[::-1], n_matched
 
 
 def _side(

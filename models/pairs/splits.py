@@ -259,16 +259,15 @@ def held_out_pairs(
 ) -> HeldOutPairs:
     """Choose which pairs of a held-out part to score, without looking at any score.
 
-    *Closed-set*: all pairs of the m samples when they fit into ``n_pairs``; otherwise a circulant design:
-    samples are put on a circle in random order and every one is paired with those ``s`` steps on, for random
-    distinct steps ``s``. Labels play no part.
+    *Closed-set*: all pairs of the m samples when they fit into ``n_pairs``; otherwise samples fall into cells at
+    random and all pairs inside of a cell are scored. Labels play no part.
 
     *Open-set*: at most a quarter of the budget goes to same-identity pairs, evenly over identities. The rest
     goes to pairs of identities: all of them when they fit (then several sample pairs in each, evenly over
-    samples), otherwise a circulant design over identities, one sample pair in each.
+    samples), otherwise all pairs inside of random cells of identities, one sample pair in each.
 
-    In a circulant design with steps S every unit has degree D = 2|S|, so the number of independent blocks
-    floor(P/(D+1)) stays at about m/2: nothing is lost to the guarantee.
+    Cells of even sizes have perfect matchings, so floor(m/2) pairs are independent of each other whatever ``n_pairs``
+    is: nothing is lost to the guarantee (`pairmark.models.calibration.matching_product`).
 
     Parameters
     ----------
@@ -338,17 +337,31 @@ def _open_set_pairs(
 
 
 def _unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Indices, Indices, bool]:
-    """All pairs of m units when they fit, else a random circulant design of about ``budget`` pairs."""
+    """All pairs of m units when they fit, else all pairs inside of random cells, about ``budget`` pairs."""
     if m * (m - 1) // 2 <= budget:
         first, second = np.triu_indices(m, 1)
         return first.astype(np.int64), second.astype(np.int64), True
-    n_steps = max(1, min(budget // m, (m - 1) // 2))
-    steps = 1 + np.sort(rng.choice((m - 1) // 2, size=n_steps, replace=False)).astype(np.int64)
-    circle = rng.permutation(m).astype(np.int64)
-    at = np.arange(m, dtype=np.int64)
-    first = np.tile(circle, n_steps)
-    second = circle[((at[None, :] + steps[:, None]) % m).ravel()]
-    return first, second, False
+    sizes = _cell_sizes(m, budget)
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    unit = rng.permutation(m).astype(np.int64)
+    of_size = {size: np.triu_indices(size, 1) for size in np.unique(sizes).tolist()}
+    first = np.concatenate([at + of_size[size][0] for at, size in zip(start, sizes.tolist(), strict=True)])
+    second = np.concatenate([at + of_size[size][1] for at, size in zip(start, sizes.tolist(), strict=True)])
+    return unit[first], unit[second], False
+
+
+def _cell_sizes(m: int, budget: int) -> Indices:
+    """Sizes of cells whose pairs fit the budget, as equal as even numbers can be (the last is odd where m is)."""
+    couples = m // 2
+    # h couples in cells of c couples give h (2c - 1) pairs; a unit over adds as many as its cell has units.
+    widest = max(1, (budget // couples + 1) // 2)
+    while True:
+        n_cells = -(-couples // widest)
+        sizes = 2 * (couples // n_cells + (np.arange(n_cells) < couples % n_cells)).astype(np.int64)
+        sizes[-1] += m % 2
+        if widest == 1 or int((sizes * (sizes - 1) // 2).sum()) <= budget:
+            return sizes
+        widest -= 1
 
 
 def _even_quota(available: Indices, budget: int) -> Indices:

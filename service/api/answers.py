@@ -39,17 +39,21 @@ class OperatingPointOut(BaseModel):
 
     fpr: float = Field(description="the rate asked for")
     threshold: float = Field(description="a float32 value")
-    fpr_upper_bound: float = Field(description="with the stated confidence the true rate is at most this")
+    fpr_upper_bound: float = Field(
+        description="with the stated confidence the true rate is at most this; for method=estimate finite-sample, "
+        "and 1 where nothing can be said"
+    )
     confidence: float
-    method: str = Field(description="finite-sample, or bootstrap (asymptotic)")
+    method: str = Field(description="finite-sample, bootstrap or estimate")
     tpr: float | None = Field(description="share of same pairs that match at this threshold")
     tpr_interval: list[float] | None
     n_units: int = Field(description="independent people (open-set) or samples (closed-set) behind it")
     n_negative_pairs: int
     observed_fpr: float = Field(description="the rate at the threshold on the calibration pairs")
-    n_independent: int = Field(description="independent blocks that finite-sample counts")
+    n_independent: int = Field(description="pairs that share no unit, which finite-sample counts")
     guarantee: str = Field(
-        description="finite-sample, or asymptotic: the confidence is approached as units grow"
+        description="finite-sample, whatever the distribution of scores; asymptotic: the confidence is approached as "
+        "units grow; none: an estimate, nothing is promised"
     )
     protocol: str
     calibration_id: str

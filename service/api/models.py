@@ -27,6 +27,7 @@ from pairmark.service.store.schemas import (
     EvaluationOut,
     ModelOut,
     ModelPage,
+    Policy,
     VersionOut,
     VersionPage,
 )
@@ -123,6 +124,13 @@ async def import_model(
 def get_model(house: InHouse, name: Name) -> ModelOut:
     """A model with its aliases and newest versions."""
     return house.store.model(name)
+
+
+async def set_policy(house: InHouse, name: Name, request: Policy) -> Policy:
+    """Decide what a model may promise: whether `/match` may answer by bootstrap where finite-sample refuses."""
+    made = await house.runtime.in_thread(lambda: house.store.set_policy(name, request))
+    await house.runtime.changed()
+    return made
 
 
 def list_versions(house: InHouse, name: Name, query: Annotated[PageQuery, FROM_QUERY]) -> VersionPage:

@@ -59,6 +59,7 @@ from pairmark.service.store.schemas import (
     EvaluationOut,
     ModelOut,
     ModelPage,
+    Policy,
     VersionOut,
     VersionPage,
 )
@@ -160,6 +161,7 @@ MODELS: Final = (
     Route("POST", "/models", models.import_model, access="train", tag="models", answer=VersionOut, status=201,
           limits=UPLOAD, errors=(409, 507), links=_OF_VERSION),
     Route("GET", "/models/{name}", models.get_model, access="any", tag="models", answer=ModelOut),
+    Route("PUT", "/models/{name}/policy", models.set_policy, access="train", tag="models", body=Policy, answer=Policy),
     Route("GET", "/models/{name}/versions", models.list_versions, access="any", tag="models", query=PageQuery,
           answer=VersionPage),
     Route("GET", _VERSION, models.get_version, access="any", tag="models", answer=VersionOut),

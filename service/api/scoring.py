@@ -46,9 +46,10 @@ class PointQuery(Query):
 
     fpr: float = Field(gt=0, lt=1, description="the false positive rate you allow", examples=[0.01])
     confidence: float = Field(CONFIDENCE, gt=0, lt=1, description="how sure the bound shall be")
-    method: Literal["auto", "finite-sample", "bootstrap"] = Field(
+    method: Literal["auto", "finite-sample", "bootstrap", "estimate"] = Field(
         "auto",
-        description="finite-sample holds for any sample size, bootstrap is asymptotic; auto chooses by sizes alone",
+        description="auto and finite-sample hold for any sample size or are refused (a policy may let auto answer by "
+        "bootstrap); bootstrap is asymptotic; estimate promises nothing and says what holds at its threshold",
     )
     calibration: str | None = Field(None, description="id of a calibration; default the version's own")
 
@@ -88,7 +89,8 @@ async def match(call: Call) -> Answer:
     """Same or different, at the false positive rate you allow?
 
     When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
-    `required_units` per method; nothing is extrapolated. Scores made elsewhere are decided with `calibration=`.
+    `required_units` per method, and `alternatives`, what each other method would answer; nothing is extrapolated.
+    Scores made elsewhere are decided with `calibration=`.
     """
     query: MatchQuery = call.query
     kind, raw = media(call.scope)

@@ -167,6 +167,36 @@ def promote_model(
     output.show(moved, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
 
 
+@models.command("policy")
+def model_policy(
+    name: Annotated[str, typer.Argument(help="The model's name.", metavar="NAME")],
+    allow_asymptotic: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-asymptotic/--finite-sample-only",
+            help="Whether a decision may rest on the bootstrap where the finite-sample method refuses.",
+        ),
+    ] = None,
+    server: Annotated[bool, typer.Option("--server", help="Go back to the server's setting.")] = False,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """What a model may promise; without an option, what was decided."""
+    if server and allow_asymptotic is not None:
+        raise typer.BadParameter("expected --server or one of the others, not both")
+    with connected(url) as client:
+        if server or allow_asymptotic is not None:
+            found = client.set_policy(name, allow_asymptotic=allow_asymptotic)
+        else:
+            found = client.model(name)["policy"]
+    said = {
+        None: "what the server's setting says",
+        True: "asymptotic promises are allowed",
+        False: "finite-sample promises only",
+    }
+    output.show(found, lambda to: to.print(f"{name}: {said[found['allow_asymptotic']]}", markup=False))
+
+
 @models.command("export")
 def export_model(
     ref: Ref,

@@ -159,7 +159,7 @@ def plan(
     json: output.JsonOption = False,
 ) -> None:
     """How many people, samples and pairs a false positive rate takes, before you collect them."""
-    from pairmark.models.calibration.operating_points import AUTO_MULTIPLE, units_needed
+    from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.service.heldout.schemas import EvaluationRequest
 
     fraction = EvaluationRequest().calibration_fraction
@@ -187,7 +187,7 @@ def plan(
         )
     protocol = "open-set" if classes is None else "closed-set"
     counted = {"open-set": "people", "closed-set": "samples"}[protocol]
-    ample = AUTO_MULTIPLE * (units["finite-sample"] or 0)
+    ample = AMPLE_MULTIPLE * (units["finite-sample"] or 0)
 
     def human(to: Console) -> None:
         to.print(
@@ -207,9 +207,10 @@ def plan(
         output.table([named[name] for name in shown], rows, empty="")(to)
         to.print(
             f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}. finite-sample holds for every "
-            "distribution; at its\nleast it leaves a low TPR, and `auto` prefers it to bootstrap from about "
-            f"{ample:,} {counted} to calibrate on.\nbootstrap is asymptotic, is kept for confidence 0.90, 0.95 and "
-            "0.99, and its numbers are approximate."
+            "distribution, and is what\n`auto` means; at its least it leaves a low TPR, and from about "
+            f"{ample:,} {counted} to calibrate on its price is small.\nbootstrap is asymptotic, answers only where it "
+            "is asked for (method=bootstrap) or a policy allows it, is kept for\nconfidence 0.90, 0.95 and 0.99, and "
+            "its numbers are approximate."
         )
 
     output.show(

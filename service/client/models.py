@@ -50,6 +50,11 @@ class Models(Transport):
             ).json()
         )
 
+    def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> dict[str, Any]:
+        """Whether ``method="auto"`` may answer by bootstrap (asymptotic) for this model; None: the server's setting."""
+        path = f"/models/{path_part(name)}/policy"
+        return as_dict(self.send("PUT", path, {"allow_asymptotic": allow_asymptotic}).json())
+
     def calibrate(self, name: str, version: int, dataset: str, **options: Any) -> dict[str, Any]:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs`` and ``default``, which
         makes it the one that answers from now on."""

@@ -48,6 +48,8 @@ class ModelEntry:
     name: str
     versions: Mapping[int, VersionEntry]
     aliases: Mapping[str, int]
+    allow_asymptotic: bool | None = None
+    """The model's policy; None: the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +260,9 @@ class Catalogue:
             known = self._view
             if known is not None and known.revision == revision:
                 return known
-            named = {row.id: row.name for row in repository.models(session)}
+            rows = repository.models(session)
+            named = {row.id: row.name for row in rows}
+            allowed = {row.id: row.allow_asymptotic for row in rows}
             versions: dict[str, dict[int, VersionEntry]] = {model_id: {} for model_id in named}
             for row in repository.versions(session):
                 if row.model_id in named:
@@ -281,7 +285,11 @@ class Catalogue:
             revision=revision,
             models={
                 name: ModelEntry(
-                    id=model_id, name=name, versions=versions[model_id], aliases=aliases[model_id]
+                    id=model_id,
+                    name=name,
+                    versions=versions[model_id],
+                    aliases=aliases[model_id],
+                    allow_asymptotic=allowed[model_id],
                 )
                 for model_id, name in named.items()
             },

@@ -16,8 +16,8 @@ def revision(session: Session) -> int:
 
 
 def models(session: Session) -> list[Row[Any]]:
-    """(id, name) of every model."""
-    return list(session.execute(select(Model.id, Model.name).order_by(Model.name)))
+    """(id, name, allow_asymptotic) of every model."""
+    return list(session.execute(select(Model.id, Model.name, Model.allow_asymptotic).order_by(Model.name)))
 
 
 def versions(session: Session) -> list[Row[Any]]:

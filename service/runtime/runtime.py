@@ -29,7 +29,7 @@ from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
 from pairmark.service.runtime.metrics import BATCHES
 from pairmark.service.runtime.ranking import seconds_a_point
-from pairmark.service.runtime.scoring import Decision, Decisions, Owner, Served
+from pairmark.service.runtime.scoring import Decision, Decisions, Owner, Question, Served
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 
@@ -212,11 +212,23 @@ class Runtime:
                 )
         else:
             await self._check_owner(calibration, served)
-        question = (calibration, fpr, confidence, method)
+        allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
+        question = Question(calibration, fpr, confidence, method, allowed)
         answer = self.decisions.at_hand(question)
         if answer is None:
             answer = await self.in_thread(lambda: self.decisions.decide(question))
         return answer
+
+    async def _allows_asymptotic(self, served: Served | None, calibration: str) -> bool:
+        """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""
+        if served is not None:
+            name = served.entry.name
+        else:
+            owner = await self._owner(calibration)
+            name = "" if owner is None else owner[0]
+        model = self.catalogue.view.models.get(name)
+        policy = None if model is None else model.allow_asymptotic
+        return self.settings.allow_asymptotic if policy is None else policy
 
     async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
         """The version a calibration was made for, as answers name it; None for scores made elsewhere."""

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ Float32 = NDArray[np.float32]
 MEASURED = 256
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
-METHODS = ("auto", "finite-sample", "bootstrap")
 
 
 class Served:
@@ -168,8 +167,16 @@ def count(matched: NDArray[np.bool_]) -> int:
 Owner = tuple[str, int]
 """Name and version that a calibration was made for."""
 
-Question = tuple[str, float, float, str]
-"""Calibration id, FPR, confidence, method."""
+
+class Question(NamedTuple):
+    """What an operating point is asked for by."""
+
+    calibration_id: str
+    fpr: float
+    confidence: float
+    method: str
+    allow_asymptotic: bool = False
+    """Whether ``auto`` may answer by bootstrap."""
 
 
 class Decisions:
@@ -203,22 +210,26 @@ class Decisions:
         Raises
         ------
         InsufficientCalibration
-            When the data cannot support the rate; carries ``smallest_fpr`` and ``required_units`` per method.
+            When the data cannot support the rate; carries ``smallest_fpr``, ``required_units`` and what other methods
+            would answer (``alternatives``).
         InvalidInput
             For a rate or confidence that no data could answer.
         """
         known = self._answers.get(question)
         if known is not None:
             return known
-        calibration_id, fpr, confidence, method = question
+        calibration_id, fpr = question.calibration_id, question.fpr
         calibration, _ = self._calibration(calibration_id)
         try:
-            point = calibration.operating_point(fpr, confidence=confidence, method=method)
+            point = calibration.operating_point(
+                fpr, question.confidence, question.method, allow_asymptotic=question.allow_asymptotic
+            )
         except InsufficientCalibrationData as error:
             raise InsufficientCalibration(
                 str(error),
                 smallest_fpr=plain(error.smallest_fpr),
                 required_units=plain(error.required_units),
+                alternatives=plain(error.alternatives),
                 calibration_id=calibration_id,
             ) from error
         except ValueError as error:
@@ -237,7 +248,8 @@ class Decisions:
         self, calibration_id: str, scores: Float32, confidence: float, method: str
     ) -> NDArray[np.float64]:
         """How rare each score is among different pairs, in powers of ten; see `Calibration.log10_fpr` (blocking)."""
-        return self.calibration(calibration_id).log10_fpr(scores, confidence=confidence, method=method)
+        kept = method if method == "bootstrap" else "finite-sample"
+        return self.calibration(calibration_id).log10_fpr(scores, confidence=confidence, method=kept)
 
     def owner(self, calibration_id: str) -> Owner | None:
         """The version a calibration was made for; None for scores made elsewhere (blocking)."""

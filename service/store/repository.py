@@ -80,6 +80,12 @@ def find_model(session: Session, name: str) -> Model | None:
     return session.scalar(select(Model).where(Model.name == name))
 
 
+def set_policy(session: Session, model: Model, allow_asymptotic: bool | None) -> None:
+    """What the model may promise by asymptotics; None: what the server says."""
+    model.allow_asymptotic = allow_asymptotic
+    session.flush()
+
+
 def find_version(session: Session, model_id: str, version: int) -> ModelVersion | None:
     """That version of the model."""
     return session.get(ModelVersion, (model_id, version))

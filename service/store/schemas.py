@@ -105,12 +105,24 @@ class VersionOut(VersionSummary):
     has_tree: bool
 
 
+class Policy(BaseModel):
+    """What a model may promise."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    allow_asymptotic: bool | None = Field(
+        description="whether method=auto may answer by bootstrap, an asymptotic promise that can fail far more often "
+        "than 1 - confidence, where the finite-sample method refuses; null: what the server's setting says"
+    )
+
+
 class ModelOut(BaseModel):
     """A model: a name, its versions and its aliases."""
 
     name: str
     created_at: str
     latest_version: int
+    policy: Policy
     aliases: list[AliasOut]
     versions: list[VersionSummary] = Field(description="newest first, at most 100; page through the rest")
 

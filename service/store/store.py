@@ -33,6 +33,7 @@ from pairmark.service.store.schemas import (
     ModelOut,
     ModelPage,
     NewVersion,
+    Policy,
     VersionOut,
     VersionPage,
     VersionSummary,
@@ -126,6 +127,13 @@ class ModelStore:
         """A model with its aliases and newest versions, or `UnknownModel`."""
         with self._db.read() as session:
             return self._model_out(session, self._shelf.model(session, name))
+
+    def set_policy(self, name: str, policy: Policy) -> Policy:
+        """Decide what a model may promise, or `UnknownModel`."""
+        with self._db.write() as session:
+            repository.set_policy(session, self._shelf.model(session, name), policy.allow_asymptotic)
+            bump_revision(session)
+        return policy
 
     def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> VersionPage:
         """A model's versions, newest first."""
@@ -410,6 +418,7 @@ class ModelStore:
             name=model.name,
             created_at=iso(model.created_at),
             latest_version=versions[0].version,
+            policy=Policy(allow_asymptotic=model.allow_asymptotic),
             aliases=[alias_out(model.name, row) for row in aliases],
             versions=[version_summary(row, aliases) for row in versions],
         )

@@ -300,3 +300,41 @@ def test_every_route_refuses_unknown_parameters_alike(digits_house: RunningServe
     for flag in ("1", "true"):
         match = http.post(f"/match?fpr=0.1&detail={flag}", json={"left": row, "right": row})
         assert "log10_fpr" in match.json()["matches"][0], match.text
+
+
+def test_auto_is_asymptotic_only_where_a_policy_allows_it(
+    digits_house: RunningServer, rows: np.ndarray
+) -> None:
+    http = digits_house.http
+    body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
+    refused = http.post("/match?fpr=0.0000001", json=body).json()
+    others = refused["alternatives"]
+    assert set(others) == {"bootstrap", "estimate"}
+    assert others["estimate"]["guarantee"] == "none"
+    estimated = http.post("/match?fpr=0.01&method=estimate", json=body).json()["operating_point"]
+    assert (estimated["guarantee"], estimated["method"]) == ("none", "estimate")
+    rate = next(
+        (
+            fpr
+            for fpr in np.geomspace(0.2, 1e-4, 40)
+            if http.post(f"/match?fpr={fpr}", json=body).status_code == 422
+            and http.post(f"/match?fpr={fpr}&method=bootstrap", json=body).status_code == 200
+        ),
+        None,
+    )
+    if rate is None:
+        pytest.skip("bootstrap answers nothing that finite-sample refuses here")
+    name = http.get("/models").json()["items"][0]["name"]
+    assert http.get(f"/models/{name}").json()["policy"] == {"allow_asymptotic": None}
+    allowed = http.put(f"/models/{name}/policy", json={"allow_asymptotic": True})
+    assert allowed.status_code == 200
+    try:
+        point = http.post(f"/match?fpr={rate}", json=body).json()["operating_point"]
+        assert (point["method"], point["guarantee"]) == ("bootstrap", "asymptotic")
+        strict = http.post(f"/match?fpr={rate}&method=finite-sample", json=body)
+        assert strict.status_code == 422
+    finally:
+        http.put(f"/models/{name}/policy", json={"allow_asymptotic": None})
+    assert http.post(f"/match?fpr={rate}", json=body).status_code == 422
+    assert http.put("/models/nobody/policy", json={"allow_asymptotic": True}).status_code == 404
+    assert http.put(f"/models/{name}/policy", json={"allow": True}).status_code == 422

@@ -10,7 +10,6 @@ from scipy.special import rel_entr
 from scipy.stats import beta, binom, binomtest
 
 from pairmark.models.calibration.bounds import (
-    FiniteSample,
     average_log_tail,
     binomial_log_tail,
     kl_bernoulli,
@@ -19,6 +18,7 @@ from pairmark.models.calibration.bounds import (
     order_upper,
     wilson_interval,
 )
+from pairmark.models.calibration.finite_sample import FiniteSample
 
 
 def test_kl_is_that_of_two_coins() -> None:

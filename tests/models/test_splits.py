@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.pairs.samples import independent_blocks
 from pairmark.models.pairs.splits import held_out_pairs, split_data, split_pairs
 
 
@@ -136,16 +137,21 @@ def test_every_pair_of_identities_weighs_the_same_while_they_fit() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
-@pytest.mark.parametrize("m", [101, 400])
-def test_a_circulant_design_loses_no_independent_blocks(protocol: str, m: int) -> None:
+@pytest.mark.parametrize("m", [101, 400, 403])
+@pytest.mark.parametrize("each", [1, 5, 20])
+def test_more_units_than_pairs_fall_into_cells_with_all_their_pairs(protocol: str, m: int, each: int) -> None:
+    """Whatever the number of pairs, floor(m / 2) of them share no unit."""
     y = np.arange(m) if protocol == "open-set" else np.arange(m) % 10
-    pairs = held_out_pairs(y, protocol=protocol, n_pairs=5 * m, random_state=3)
+    pairs = held_out_pairs(y, protocol=protocol, n_pairs=each * m, random_state=3)
     assert not pairs.complete
     edges = np.unique(np.sort(pairs.units, axis=1), axis=0)
-    degree = np.bincount(edges.ravel())
-    assert degree.min() == degree.max()
-    assert independent_blocks(edges) >= m // 2 * 0.88
-    assert independent_blocks(edges) == edges.shape[0] // (degree.max() + 1)
+    assert edges.shape[0] == len(pairs)
+    assert 0.7 * each * m - m < edges.shape[0] <= max(each * m, m // 2 + 2)
+    graph = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(m, m))
+    sizes = np.bincount(connected_components(graph, directed=False)[1])
+    assert edges.shape[0] == (sizes * (sizes - 1) // 2).sum()
+    assert (sizes % 2).sum() == m % 2
+    assert sizes.max() - sizes.min() <= 3
 
 
 def test_the_design_does_not_look_at_labels_in_closed_set_use() -> None:

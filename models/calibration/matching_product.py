@@ -1,0 +1,306 @@
+"""The matching-product bound: finite-sample, for every distribution of scores.
+
+Units 1..m are an independent draw; a_ij(t) in [0, 1] is the share of the scored different pairs of units i and j above
+t (closed-set: 1{different, score > t} + alpha 1{same}). In a matching M of the units the pairs are independent of each
+other, so that
+
+    e_M(t) = product over (i, j) in M of (1 - lambda a_ij(t)) / (1 - lambda alpha)
+
+has an expectation of at most 1 where FPR(t) >= alpha, and so has every average over matchings that looks at no score.
+A threshold is admitted where such an average reaches 1 / (1 - confidence). The average over matchings is a permanent;
+its lower bound by matrix scaling is monotone in t, so that t may be searched for. ``docs/matching-product-bound.md``
+has the proof.
+
+`AllPairs` is for pairs that fall into cells of units with every pair inside a cell scored: all pairs of m units, and
+what `pairmark.models.pairs.splits.held_out_pairs` chooses from more units than pairs can be afforded for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.kernels.capacity import log_mean_product
+from pairmark.models.pairs.samples import PairSample
+
+Float64 = NDArray[np.float64]
+Int32 = NDArray[np.int32]
+Mixture = tuple[tuple[float, float], ...]
+"""(share, lambda) of each part; shares sum to 1."""
+
+N_SPLITS = 8
+MOST_ENTRIES = 20_000_000
+"""Expected pairs above the threshold beyond which the search would take too long."""
+ORDER_BELOW = 1.2
+ORDER_BELOW_CLOSED = 1.5
+"""Below so many times the floor's units the order statistic of one matching leaves more of the TPR."""
+
+
+def mixture(multiple: float, protocol: str) -> Mixture | None:
+    """Which lambda answers, by sizes alone; None where the order statistic does.
+
+    Parameters
+    ----------
+    multiple : units, in multiples of what the rate takes at least (`multiple_of_floor`).
+    """
+    if multiple < (ORDER_BELOW if protocol == "open-set" else ORDER_BELOW_CLOSED):
+        return None
+    if multiple < 2:
+        return ((1.0, 0.999),)
+    if multiple < 3.5:
+        return ((0.8, 0.999), (0.2, 0.8))
+    return ((1.0, 0.8),) if multiple < 6 else ((1.0, 0.75),)
+
+
+def multiple_of_floor(n: int, fpr: float, confidence: float) -> float:
+    """n disjoint pairs of units in multiples of the log(1 - confidence) / log(1 - fpr) that ``fpr`` takes at least."""
+    return n * math.log1p(-fpr) / math.log1p(-confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredGraph:
+    """Which pairs of units were scored, and where their rows lie among the thresholds.
+
+    Attributes
+    ----------
+    different : (E, 2) int32 unit codes of the pairs of units that differ.
+    same : (S, 2) int32 those of the same class, in closed-set use; none in open-set use.
+    row_edge : (R,) int32 the row of ``different`` that each scored pair belongs to, best score first.
+    row_at : (R,) int32 ascending: a row lies above threshold number k exactly when its ``row_at`` is below k.
+    cell : (m,) int32 cell of each unit where pairs are all those inside of cells; empty where they are not.
+    """
+
+    different: Int32 = field(repr=False)
+    same: Int32 = field(repr=False)
+    row_edge: Int32 = field(repr=False)
+    row_at: Int32 = field(repr=False)
+    cell: Int32 = field(repr=False)
+
+    @classmethod
+    def of(cls, sample: PairSample, thresholds: NDArray[np.float32]) -> ScoredGraph | None:
+        """The graph of a sample; None for independent rows, weights, and more than int32 can number."""
+        side = sample.different
+        if sample.independent or sample.weighted or len(side) >= 2**31:
+            return None
+        mates = sample.same.edge_units if sample.protocol == "closed-set" else np.empty((0, 2), np.int64)
+        edges = np.concatenate([side.edge_units, mates])
+        known, inverse = np.unique(edges, return_inverse=True)
+        codes: Int32 = inverse.reshape(-1, 2).astype(np.int32)
+        different = codes[: side.edge_units.shape[0]]
+        row_edge = side.edge
+        if len(side) == different.shape[0]:
+            # One row each: numbering pairs by score makes row_edge trivial, which compresses well.
+            different, row_edge = different[row_edge], np.arange(len(side))
+        return cls(
+            different=different,
+            same=codes[side.edge_units.shape[0] :],
+            row_edge=row_edge.astype(np.int32),
+            row_at=np.searchsorted(-thresholds, -side.scores).astype(np.int32),
+            cell=_cells(codes, int(known.size)),
+        )
+
+    def arrays(self) -> dict[str, NDArray[np.int32]]:
+        """To be stored."""
+        named = {"different": self.different, "same": self.same, "cell": self.cell}
+        return {
+            **{f"graph_{name}": array for name, array in named.items()},
+            "graph_row_edge": self.row_edge,
+            "graph_row_at": self.row_at,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[np.int32]]) -> ScoredGraph | None:
+        """What `arrays` gave; None for calibrations stored before there was a graph."""
+        if "graph_different" not in arrays:
+            return None
+        found = {
+            name: arrays[f"graph_{name}"] for name in ("different", "same", "cell", "row_edge", "row_at")
+        }
+        m = found["cell"].size
+        edges = found["different"].shape[0]
+        good = (
+            all(found[name].ndim == 2 and found[name].shape[1] == 2 for name in ("different", "same"))
+            and found["row_edge"].shape == found["row_at"].shape
+            and (
+                not found["row_edge"].size
+                or 0 <= int(found["row_edge"].min()) <= int(found["row_edge"].max()) < edges
+            )
+            and (not m or max(int(found[name].max(initial=0)) for name in ("different", "same")) < m)
+            and min(int(array.min(initial=0)) for array in found.values()) >= 0
+        )
+        if not good:
+            raise ValueError("the calibration's pairs do not fit together: expected what to_state() returned")
+        return cls(**found)
+
+    @cached_property
+    def row_share(self) -> Float64:
+        """(R,) one over the rows of the same pair of units."""
+        share: Float64 = 1.0 / np.bincount(self.row_edge, minlength=self.different.shape[0])[self.row_edge]
+        return share
+
+
+def _cells(edges: Int32, m: int) -> Int32:
+    """Cell of each unit where the distinct edges are all pairs inside of cells, else nothing."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ones = np.ones(edges.shape[0], dtype=np.int8)
+    n, cell = connected_components(
+        coo_array((ones, (edges[:, 0], edges[:, 1])), shape=(m, m)), directed=False
+    )
+    sizes = np.bincount(cell, minlength=n).astype(np.int64)
+    if int((sizes * (sizes - 1) // 2).sum()) != edges.shape[0]:
+        return np.empty(0, dtype=np.int32)
+    return cell.astype(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Split:
+    """Units of each cell in two halves, and the pairs between the halves.
+
+    A cell of an odd number of units has a phantom column that nothing matches: the average over who stays alone.
+    """
+
+    side: NDArray[np.bool_]
+    place: Int32
+    block_of_row: Int32
+    block_of_column: Int32
+    size: NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, cell: Int32, rng: np.random.Generator) -> _Split:
+        sizes = np.bincount(cell)
+        half = (sizes + 1) // 2
+        shuffled = rng.permutation(cell.size)
+        by_cell = shuffled[np.argsort(cell[shuffled], kind="stable")]
+        start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        rank = np.empty(cell.size, dtype=np.int64)
+        rank[by_cell] = np.arange(cell.size) - start[cell[by_cell]]
+        offset = np.concatenate([[0], np.cumsum(half)[:-1]])
+        side = rank >= half[cell]
+        place = offset[cell] + np.where(side, rank - half[cell], rank)
+        block = np.repeat(np.arange(half.size), half).astype(np.int32)
+        return cls(
+            side=side, place=place.astype(np.int32), block_of_row=block, block_of_column=block, size=half
+        )
+
+    def between(self, edges: Int32) -> tuple[NDArray[np.int64], Int32, Int32]:
+        """Numbers of the edges between the halves, their rows and their columns."""
+        left = self.side[edges[:, 0]]
+        kept = np.flatnonzero(left != self.side[edges[:, 1]])
+        first, second, turned = edges[kept, 0], edges[kept, 1], left[kept]
+        return (
+            kept,
+            self.place[np.where(turned, second, first)],
+            self.place[np.where(turned, first, second)],
+        )
+
+
+class AllPairs:
+    """The bound for all pairs inside of cells: a permanent between two halves, averaged over `N_SPLITS` splits.
+
+    Parameters
+    ----------
+    above : (k,) A by threshold number, as `pairmark.models.calibration.bounds.FiniteSample` has it.
+    """
+
+    def __init__(self, graph: ScoredGraph, above: Float64, *, seed: int) -> None:
+        self._graph, self._above = graph, above
+        rng = np.random.default_rng([seed, 2])
+        self._splits = [_Split.draw(graph.cell, rng) for _ in range(N_SPLITS)]
+        self.n = int((np.bincount(graph.cell) // 2).sum())
+
+    def affordable(self, fpr: float) -> bool:
+        """Whether a search takes reasonable time: by the number of pairs, not by their scores."""
+        return fpr * self._graph.row_at.size <= MOST_ENTRIES
+
+    def lookup(self, fpr: float, confidence: float, parts: Mixture) -> int | None:
+        """Number of the lowest threshold that is admitted; None when not even the highest is."""
+        # No average below is admitted far above fpr; where the search ends may depend on anything.
+        high = int(np.searchsorted(self._above, 1.1 * fpr, side="right"))
+        test = _Test(self, high, fpr, confidence, parts)
+        if not test.admits(0):
+            return None
+        low = 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            if test.admits(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def admits(self, at: int, fpr: float, confidence: float, parts: Mixture) -> bool:
+        """Whether the rate at threshold number ``at`` is at most ``fpr`` with this confidence."""
+        return _Test(self, at, fpr, confidence, parts).admits(at)
+
+    def matrices(self, high: int, fpr: float) -> list[_Entries]:
+        """Of each split the entries for thresholds up to number ``high``."""
+        graph = self._graph
+        end = int(np.searchsorted(graph.row_at, high))
+        edges = graph.different[graph.row_edge[:end]]
+        made = []
+        for split in self._splits:
+            kept, rows, columns = split.between(edges)
+            _, same_rows, same_columns = split.between(graph.same)
+            made.append(
+                _Entries(
+                    split=split,
+                    rows=np.concatenate([same_rows, rows]),
+                    columns=np.concatenate([same_columns, columns]),
+                    weight=np.concatenate([np.full(same_rows.size, fpr), graph.row_share[:end][kept]]),
+                    n_same=int(same_rows.size),
+                    row_at=graph.row_at[:end][kept],
+                )
+            )
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entries:
+    split: _Split
+    rows: Int32
+    columns: Int32
+    weight: Float64
+    n_same: int
+    row_at: Int32
+
+    def log_mean(self, at: int, shrink: float, scale: Float64) -> float:
+        """A lower bound of the log of the average over matchings of the product of 1 - shrink a."""
+        used = self.n_same + int(np.searchsorted(self.row_at, at))
+        split = self.split
+        return float(
+            log_mean_product(
+                self.rows,
+                self.columns,
+                self.weight,
+                used,
+                split.block_of_row,
+                split.block_of_column,
+                split.size,
+                shrink,
+                scale,
+            )
+        )
+
+
+class _Test:
+    """Whether thresholds are admitted at one rate; scalings are kept from one threshold to the next."""
+
+    def __init__(self, pairs: AllPairs, high: int, fpr: float, confidence: float, parts: Mixture) -> None:
+        self._parts, self._limit = parts, -math.log1p(-confidence)
+        self._norm = [-pairs.n * math.log1p(-shrink * fpr) for _, shrink in parts]
+        self._entries = pairs.matrices(high, fpr)
+        self._scales = [[np.ones(e.split.block_of_column.size) for _ in parts] for e in self._entries]
+
+    def admits(self, at: int) -> bool:
+        logs = [
+            math.log(share / N_SPLITS) + norm + entries.log_mean(at, shrink, scale)
+            for entries, scales in zip(self._entries, self._scales, strict=True)
+            for (share, shrink), norm, scale in zip(self._parts, self._norm, scales, strict=True)
+        ]
+        return bool(np.logaddexp.reduce(logs) >= self._limit)

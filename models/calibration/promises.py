@@ -1,0 +1,129 @@
+"""What can be promised before any score is there: by the number of units alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pairmark.models.calibration.bootstrap import ENOUGH_PAIRS, ENOUGH_UNITS, confidence_row
+from pairmark.models.calibration.bounds import (
+    MOST_BLOCKS,
+    blocks_needed,
+    order_pairs_needed,
+    order_upper,
+)
+
+AMPLE_MULTIPLE = 4
+"""From so many times the floor's units on, the threshold's rate is typically above two thirds of what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """The smallest false positive rate that ``finite-sample`` promises with so many units, and the next power of ten.
+
+    Attributes
+    ----------
+    n_units : people (open-set) or samples (closed-set) that the calibration would have.
+    confidence : of the promise.
+    smallest_fpr : the smallest rate answered; None with fewer than two units.
+    next_fpr : the next power of ten below it.
+    next_units : units that ``next_fpr`` takes.
+    missing_units : how many more that is.
+    ample_fpr : the rate from which the price of the promise is small (`AMPLE_MULTIPLE` times the units it takes).
+    """
+
+    n_units: int
+    confidence: float
+    smallest_fpr: float | None
+    next_fpr: float
+    next_units: int
+    missing_units: int
+    ample_fpr: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able: the attributes by name."""
+        return asdict(self)
+
+
+def reach(
+    n_units: int,
+    confidence: float = 0.95,
+    *,
+    different_share: float = 1.0,
+    independent_rows: bool = False,
+) -> Reach:
+    """The smallest rate that so many calibration units can promise, and how many more the next power of ten takes.
+
+    Exact for units that `pairmark.models.pairs.splits.held_out_pairs` pairs (whatever its number of pairs) in open-set
+    use; in closed-set use for that share of different pairs.
+
+    Parameters
+    ----------
+    n_units : units in the calibration part: identities (open-set), samples (closed-set) or pairs (independent rows).
+    different_share, independent_rows : as `units_needed`.
+
+    Raises
+    ------
+    ValueError
+        For a confidence that is not strictly between 0 and 1, or a negative number of units.
+    """
+    confidence = checked_rate(confidence, "confidence")
+    if n_units < 0:
+        raise ValueError(f"n_units is {n_units}; expected at least 0")
+    n = n_units if independent_rows else n_units // 2
+    pairs = int(n * different_share)
+    smallest = order_upper(0, pairs, confidence) if pairs else None
+    ample = order_upper(0, pairs // AMPLE_MULTIPLE, confidence) if pairs >= AMPLE_MULTIPLE else None
+    exponent = math.floor(math.log10(smallest)) if smallest is not None else -1
+    next_fpr = 10.0**exponent
+    if smallest is not None and next_fpr >= smallest * (1 - 1e-9):
+        next_fpr = 10.0 ** (exponent - 1)
+    needed = units_needed(
+        next_fpr, confidence, different_share=different_share, independent_rows=independent_rows
+    )["finite-sample"]
+    assert needed is not None
+    return Reach(
+        n_units=n_units,
+        confidence=confidence,
+        smallest_fpr=smallest,
+        next_fpr=next_fpr,
+        next_units=needed,
+        missing_units=max(0, needed - n_units),
+        ample_fpr=ample,
+    )
+
+
+def units_needed(
+    fpr: float, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
+) -> dict[str, int | None]:
+    """Method -> units that ``fpr`` takes before any data is there; see `Calibration.required_units`.
+
+    Parameters
+    ----------
+    different_share : share of different pairs among those drawn; 1 in open-set use.
+    independent_rows : whether the pairs are independent of each other, so that each is a unit.
+    """
+    fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
+    blocks = blocks_needed(fpr, confidence, different_share)
+    if not independent_rows and different_share < 1:
+        # In closed-set use the order statistic of matched different pairs asks for less.
+        blocks = min(blocks, math.ceil(order_pairs_needed(fpr, confidence) / different_share))
+    # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
+    expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
+    asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
+    return {
+        "finite-sample": blocks if independent_rows else 2 * blocks,
+        "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
+    }
+
+
+def checked_rate(value: float, name: str) -> float:
+    """A number strictly between 0 and 1, or a ``ValueError`` that says so."""
+    try:
+        rate = float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is {value!r}; expected a number strictly between 0 and 1") from error
+    if not 0 < rate < 1:
+        raise ValueError(f"{name} is {rate:g}; expected a number strictly between 0 and 1")
+    return rate

@@ -1,0 +1,257 @@
+"""The matching-product bound against exact permanents, against all matchings, and against its own promise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pairmark.models.calibration.kernels.capacity import log_mean_product
+from pairmark.models.calibration.matching_product import (
+    AllPairs,
+    ScoredGraph,
+    mixture,
+    multiple_of_floor,
+)
+from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.pairs.samples import pair_sample
+from pairmark.models.pairs.splits import held_out_pairs
+from tests.models.pair_worlds import Classes, People
+
+ONE = ((1.0, 0.8),)
+
+
+def permanent(matrix: np.ndarray) -> float:
+    n = matrix.shape[0]
+    return sum(math.prod(matrix[i, p[i]] for i in range(n)) for p in itertools.permutations(range(n)))
+
+
+def lower(hits: np.ndarray, shrink: float, scale: np.ndarray | None = None) -> float:
+    n = hits.shape[0]
+    rows, columns = np.nonzero(hits)
+    block = np.zeros(n, dtype=np.int32)
+    return float(
+        log_mean_product(
+            rows.astype(np.int32),
+            columns.astype(np.int32),
+            hits[rows, columns].astype(np.float64),
+            rows.size,
+            block,
+            block,
+            np.array([n]),
+            shrink,
+            np.ones(n) if scale is None else scale,
+        )
+    )
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 2**31), n=st.integers(1, 6), shrink=st.sampled_from([0.999, 0.8, 0.3]))
+def test_scaling_never_exceeds_the_permanent_and_falls_with_every_hit(
+    seed: int, n: int, shrink: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    hits = (rng.random((n, n)) < rng.random()) * rng.choice([1.0, 0.5, 0.02], (n, n))
+    exact = math.log(permanent(1 - shrink * hits) / math.factorial(n))
+    # A start off the optimum, within the range that is allowed, must not exceed it either.
+    start = np.exp(-rng.random(n) * math.log(1 / (1 - shrink)))
+    for bound in (lower(hits, shrink), lower(hits, shrink, start)):
+        assert bound <= exact
+    more = np.minimum(1.0, hits + (rng.random((n, n)) < 0.3))
+    assert lower(more, shrink) <= lower(hits, shrink) + 2e-3
+
+
+def test_scaling_is_close_where_hits_are_few() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        hits = (rng.random((7, 7)) < 0.1).astype(float)
+        exact = math.log(permanent(1 - 0.8 * hits) / math.factorial(7))
+        assert exact - lower(hits, 0.8) < 0.35
+
+
+def matchings(units: list[int]) -> Iterator[list[tuple[int, int]]]:
+    """All matchings that leave at most one unit alone."""
+    if len(units) < 2:
+        yield []
+        return
+    first, rest = units[0], units[1:]
+    for at, other in enumerate(rest):
+        for found in matchings(rest[:at] + rest[at + 1 :]):
+            yield [(first, other), *found]
+    if len(units) % 2:
+        yield from matchings(rest)
+
+
+@pytest.mark.parametrize("m", [6, 7])
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_average_over_splits_is_below_that_over_all_matchings_on_the_mean(m: int, closed: bool) -> None:
+    """The splits' permanents average to that of all matchings, so the mean over seeds may not exceed it."""
+    rng = np.random.default_rng(m)
+    fpr, shrink = 0.2, 0.8
+    first, second = np.triu_indices(m, 1)
+    y = rng.integers(0, 3, m) if closed else np.arange(m)
+    same = y[first] == y[second]
+    scores = rng.random(first.size).astype(np.float32)
+    sample = pair_sample(
+        scores, same, np.stack([first, second], axis=1), protocol="closed-set" if closed else "open-set"
+    )
+    thresholds, above = sample.different.steps()
+    graph = ScoredGraph.of(sample, thresholds)
+    assert graph is not None
+    at = thresholds.size // 3
+    share = np.where(same, fpr if closed else 0.0, scores > thresholds[at])
+    of_pair = {(i, j): a for i, j, a in zip(first.tolist(), second.tolist(), share, strict=True)}
+    every = list(matchings(list(range(m))))
+    exact = np.mean([math.prod(1 - shrink * of_pair[pair] for pair in one) for one in every])
+    means = []
+    for seed in range(300):
+        entries = AllPairs(graph, above, seed=seed).matrices(at, fpr)
+        means += [math.exp(one.log_mean(at, shrink, np.ones((m + 1) // 2))) for one in entries]
+    assert np.mean(means) <= exact + 4 * np.std(means) / math.sqrt(len(means))
+    assert np.mean(means) > 0.75 * exact
+
+
+def test_the_lowest_admitted_threshold_is_found() -> None:
+    """Against trying every threshold: admitted ones are a run from the highest score down."""
+    drawn = People(m=60, per=1, effect=0.5, n_pairs=5_000, step=0.1).draw(np.random.default_rng(0))
+    sample = pair_sample(drawn.scores, drawn.same, drawn.units)
+    thresholds, above = sample.different.steps()
+    graph = ScoredGraph.of(sample, thresholds)
+    assert graph is not None
+    bound = AllPairs(graph, above, seed=0)
+    for fpr, parts in ((0.2, ONE), (0.3, ((0.8, 0.999), (0.2, 0.8)))):
+        admitted = [at for at in range(above.size) if bound.admits(at, fpr, 0.9, parts)]
+        assert admitted == list(range(len(admitted)))
+        assert abs(bound.lookup(fpr, 0.9, parts) - admitted[-1]) <= 1
+    assert bound.lookup(0.01, 0.9, ONE) is None
+
+
+def test_which_lambda_answers_is_a_matter_of_sizes() -> None:
+    assert multiple_of_floor(299, 0.01, 0.95) == pytest.approx(1, rel=0.01)
+    assert mixture(1.1, "open-set") is None
+    assert mixture(1.4, "closed-set") is None
+    for protocol in ("open-set", "closed-set"):
+        for multiple in (1.6, 2.5, 4.0, 9.0):
+            parts = mixture(multiple, protocol)
+            assert parts is not None
+            assert sum(share for share, _ in parts) == pytest.approx(1)
+            assert all(0 < shrink < 1 for _, shrink in parts)
+
+
+@pytest.mark.parametrize("n_pairs", [400, 4_000, 40_000])
+def test_cells_keep_the_power_of_all_pairs(n_pairs: int) -> None:
+    """200 people at four times the floor: of 200, 2,000 and all pairs, the rate used is about as large."""
+    world = People(m=240, per=1, effect=0.5, n_pairs=n_pairs)
+    fpr = 1 - 0.05 ** (1 / 30)
+    used = [
+        world.true_rate(Calibration.fit(*_given(world, seed)).operating_point(fpr).threshold) / fpr
+        for seed in range(8)
+    ]
+    assert np.median(used) > (0.35 if n_pairs == 400 else 0.5)
+
+
+def _given(world: People, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    drawn = world.draw(np.random.default_rng(seed))
+    return drawn.scores, drawn.same, drawn.units
+
+
+def test_half_the_people_do() -> None:
+    """At twice the floor's people the rate used is what the average over all pairs took four times for."""
+    world = People(m=120, per=1, effect=0.7, n_pairs=10_000)
+    fpr = 1 - 0.05 ** (2 / 60)
+    used = []
+    for seed in range(20):
+        scores, same, units = _given(world, seed)
+        point = Calibration.fit(scores, same, units, random_state=seed).operating_point(fpr)
+        used.append(world.true_rate(point.threshold) / fpr)
+    assert np.median(used) > 0.4
+
+
+def test_states_of_earlier_versions_load_and_answer_by_the_rule_of_their_time() -> None:
+    drawn = People(m=200, n_pairs=30_000).draw(np.random.default_rng(0))
+    now = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=0, n_replicates=1_000)
+    arrays, meta = now.to_state()
+    earlier = {name: array for name, array in arrays.items() if not name.startswith("graph_")}
+    old_meta = {name: value for name, value in meta.items() if name not in ("n_matched", "disjoint")}
+    loaded = Calibration.from_state(earlier, old_meta)
+    assert loaded.smallest_fpr() == now.smallest_fpr()
+    point = loaded.operating_point(0.2)
+    assert point.guarantee == "finite-sample"
+    # The average over all pairs needs more people for the same power.
+    assert point.threshold > now.operating_point(0.2).threshold
+    again, again_meta = loaded.to_state()
+    assert again_meta == old_meta
+    assert set(again) == set(earlier)
+    broken = {**arrays, "graph_row_edge": np.full_like(arrays["graph_row_edge"], 2**30)}
+    with pytest.raises(ValueError, match="do not fit together"):
+        Calibration.from_state(broken, meta)
+
+
+def test_what_the_plan_says_is_enough_is_answered() -> None:
+    """Doing what `units_needed` says, with any number of pairs, is never refused; one person fewer is."""
+    from pairmark.models.calibration.promises import reach, units_needed
+
+    rng = np.random.default_rng(0)
+    for fpr, n_pairs in ((0.05, 10**6), (0.02, 2_000), (0.01, 700), (0.001, 200_000)):
+        needed = units_needed(fpr)["finite-sample"]
+        assert needed is not None
+        for people in (needed, needed - 1):
+            pairs = held_out_pairs(np.arange(people), protocol="open-set", n_pairs=n_pairs, random_state=0)
+            scores = rng.standard_normal(len(pairs))
+            made = Calibration.fit(scores, pairs.same, pairs.units, random_state=0, n_replicates=1_000)
+            told = reach(people)
+            if people > 2_000:
+                # Its refusal would take a bootstrap of six thousand people.
+                assert people != needed or made.operating_point(fpr).guarantee == "finite-sample"
+                continue
+            assert made.smallest_fpr()["finite-sample"] == pytest.approx(told.smallest_fpr, rel=1e-9)
+            if people == needed:
+                assert made.operating_point(fpr).guarantee == "finite-sample"
+                assert told.smallest_fpr is not None
+                assert told.smallest_fpr <= fpr * (1 + 1e-9)
+            else:
+                with pytest.raises(InsufficientCalibrationData):
+                    made.operating_point(fpr)
+
+
+def test_reach_says_what_the_next_power_of_ten_takes() -> None:
+    from pairmark.models.calibration.promises import reach
+
+    told = reach(40)
+    assert told.smallest_fpr == pytest.approx(1 - 0.05 ** (1 / 20))
+    assert told.next_fpr == 0.1
+    assert told.next_units == told.n_units + told.missing_units == 58
+    assert reach(58).next_fpr == 0.01
+    assert reach(1).smallest_fpr is None
+    assert reach(58, different_share=0.5).smallest_fpr > reach(58).smallest_fpr  # type: ignore[operator]
+    with pytest.raises(ValueError, match="at least 0"):
+        reach(-1)
+
+
+def test_closed_set_searches_agree_with_the_definition() -> None:
+    """Same pairs count alpha: the bound at a threshold is that of the matrix made by hand."""
+    drawn = Classes(m=12, n_pairs=100).draw(np.random.default_rng(1))
+    sample = pair_sample(drawn.scores, drawn.same, drawn.units, protocol="closed-set")
+    thresholds, above = sample.different.steps()
+    graph = ScoredGraph.of(sample, thresholds)
+    assert graph is not None
+    bound = AllPairs(graph, above, seed=3)
+    at, fpr = 5, 0.3
+    entries = bound.matrices(at, fpr)[0]
+    first, second = drawn.units[:, 0], drawn.units[:, 1]
+    matrix = np.zeros((6, 6))
+    for i, j, same, score in zip(first, second, drawn.same, drawn.scores, strict=True):
+        side = entries.split.side
+        if side[i] != side[j]:
+            row, column = (j, i) if side[i] else (i, j)
+            share = fpr if same else float(score > thresholds[at])
+            matrix[entries.split.place[row], entries.split.place[column]] = share
+    exact = math.log(permanent(1 - 0.8 * matrix) / math.factorial(6))
+    said = entries.log_mean(at, 0.8, np.ones(6))
+    assert said <= exact
+    assert said == pytest.approx(exact, abs=0.5)
