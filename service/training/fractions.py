@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pairmark.models.calibration.operating_points import units_needed
+from pairmark.models.calibration.promises import units_needed
 from pairmark.models.pairs.splits import resolve_protocol
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.heldout.schemas import EvaluationRequest
