@@ -38,6 +38,8 @@ log = logging.getLogger("pairmark.access")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _CLIENT_GONE = 499
+WITHIN_PAGE = "pairmark.within_page"
+"""Marks what a page of the console asks in this process: the page itself is logged."""
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
@@ -182,7 +184,8 @@ class Edge:
         self._meter.seen(method, label, status, seconds)
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
         # come every few seconds.
-        quiet = (route is not None and route.direct and status < 400) or path in _PROBES
+        scored = route is not None and route.direct and status < 400
+        quiet = scored or path in _PROBES or WITHIN_PAGE in scope
         self._log(scope, method, label, status, seconds, problem, failure, quiet=quiet)
 
     def _nothing_there(self, path: str) -> PairmarkError:

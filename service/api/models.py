@@ -43,6 +43,22 @@ IfMatch = Annotated[
 ]
 
 
+class ModelsQuery(PageQuery):
+    """One page of models."""
+
+    contains: str | None = Field(
+        None, max_length=100, description="only names with this in them, whatever its case"
+    )
+
+
+class RocQuery(Query):
+    """How much of a curve."""
+
+    points: int | None = Field(
+        None, ge=2, le=100_000, description="at most so many points, dense at low rates; default: all kept"
+    )
+
+
 class TreeQuery(Query):
     """Which tree of a version."""
 
@@ -94,9 +110,9 @@ class MeasureRequest(BaseModel):
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
-def list_models(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> ModelPage:
+def list_models(house: InHouse, query: Annotated[ModelsQuery, FROM_QUERY]) -> ModelPage:
     """Models by name, with their aliases and newest versions."""
-    return house.store.page(limit=query.limit, cursor=query.cursor)
+    return house.store.page(limit=query.limit, cursor=query.cursor, contains=query.contains)
 
 
 async def import_model(
@@ -149,9 +165,9 @@ async def delete_version(house: InHouse, name: Name, version: Number) -> None:
     await house.runtime.changed()
 
 
-def get_roc(house: InHouse, name: Name, version: Number) -> RocOut:
+def get_roc(house: InHouse, name: Name, version: Number, query: Annotated[RocQuery, FROM_QUERY]) -> RocOut:
     """The ROC on held-out pairs."""
-    return house.store.roc(name, version)
+    return house.store.roc(name, version, query.points)
 
 
 def get_roc_svg(house: InHouse, name: Name, version: Number) -> Response:

@@ -16,6 +16,7 @@ from pairmark.service.api import (
     jobs,
     learners,
     models,
+    operating,
     points,
     problems,
     rank,
@@ -23,7 +24,14 @@ from pairmark.service.api import (
     search,
     status,
 )
-from pairmark.service.api.answers import ClassesOut, ExplanationOut, MatchesOut, ScoresOut, VectorsOut
+from pairmark.service.api.answers import (
+    ClassesOut,
+    ExplanationOut,
+    MatchesOut,
+    OperatingPointOut,
+    ScoresOut,
+    VectorsOut,
+)
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import Binary, Limits, Route
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage
@@ -157,7 +165,8 @@ JOBS: Final = (
 )  # fmt: skip
 
 MODELS: Final = (
-    Route("GET", "/models", models.list_models, access="any", tag="models", query=PageQuery, answer=ModelPage),
+    Route("GET", "/models", models.list_models, access="any", tag="models", query=models.ModelsQuery,
+          answer=ModelPage),
     Route("POST", "/models", models.import_model, access="train", tag="models", answer=VersionOut, status=201,
           limits=UPLOAD, errors=(409, 507), links=_OF_VERSION),
     Route("GET", "/models/{name}", models.get_model, access="any", tag="models", answer=ModelOut),
@@ -166,7 +175,12 @@ MODELS: Final = (
           answer=VersionPage),
     Route("GET", _VERSION, models.get_version, access="any", tag="models", answer=VersionOut),
     Route("DELETE", _VERSION, models.delete_version, access="admin", tag="models", status=204, errors=(409,)),
-    Route("GET", f"{_VERSION}/roc", models.get_roc, access="any", tag="models", answer=RocOut),
+    Route("GET", f"{_VERSION}/roc", models.get_roc, access="any", tag="models", query=models.RocQuery,
+          answer=RocOut),
+    Route("GET", f"{_VERSION}/operating-point", operating.get_operating_point, access="any", tag="models",
+          query=scoring.PointQuery, answer=OperatingPointOut),
+    Route("GET", f"{_VERSION}/live", operating.get_live, access="any", tag="models",
+          answer=operating.LiveOut | None),
     Route("GET", f"{_VERSION}/roc.svg", models.get_roc_svg, access="any", tag="models", gives=_SVG),
     Route("GET", f"{_VERSION}/roc.png", models.get_roc_png, access="any", tag="models", gives=_PNG),
     Route("GET", f"{_VERSION}/tree", models.get_tree, access="any", tag="models", query=models.TreeQuery,

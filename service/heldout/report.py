@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pairmark.models.calibration.operating_points import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.service.errors import CorruptArtefact
@@ -31,11 +32,13 @@ def write_report(path: Path, report: EvaluationReport, trained_on: TrainedOn) ->
     )
 
 
-def read_roc(folder: Path) -> RocOut:
-    """The ROC of a report folder."""
+def read_roc(folder: Path, points: int | None = None) -> RocOut:
+    """The ROC of a report folder; with ``points`` at most so many of it, dense at low rates."""
     stored = _read(folder)
-    curve = {name: stored.arrays[name].tolist() for name in ("fpr", "tpr", "thresholds")}
-    bands = {name: stored.arrays[name].tolist() for name in _BANDS}
+    fpr = stored.arrays["fpr"]
+    kept = slice(None) if points is None else spaced(fpr, points)
+    curve = {name: stored.arrays[name][kept].tolist() for name in ("fpr", "tpr", "thresholds")}
+    bands = {name: stored.arrays[name][kept].tolist() for name in _BANDS}
     return RocOut(**curve, bands=RocBands(kind="pointwise", confidence=stored.meta["confidence"], **bands))
 
 

@@ -96,7 +96,9 @@ def version_of_job(session: Session, job_id: str) -> int | None:
     return session.scalar(select(ModelVersion.version).where(ModelVersion.job_id == job_id))
 
 
-def page_models(session: Session, *, limit: int, after: str | None) -> list[Model]:
+def page_models(
+    session: Session, *, limit: int, after: str | None, contains: str | None = None
+) -> list[Model]:
     """Models that have a version, by name."""
     statement = select(Model).order_by(Model.name).limit(limit)
     statement = statement.where(
@@ -104,6 +106,8 @@ def page_models(session: Session, *, limit: int, after: str | None) -> list[Mode
     )
     if after is not None:
         statement = statement.where(Model.name > after)
+    if contains:
+        statement = statement.where(Model.name.icontains(contains, autoescape=True))
     return list(session.scalars(statement))
 
 

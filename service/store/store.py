@@ -113,12 +113,12 @@ class ModelStore:
         with self._db.read() as session:
             return repository.version_of_job(session, job_id)
 
-    def page(self, limit: int = 50, cursor: str | None = None) -> ModelPage:
-        """Models, by name."""
+    def page(self, limit: int = 50, cursor: str | None = None, contains: str | None = None) -> ModelPage:
+        """Models, by name; with ``contains`` only those whose name has it in them, whatever its case."""
         checked_limit(limit)
         after = None if cursor is None else decode_cursor(cursor, str)[0]
         with self._db.read() as session:
-            rows = repository.page_models(session, limit=limit + 1, after=after)
+            rows = repository.page_models(session, limit=limit + 1, after=after, contains=contains)
             shown = [self._model_out(session, row) for row in rows[:limit]]
         more = encode_cursor(shown[-1].name) if len(rows) > limit else None
         return ModelPage(items=shown, next_cursor=more)
@@ -155,12 +155,12 @@ class ModelStore:
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
 
-    def roc(self, name: str, version: int) -> RocOut:
-        """The ROC on the version's held-out pairs."""
+    def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
+        """The ROC on the version's held-out pairs; with ``points`` at most so many."""
         row = self._shelf.row(name, version)
         if row.report is None:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) has no ROC: it does not score pairs")
-        curve = read_roc(self._blobs.folder(row.report))
+        curve = read_roc(self._blobs.folder(row.report), points)
         return curve.model_copy(update={"groups": row.metrics.get("groups")})
 
     def feature_names(self, name: str, version: int) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
@@ -12,37 +13,94 @@ from serving import RunningServer, Serve
 HTML = {"Accept": "text/html"}
 
 
+PAGES = (
+    "/",
+    "/console/models",
+    "/console/models?contains=dig",
+    "/console/models/digits",
+    "/console/models/digits/1",
+)
+
+
+def words(page: str) -> str:
+    """The text of a page as people read it."""
+    return re.sub(r"(?:<[^>]+>|\s|\u00a0)+", " ", page)
+
+
 def test_it_shows_models_with_their_promise(digits_house: RunningServer) -> None:
-    page = digits_house.http.get("/", headers=HTML)
-    assert page.status_code == 200
-    text = re.sub(r"<[^>]+>|\s+", " ", page.text)
-    point = digits_house.http.post(
-        "/match?fpr=0.01", json={"model": "digits", "left": [0.0] * 64, "right": [0.0] * 64}
-    ).json()
-    if "operating_point" in point:
-        assert f"{100 * point['operating_point']['tpr']:.4g} %" in text
-    else:
-        assert "No promise at a false positive rate of 1 %" in text
-    assert 'src="/models/digits/versions/1/roc.svg"' in page.text
-    assert "digits:1" in text
+    point = digits_house.http.get("/models/digits/versions/1/operating-point?fpr=0.01")
+    for path in ("/", "/console/models/digits"):
+        page = digits_house.http.get(path, headers=HTML)
+        assert page.status_code == 200
+        text = words(page.text)
+        if point.status_code == 200:
+            assert "Stays below 1 % false matches with 95 % confidence" in text
+            assert f"recognises {100 * point.json()['tpr']:.3g} %" in text
+        else:
+            assert "is the least its calibration supports" in text or point.json()["detail"] in text
     assert "similarity-forest" in text
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_is_inline(digits_house: RunningServer) -> None:
-    page = digits_house.http.get("/", headers=HTML)
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_comes_from_elsewhere_and_nothing_is_inline(digits_house: RunningServer, path: str) -> None:
+    page = digits_house.http.get(path, headers=HTML)
+    assert page.status_code == 200
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+    assert len(page.content) < 200_000
     assert not re.search(r"(src|href|action)=\"(https?:)?//", page.text)
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page.text)
-    for path in set(re.findall(r'(?:src|href)="(/[^"]*)"', page.text)):
-        assert digits_house.http.get(path).status_code == 200, path
+    for link in set(re.findall(r'(?:src|href)="(/[^"]*)"', page.text)):
+        assert digits_house.http.get(html.unescape(link)).status_code == 200, link
 
 
-def test_empty_states_name_the_next_command(serve: Serve) -> None:
+def test_a_page_that_is_not_there_says_so(digits_house: RunningServer) -> None:
+    for path in ("/console/models/nobody", "/console/models/digits/99", "/console/models?cursor=x"):
+        page = digits_house.http.get(path, headers=HTML)
+        assert page.status_code in (404, 422), path
+        assert "How to fix it" in page.text or "how to fix it" in page.text
+
+
+def test_models_are_found_by_a_part_of_their_name(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    assert [one["name"] for one in http.get("/models?contains=GIT").json()["items"]] == ["digits"]
+    assert http.get("/models?contains=%25").json()["items"] == []
+    assert "No model has “nowhere”" in http.get("/console/models?contains=nowhere", headers=HTML).text
+
+
+def test_an_operating_point_is_the_one_that_match_uses(digits_house: RunningServer) -> None:
+    http = digits_house.http
+    pair = {"model": "digits", "left": [0.0] * 64, "right": [0.0] * 64}
+    for query in ("fpr=0.2", "fpr=0.1&confidence=0.9", "fpr=0.2&method=finite-sample", "fpr=0.0000001"):
+        asked = http.get(f"/models/digits/versions/1/operating-point?{query}")
+        matched = http.post(f"/match?{query}", json=pair)
+        assert asked.status_code == matched.status_code, query
+        if asked.status_code == 200:
+            assert asked.json() == matched.json()["operating_point"]
+        else:
+            assert asked.json()["smallest_fpr"] == matched.json()["smallest_fpr"]
+    for query in ("fpr=2", "fpr=0.1&method=magic", "fpr=nan", ""):
+        assert http.get(f"/models/digits/versions/1/operating-point?{query}").status_code == 422, query
+    assert http.get("/models/digits/versions/1/operating-point?fpr=0.1&calibration=x").status_code == 404
+    assert http.get("/models/nobody/versions/1/operating-point?fpr=0.1").status_code == 404
+
+
+def test_a_curve_is_thinned_to_the_points_asked_for(digits_house: RunningServer) -> None:
+    whole = digits_house.http.get("/models/digits/versions/1/roc").json()
+    thin = digits_house.http.get("/models/digits/versions/1/roc?points=20").json()
+    assert len(thin["fpr"]) <= 20 < len(whole["fpr"])
+    assert set(zip(thin["fpr"], thin["tpr"], thin["thresholds"], strict=True)) <= set(
+        zip(whole["fpr"], whole["tpr"], whole["thresholds"], strict=True)
+    )
+    for name in ("fpr_low", "tpr_high"):
+        assert len(thin["bands"][name]) == len(thin["fpr"])
+    assert digits_house.http.get("/models/digits/versions/1/roc?points=1").status_code == 422
+
+
+def test_empty_states_name_the_next_step(serve: Serve) -> None:
     page = serve().http.get("/", headers=HTML).text
     assert "pairmark datasets add NAME FILE --label COLUMN" in page
-    assert "pairmark train --learner" in page
 
 
 def test_with_keys_it_asks_to_sign_in_and_the_cookie_only_reads(serve: Serve) -> None:
@@ -85,7 +143,7 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
     job = house.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
     assert job["state"] == "succeeded", job
     assert house.http.put("/galleries/secret-guests", json={"model": "m"}).status_code == 201
-    assert "secret-guests" in house.http.get("/", headers=HTML).text
+    assert "secret-guests" in house.http.get("/console/galleries", headers=HTML).text
     items = [{"id": f"i{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
     assert house.http.put("/galleries/secret-guests/items", json={"items": items}).status_code == 200
     measured = house.http.post("/galleries/secret-guests/evaluations?background=true", json={"dataset": "d"})
@@ -100,7 +158,12 @@ def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
         page = house.http.get("/", headers={**HTML, "X-API-Key": key})
         assert page.status_code == 200
         seen = scope in ("admin", "gallery")
+        assert ('href="/console/galleries"' in page.text) == seen, scope
         assert ("secret-guests" in page.text) == seen, scope
+        for path in ("/console/galleries", "/console/galleries/secret-guests"):
+            page = house.http.get(path, headers={**HTML, "X-API-Key": key})
+            assert page.status_code == (200 if seen else 403), (scope, path)
+            assert ("secret-guests" in page.text) == seen, (scope, path)
         # Nor are they told by the jobs that measured them.
         shown = {"X-API-Key": key}
         assert ("secret-guests" in house.http.get("/jobs", headers=shown).text) == seen, scope

@@ -1,0 +1,101 @@
+"""What all pages share: templates, headers, navigation, and which controls the caller's rights cover."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from pairmark.version import VERSION
+
+from pairmark.service.api.house import may
+from pairmark.service.console.ask import Answer
+from pairmark.service.keys.schemas import Scope
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+HERE = Path(__file__).parent
+# (address, words, the scope without which the page is of no use)
+NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
+    ("/", "Overview", None),
+    ("/console/models", "Models", None),
+    ("/console/jobs", "Jobs", None),
+    ("/console/datasets", "Datasets", None),
+    ("/console/galleries", "Galleries", "gallery"),
+)
+
+
+def page(
+    request: Request, template: str, *, status: int = 200, at: str = "", **values: object
+) -> HTMLResponse:
+    """A page in the console's frame.
+
+    Parameters
+    ----------
+    at : the address of the navigation entry that the page belongs to.
+    """
+    rights = {scope: may(request, scope) for scope in get_args(Scope)}
+    key = request.scope.get("pairmark.key")
+    links = [(href, words) for href, words, scope in NAVIGATION if scope is None or rights[scope]]
+    body = (
+        _templates()
+        .get_template(template)
+        .render(
+            rights=rights,
+            key=key,
+            links=links,
+            pages={href for href, _ in links},
+            at=at,
+            version_of_service=VERSION,
+            **values,
+        )
+    )
+    return HTMLResponse(body, status_code=status, headers=HEADERS)
+
+
+def refused(request: Request, answer: Answer, at: str = "") -> HTMLResponse:
+    """The page for what the API refused: what was wrong, and how to fix it."""
+    problem = answer.data if isinstance(answer.data, dict) else {}
+    return page(request, "refused.html", status=answer.status, at=at, problem=problem)
+
+
+@cache
+def _templates() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["percent"] = percent
+    templates.filters["moment"] = lambda iso: str(iso)[:16].replace("T", " ") if iso else "–"
+    templates.filters["count"] = lambda number: f"{number:,}"
+    templates.filters["size"] = size
+    templates.filters["path"] = lambda text: quote(str(text), safe="")
+    templates.filters["pretty"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return templates
+
+
+def percent(rate: float, digits: int = 3) -> str:
+    """A share in words: 0.001 is ``0.1 %``."""
+    return f"{100 * rate:.{digits}g}".replace("e-05", "e-5") + "\u00a0%"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes in words."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < 1000 or unit == "GB":
+            break
+        n_bytes /= 1000
+    return f"{n_bytes:.3g}\u00a0{unit}"

@@ -1,0 +1,124 @@
+"""The first page: what is in production and what it promises, what is under way, what needs attention."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from pairmark.service.api.house import may
+from pairmark.service.api.routing import Route
+from pairmark.service.console.ask import Api
+from pairmark.service.console.frame import page
+from pairmark.service.console.promises import Promise, promises
+
+SHOWN = 8
+LOOKED_AT = 50
+
+
+async def overview(request: Request) -> HTMLResponse:
+    """The console's first page."""
+    api = Api(request)
+    nothing: dict[str, Any] = {"items": []}
+    listed, running, queued, recent, galleries, workers = await asyncio.gather(
+        api.get("/models", limit=LOOKED_AT),
+        api.get("/jobs", state="running", limit=100),
+        api.get("/jobs", state="queued", limit=100),
+        api.get("/jobs", limit=SHOWN),
+        api.get("/galleries", limit=100),
+        api.get("/workers"),
+    )
+    models = (listed.found or nothing)["items"]
+    serving = [
+        (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == "production"
+    ]
+    serving.sort(key=lambda pair: pair[1]["updated_at"], reverse=True)
+    shown = [
+        answer.data
+        for answer in await api.each(
+            *(f"/models/{model['name']}/versions/{alias['version']}" for model, alias in serving[:SHOWN])
+        )
+        if answer.ok
+    ]
+    promised = await promises(api, shown)
+    live = await api.each(*(f"/models/{one['model']}/versions/{one['version']}/live" for one in shown))
+    rows = [
+        {"version": version, "promise": told, "live": seen.found}
+        for version, told, seen in zip(shown, promised, live, strict=True)
+    ]
+    jobs = {
+        state: (answer.found or nothing)["items"]
+        for state, answer in (("running", running), ("queued", queued))
+    }
+    history = (recent.found or nothing)["items"]
+    return page(
+        request,
+        "overview.html",
+        at="/",
+        rows=rows,
+        n_serving=len(serving),
+        more_models=bool(listed.found and listed.data.get("next_cursor")),
+        n_models=len(models),
+        jobs=jobs,
+        recent=history,
+        galleries=(galleries.found or nothing)["items"],
+        workers=workers.found,
+        attention=_attention(rows, models, history, jobs, workers.found, trains=may(request, "train")),
+    )
+
+
+def _attention(
+    rows: list[dict[str, Any]],
+    models: list[dict[str, Any]],
+    recent: list[dict[str, Any]],
+    jobs: dict[str, list[dict[str, Any]]],
+    workers: dict[str, Any] | None,
+    *,
+    trains: bool,
+) -> list[dict[str, str]]:
+    """What somebody should look at, worst first: each with a level, words and an address."""
+    found: list[dict[str, str]] = []
+
+    def note(level: str, tag: str, words: str, href: str) -> None:
+        found.append({"level": level, "tag": tag, "words": words, "href": href})
+
+    if workers is not None and not workers.get("items") and (jobs["queued"] or jobs["running"]):
+        note(
+            "bad",
+            "no worker",
+            "Jobs are waiting and no worker is alive: run 'pairmark worker'.",
+            "/console/jobs",
+        )
+    for row in rows:
+        version: dict[str, Any] = row["version"]
+        name, told, live = f"{version['model']}:{version['version']}", row["promise"], row["live"]
+        href = f"/console/models/{version['model']}/{version['version']}"
+        if live is not None and live.get("alarm"):
+            words = f"{name}: live scores no longer look like those it was calibrated on. Calibrate it on recent pairs."
+            note("bad", "live alarm", words, href)
+        if told is not None and told.point is None:
+            note("bad", "no promise", f"{name} is in production and {_why(told)}.", href)
+        elif told is not None and told.refusal is not None and told.point is not None:
+            rate = f"{100 * told.point['fpr']:.3g}\u00a0%"
+            asked = f"{100 * told.asked:.3g}\u00a0%"
+            words = f"{name} cannot promise {asked}: {rate} is the least its calibration supports."
+            note("warn", "few people", words, href)
+    for job in recent:
+        if job["state"] == "failed":
+            what = job["gallery"] or job["model"]
+            detail = (job["error"] or {}).get("detail", "")
+            note("bad", "job failed", f"{what}: {detail}", f"/console/jobs/{job['id']}")
+    for model in models if trains else []:
+        if not model["aliases"] and len(found) < 20:
+            words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
+            note("warn", "not serving", words, f"/console/models/{model['name']}")
+    return sorted(found, key=lambda entry: entry["level"] != "bad")[:8]
+
+
+def _why(told: Promise) -> str:
+    return told.refusal or "cannot decide"
+
+
+ROUTES = (Route("GET", "/", overview, access="any", gives="text/html"),)

@@ -1,0 +1,64 @@
+"""What a version promises, asked of the API: an operating point in words, or why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pairmark.service.console.ask import Api
+
+HEADLINE_FPR = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What a version answers at the rate people look at first, or at the smallest it can promise.
+
+    Attributes
+    ----------
+    point : the operating point; None where there is none.
+    refusal : why the headline rate cannot be promised; None where it can.
+    """
+
+    asked: float
+    point: dict[str, Any] | None
+    refusal: str | None
+
+
+async def promise(api: Api, version: dict[str, Any], fpr: float = HEADLINE_FPR) -> Promise | None:
+    """The promise of a version that decides; None of one that does not."""
+    if "match" not in version["capabilities"]:
+        return None
+    if version["calibration_id"] is None:
+        return Promise(asked=fpr, point=None, refusal="it has no calibration, so it cannot decide")
+    path = f"/models/{version['model']}/versions/{version['version']}/operating-point"
+    answer = await api.get(path, fpr=fpr)
+    if answer.ok:
+        return Promise(asked=fpr, point=answer.data, refusal=None)
+    problem = answer.data if isinstance(answer.data, dict) else {}
+    refusal = str(problem.get("detail", "no operating point could be read"))
+    smallest = smallest_rate(problem.get("smallest_fpr"))
+    again = await api.get(path, fpr=rounded_up(smallest)) if smallest is not None else None
+    return Promise(asked=fpr, point=again.found if again is not None else None, refusal=refusal)
+
+
+async def promises(api: Api, versions: list[dict[str, Any]]) -> list[Promise | None]:
+    """Several at once."""
+    return list(await asyncio.gather(*(promise(api, version) for version in versions)))
+
+
+def smallest_rate(by_method: Any) -> float | None:
+    """The smallest rate with a finite-sample guarantee, else with any; None where no rate is answered."""
+    if not isinstance(by_method, dict):
+        return float(by_method) if isinstance(by_method, int | float) else None
+    preferred = by_method.get("finite-sample")
+    known = [float(rate) for rate in by_method.values() if rate]
+    return float(preferred) if preferred else min(known, default=None)
+
+
+def rounded_up(rate: float) -> float:
+    """The next rate of two significant digits, as people say it."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
+    return min(float(f"{math.ceil(rate / unit - 1e-9) * unit:.2g}"), 0.99)

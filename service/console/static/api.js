@@ -1,0 +1,58 @@
+// The public API, with the caller's own session. A refusal becomes an ApiError that carries the problem document.
+
+import { $, el } from "./dom.js";
+
+export class ApiError extends Error {
+  constructor(status, problem) {
+    super(problem?.detail || problem?.title || `the service answered ${status}`);
+    this.status = status;
+    this.problem = problem || {};
+  }
+}
+
+const csrf = () => $('meta[name="csrf-token"]')?.content;
+
+export async function api(method, path, body, { headers = {}, signal } = {}) {
+  const sent = { accept: "application/json", ...headers };
+  const token = csrf();
+  if (token && method !== "GET") sent["x-csrf-token"] = token;
+  let payload = body;
+  if (body !== undefined && !(body instanceof FormData) && !(body instanceof Blob)) {
+    sent["content-type"] = "application/json";
+    payload = JSON.stringify(body);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, { method, headers: sent, body: payload, signal, cache: "no-store", credentials: "same-origin" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { detail: "The service did not answer. Is it running?" });
+  }
+  const text = await answer.text();
+  let data = null;
+  try {
+    data = text ? JSON.parse(text) : null;
+  } catch {
+    data = { detail: text.slice(0, 200) };
+  }
+  if (!answer.ok) {
+    if (answer.status === 401) sessionEnded();
+    throw new ApiError(answer.status, data);
+  }
+  return data;
+}
+
+export function sessionEnded() {
+  if ($("#session-ended")) return;
+  const next = encodeURIComponent(location.pathname + location.search);
+  const note = el("p", { id: "session-ended", class: "note bad", role: "alert" }, "Your session has ended. ", el("a", { href: `/login?next=${next}` }, "Sign in again"), " to go on.");
+  $("main").prepend(note);
+  note.scrollIntoView({ block: "center" });
+}
+
+export function say(place, error) {
+  if (!place) return;
+  const type = error.problem?.type;
+  place.replaceChildren(error.message, ...(type ? [" ", el("a", { href: type }, "How to fix it")] : []));
+  place.hidden = false;
+}

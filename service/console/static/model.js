@@ -1,0 +1,287 @@
+// The operating point: a rate is chosen on the curve, read from the calibration's own table at once, and then asked of
+// the service, which answers exactly.
+
+import { api, ApiError } from "./api.js";
+import { Chart } from "./chart.js";
+import { $, $$, count, el, number, percent } from "./dom.js";
+
+const CURVE_POINTS = 400;
+const ASK_AFTER_MS = 150;
+const card = $("#point");
+const { base, url, calibration } = card.dataset;
+const state = { fpr: Number(card.dataset.fpr) || 0.01, curve: "roc", point: null, other: null, language: "curl" };
+
+const clean = (problem) => (problem instanceof ApiError ? problem.message : String(problem));
+
+function smallest(told, confidence) {
+  const rates = told?.summary?.smallest_fpr?.[Number(confidence).toFixed(2)];
+  if (!rates) return null;
+  const method = $("#method")?.value;
+  if (method && method !== "auto") return rates[method] ?? null;
+  const known = Object.values(rates).filter(Boolean);
+  return known.length ? Math.min(...known) : null;
+}
+
+// ---------------------------------------------------------------- curves
+
+function least(roc) {
+  return Math.max(Math.min(...roc.fpr.filter((rate) => rate > 0), 1e-2), 1e-6);
+}
+
+function parts(roc, name) {
+  const det = state.curve === "det";
+  const y = (value) => (det ? 1 - value : value);
+  const found = [];
+  if (roc.bands && !name) {
+    const low = roc.fpr.map((rate, at) => [rate, y(roc.bands.tpr_low[at])]);
+    const high = roc.fpr.map((rate, at) => [rate, y(roc.bands.tpr_high[at])]);
+    found.push({ kind: "band", low, high });
+  }
+  found.push({ kind: "line", name, points: roc.fpr.map((rate, at) => [rate, y(roc.tpr[at])]) });
+  return found;
+}
+
+let chart = null;
+let scores = null;
+
+function axes(roc) {
+  const min = 10 ** Math.floor(Math.log10(least(roc)));
+  const x = { scale: "log", min, max: 1, label: state.curve === "det" ? "false match rate" : "false positive rate" };
+  if (state.curve === "roc") return { x, y: { scale: "linear", min: 0, max: 1, label: "true positive rate" } };
+  const misses = roc.tpr.map((rate) => 1 - rate).filter((rate) => rate > 0);
+  const floor = 10 ** Math.floor(Math.log10(Math.max(Math.min(...misses, 0.1), 1e-5)));
+  return { x, y: { scale: "log", min: floor, max: 1, label: "false non-match rate" } };
+}
+
+function build(roc) {
+  const words = `${state.curve.toUpperCase()} of ${card.dataset.model} version ${card.dataset.version} on held-out pairs`;
+  chart = new Chart($("#curve"), { ...axes(roc), words });
+  if (calibration) {
+    const choose = (event) => event.buttons === 1 && choseRate(chart.under(event));
+    chart.drawing.addEventListener("pointerdown", choose);
+    chart.drawing.addEventListener("pointermove", choose);
+  }
+  drawCurve();
+}
+
+function drawCurve() {
+  if (!chart) return;
+  const shown = [];
+  const floor = smallest(state.calibration, $("#confidence")?.value || 0.95);
+  if (floor) shown.push({ kind: "region", from: chart.x.min, to: floor });
+  if (state.curve === "roc") shown.push({ kind: "chance", points: Array.from({ length: 41 }, (_, at) => chart.x.min ** (1 - at / 40)).map((rate) => [rate, rate]) });
+  if (state.other) shown.push(...parts(state.other, "other"));
+  shown.push(...parts(state.roc));
+  if (calibration) {
+    const tpr = state.point?.tpr;
+    shown.push({ kind: "cut", x: state.fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr });
+  }
+  chart.set(shown);
+}
+
+// How scores are spread, from the survival functions that the ROC is made of.
+function histogram(thresholds, survival, edges) {
+  const above = (cut) => {
+    let low = 0, high = thresholds.length; // descending: the first threshold at or below the cut
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (thresholds[middle] > cut) low = middle + 1;
+      else high = middle;
+    }
+    if (low === 0) return survival[0];
+    if (low === thresholds.length) return survival[survival.length - 1];
+    const span = thresholds[low - 1] - thresholds[low];
+    const share = span > 0 ? (cut - thresholds[low]) / span : 0;
+    return survival[low] + share * (survival[low - 1] - survival[low]);
+  };
+  return edges.slice(0, -1).map((edge, at) => [edge, Math.max(above(edge) - above(edges[at + 1]), 0)]);
+}
+
+function buildScores(roc) {
+  const high = roc.thresholds[0], low = roc.thresholds[roc.thresholds.length - 1];
+  const edges = Array.from({ length: 61 }, (_, at) => low + ((high - low) * at) / 60);
+  const same = histogram(roc.thresholds, roc.tpr, edges), different = histogram(roc.thresholds, roc.fpr, edges);
+  const top = Math.max(...same.map(([, share]) => share), ...different.map(([, share]) => share));
+  scores = new Chart($("#scores"), {
+    x: { scale: "linear", min: low, max: high, label: "score", format: (value) => number(value, 4) },
+    y: { scale: "linear", min: 0, max: top * 1.05, label: "share of pairs" },
+    height: 0.5,
+    words: "How the scores of same and of different held-out pairs are spread",
+  });
+  scores.spread = [{ kind: "area", name: "different", points: different }, { kind: "area", name: "same", points: same }];
+  drawScores();
+}
+
+function drawScores() {
+  if (!scores) return;
+  const threshold = state.point?.threshold;
+  scores.set([...scores.spread, ...(threshold === undefined ? [] : [{ kind: "cut", x: threshold }])]);
+}
+
+// ---------------------------------------------------------------- the point
+
+function local() {
+  const told = state.calibration;
+  if (!told) return null;
+  const { thresholds, tpr, fpr_upper_bound: bounds } = told.curve;
+  const method = $("#method").value;
+  const order = method === "auto" ? Object.keys(bounds) : [method];
+  for (const name of order) {
+    const upper = bounds[name];
+    if (!upper) continue;
+    let at = -1;
+    for (let i = 0; i < upper.length; i += 1) if (upper[i] !== null && upper[i] <= state.fpr) at = i;
+    if (at >= 0) return { threshold: thresholds[at], tpr: tpr ? tpr[at] : null };
+  }
+  return null;
+}
+
+function choseRate(fpr, from) {
+  if (!(fpr > 0 && fpr < 1)) return;
+  state.fpr = Number(fpr.toPrecision(2));
+  if (from !== "slider") $("#rate").value = Math.log10(state.fpr);
+  $("#rate").setAttribute("aria-valuetext", percent(state.fpr));
+  if (from !== "number") $("#rate-number").value = number(100 * state.fpr, 3);
+  const at = local();
+  if (Number($("#confidence").value) === 0.95) state.point = at ? { ...at, approximate: true } : null;
+  drawCurve();
+  drawScores();
+  clearTimeout(state.timer);
+  state.timer = setTimeout(ask, ASK_AFTER_MS);
+}
+
+function question() {
+  const asked = new URLSearchParams({ fpr: state.fpr, confidence: $("#confidence").value });
+  if ($("#method").value !== "auto") asked.set("method", $("#method").value);
+  return asked;
+}
+
+async function ask() {
+  state.asking?.abort();
+  state.asking = new AbortController();
+  const fpr = state.fpr;
+  try {
+    state.point = await api("GET", `${base}/operating-point?${question()}`, undefined, { signal: state.asking.signal });
+    told(state.point);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    state.point = null;
+    refused(error, fpr);
+  }
+  drawCurve();
+  drawScores();
+  snippet();
+}
+
+function told(point) {
+  const sure = `with ${percent(point.confidence)} confidence`;
+  const opening = point.guarantee === "none" ? ["Estimated to match ", el("strong", {}, percent(point.fpr)), " of different pairs, without a guarantee"] : ["Stays below ", el("strong", {}, percent(point.fpr)), ` false matches ${sure}${point.guarantee === "asymptotic" ? " (asymptotic)" : ""}`];
+  const interval = point.tpr_interval ? el("span", { class: "quiet" }, ` (${point.tpr_interval.map((rate) => percent(rate)).join(" to ")})`) : "";
+  const recognises = point.tpr === null ? [". How many same pairs it recognises is not known: none was held out."] : [", recognises ", el("strong", {}, percent(point.tpr)), interval, " of same pairs."];
+  $("#said").replaceChildren(...opening, ...recognises);
+  $("#short").hidden = true;
+  const people = point.protocol === "open-set" ? "people" : "samples";
+  const rows = [
+    ["Threshold", `match above ${number(point.threshold)}`],
+    ["Upper bound", point.fpr_upper_bound === null ? "none" : `${percent(point.fpr_upper_bound)} ${sure}`],
+    ["Seen", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
+    ["Method", point.method],
+    ["Behind it", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} different pairs (${point.protocol})`],
+  ];
+  $("#facts").replaceChildren(...rows.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+function refused(error, fpr) {
+  const { smallest_fpr: rates, required_units: units } = error.problem || {};
+  $("#said").replaceChildren("These data cannot promise ", el("strong", {}, percent(fpr)), ".");
+  const summary = state.calibration?.summary;
+  const people = summary?.protocol === "closed-set" ? "samples" : "people";
+  const words = [];
+  for (const [method, needed] of Object.entries(units || {})) {
+    if (!needed) continue;
+    const more = needed - (summary?.n_units ?? 0);
+    const floor = rates?.[method];
+    words.push(`${method}: ${more > 0 ? `${count(more)} more ${people} needed` : `${count(needed)} ${people} needed`}${floor ? `, ${percent(floor)} is the least these support` : ""}.`);
+  }
+  const note = $("#short");
+  note.replaceChildren(...(words.length ? words.flatMap((line, at) => (at ? [el("br"), line] : [line])) : [clean(error)]));
+  note.hidden = false;
+  $("#facts").replaceChildren();
+}
+
+function snippet() {
+  const place = $("#snippet");
+  if (!place) return;
+  const model = `${card.dataset.model}:${card.dataset.version}`;
+  const keyed = card.dataset.keyed === "1";
+  const dimension = Number(card.dataset.features);
+  const asked = question();
+  if (state.language === "curl") {
+    place.textContent = [
+      `curl '${url}/match?${asked}' \\`,
+      ...(keyed ? ['  -H "X-API-Key: $PAIRMARK_API_KEY" \\'] : []),
+      "  -H 'Content-Type: application/json' \\",
+      `  -d '{"model": "${model}", "left": LEFT, "right": RIGHT}'`,
+      "",
+      `# LEFT, RIGHT: vectors of ${dimension} numbers, or lists of such vectors`,
+    ].join("\n");
+  } else {
+    const method = $("#method").value === "auto" ? "" : `, method="${$("#method").value}"`;
+    place.textContent = [
+      "from pairmark.client import Client",
+      "",
+      `client = Client("${url}"${keyed ? ', api_key=os.environ["PAIRMARK_API_KEY"]' : ""})`,
+      `answer = client.match(left, right, fpr=${state.fpr}, confidence=${$("#confidence").value}${method}, model="${model}")`,
+      `# left, right: arrays of shape (n, ${dimension})`,
+    ].join("\n");
+    if (keyed) place.textContent = `import os\n${place.textContent}`;
+  }
+}
+
+// ---------------------------------------------------------------- wiring
+
+async function start() {
+  try {
+    [state.roc, state.calibration] = await Promise.all([api("GET", `${base}/roc?points=${CURVE_POINTS}`), calibration ? api("GET", `/calibrations/${calibration}`).catch(() => null) : null]);
+  } catch (error) {
+    $("#curve").replaceChildren(el("p", { class: "note bad" }, clean(error)));
+    return;
+  }
+  build(state.roc);
+  buildScores(state.roc);
+  if (calibration) {
+    $("#rate").min = Math.log10(chart.x.min);
+    choseRate(state.fpr);
+  }
+}
+
+for (const button of $$("[data-curve]")) {
+  button.addEventListener("click", () => {
+    state.curve = button.dataset.curve;
+    $$("[data-curve]").forEach((one) => one.setAttribute("aria-pressed", one === button));
+    if (state.roc) build(state.roc);
+  });
+}
+
+for (const button of $$("[data-language]")) {
+  button.addEventListener("click", () => {
+    state.language = button.dataset.language;
+    $$("[data-language]").forEach((one) => one.setAttribute("aria-pressed", one === button));
+    snippet();
+  });
+}
+
+$("#other")?.addEventListener("change", async (event) => {
+  const other = event.target.value;
+  const legend = $("#other-legend");
+  legend.hidden = !other;
+  legend.textContent = `version ${other}`;
+  state.other = other ? await api("GET", `/models/${encodeURIComponent(card.dataset.model)}/versions/${other}/roc?points=${CURVE_POINTS}`).catch(() => null) : null;
+  drawCurve();
+});
+
+$("#rate")?.addEventListener("input", (event) => choseRate(10 ** Number(event.target.value), "slider"));
+$("#rate-number")?.addEventListener("change", (event) => choseRate(Number(event.target.value.replace(",", ".").replace("%", "")) / 100, "number"));
+$("#confidence")?.addEventListener("change", () => choseRate(state.fpr));
+$("#method")?.addEventListener("change", () => choseRate(state.fpr));
+start();
