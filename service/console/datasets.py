@@ -47,6 +47,6 @@ async def show_dataset(request: Request, ref: str) -> HTMLResponse:
 
 
 ROUTES = (
-    Route("GET", AT, datasets_page, access="any", gives="text/html"),
+    Route("GET", AT, datasets_page, access="any", query=CursorQuery, gives="text/html"),
     Route("GET", "/console/datasets/{ref}", show_dataset, access="any", gives="text/html"),
 )

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from pairmark.version import VERSION
 
 from pairmark.service.api.house import may
 from pairmark.service.console.ask import Answer
 from pairmark.service.keys.schemas import Scope
+from pairmark.version import VERSION
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "

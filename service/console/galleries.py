@@ -79,6 +79,8 @@ async def show_gallery(request: Request, name: str, query: Annotated[ItemsQuery,
 
 
 ROUTES = (
-    Route("GET", AT, galleries_page, access="any", gives="text/html"),
-    Route("GET", "/console/galleries/{name}", show_gallery, access="any", gives="text/html"),
+    Route("GET", AT, galleries_page, access="any", query=CursorQuery, gives="text/html"),
+    Route(
+        "GET", "/console/galleries/{name}", show_gallery, access="any", query=ItemsQuery, gives="text/html"
+    ),
 )

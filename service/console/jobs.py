@@ -55,6 +55,6 @@ async def show_job(request: Request, job_id: str) -> HTMLResponse:
 
 
 ROUTES = (
-    Route("GET", AT, jobs_page, access="any", gives="text/html"),
+    Route("GET", AT, jobs_page, access="any", query=StateQuery, gives="text/html"),
     Route("GET", "/console/jobs/{job_id}", show_job, access="any", gives="text/html"),
 )

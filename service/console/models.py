@@ -128,7 +128,7 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 ROUTES = (
-    Route("GET", AT, models_page, access="any", gives="text/html"),
+    Route("GET", AT, models_page, access="any", query=FindQuery, gives="text/html"),
     Route("GET", "/console/models/{name}", model_page, access="any", gives="text/html"),
     Route("GET", "/console/models/{name}/{version}", version_page, access="any", gives="text/html"),
 )
