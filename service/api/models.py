@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pairmark.service.api.house import Caller, InHouse
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.errors import InvalidInput
+from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
 from pairmark.service.runtime.pictures import MEDIA_TYPES, roc_picture
 from pairmark.service.runtime.trees import tree_data, tree_svg
@@ -24,10 +25,13 @@ from pairmark.service.store.schemas import (
     AliasChangePage,
     AliasOut,
     CalibrationOut,
+    ErrorsOut,
     EvaluationOut,
+    LeaderboardOut,
     ModelOut,
     ModelPage,
     Policy,
+    ReportOut,
     VersionOut,
     VersionPage,
 )
@@ -57,6 +61,19 @@ class RocQuery(Query):
     points: int | None = Field(
         None, ge=2, le=100_000, description="at most so many points, dense at low rates; default: all kept"
     )
+
+
+class ErrorsQuery(Query):
+    """Which errors of a version."""
+
+    kind: ErrorKind = Field("false-match", description="different pairs that match, or same ones that do not")
+    fpr: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="the operating point that they are wrong at; default: the hardest of all",
+    )
+    limit: int = Field(50, ge=1, le=KEPT, description="most pairs in the answer")
 
 
 class TreeQuery(Query):
@@ -167,7 +184,24 @@ async def delete_version(house: InHouse, name: Name, version: Number) -> None:
 
 def get_roc(house: InHouse, name: Name, version: Number, query: Annotated[RocQuery, FROM_QUERY]) -> RocOut:
     """The ROC on held-out pairs."""
-    return house.store.roc(name, version, query.points)
+    return house.store.reports.roc(name, version, query.points)
+
+
+def get_leaderboard(house: InHouse, name: Name, version: Number) -> LeaderboardOut:
+    """The version among cheap baselines (and the candidates it raced) on the same held-out data."""
+    return house.store.reports.leaderboard(name, version)
+
+
+def get_errors(
+    house: InHouse, name: Name, version: Number, query: Annotated[ErrorsQuery, FROM_QUERY]
+) -> ErrorsOut:
+    """The hardest held-out pairs, by row of the version's dataset; with `fpr`, those wrong at that operating point."""
+    return house.store.reports.errors(name, version, kind=query.kind, fpr=query.fpr, limit=query.limit)
+
+
+def get_report(house: InHouse, name: Name, version: Number) -> ReportOut:
+    """Everything that is known of a version: facts, metrics, leaderboard, groups, ROC and score histograms."""
+    return house.store.reports.report(house.store.version(name, version))
 
 
 def get_roc_svg(house: InHouse, name: Name, version: Number) -> Response:
@@ -183,7 +217,7 @@ def get_roc_png(house: InHouse, name: Name, version: Number) -> Response:
 def _picture(house: InHouse, name: str, version: int, format: Literal["svg", "png"]) -> Response:
     row = house.store.version(name, version)
     key = f"{row.lineage.artefact_sha256}:{name}:{version}"
-    body = roc_picture(house.store.roc(name, version), f"{name}, version {version}", format, key=key)
+    body = roc_picture(house.store.reports.roc(name, version), f"{name}, version {version}", format, key=key)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 

@@ -317,7 +317,7 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
             continue
         rows = [
             (entry["name"], entry["value"], _interval(entry["interval"]), _difference(entry))
-            for entry in one["entries"]
+            for entry in one["items"]
         ]
         to.print(f"\n{one['judged_by']}, on the same held-out data:", markup=False)
         columns = ("", "value", "interval", "this model is better by")

@@ -36,6 +36,28 @@ class Models(Transport):
         """One version: kind, params, metrics with intervals, lineage."""
         return as_dict(self.get(f"/models/{path_part(name)}/versions/{version}"))
 
+    def leaderboard(self, name: str, version: int) -> dict[str, Any]:
+        """The version among cheap baselines on the same held-out data, best first."""
+        return as_dict(self.get(f"/models/{path_part(name)}/versions/{version}/leaderboard"))
+
+    def errors(
+        self,
+        name: str,
+        version: int,
+        *,
+        kind: str = "false-match",
+        fpr: float | None = None,
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """The hardest held-out pairs by row of the dataset: ``false-match`` or ``false-non-match``; with ``fpr``, those
+        that are wrong at that operating point."""
+        path = f"/models/{path_part(name)}/versions/{version}/errors"
+        return as_dict(self.get(path, kind=kind, fpr=fpr, limit=limit))
+
+    def report(self, name: str, version: int) -> dict[str, Any]:
+        """Everything that is known of a version: facts, metrics, leaderboard, ROC and score histograms."""
+        return as_dict(self.get(f"/models/{path_part(name)}/versions/{version}/report"))
+
     def promote(
         self, name: str, version: int, alias: str = "production", *, if_match: str | None = None
     ) -> dict[str, Any]:

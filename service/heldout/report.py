@@ -1,10 +1,13 @@
-"""A version's report on disk: the ROC on held-out pairs, and what training saw, as digests."""
+"""A version's report on disk: the ROC on held-out pairs, the hardest of them, and what training saw, as digests."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
@@ -17,8 +20,10 @@ KIND = "report"
 _BANDS = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
 
 
-def write_report(path: Path, report: EvaluationReport, trained_on: TrainedOn) -> None:
-    """Write the report folder."""
+def write_report(
+    path: Path, report: EvaluationReport, trained_on: TrainedOn, errors: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write the report folder; ``errors`` are those of `pairmark.service.heldout.errors.error_arrays`."""
     write_artefact(
         path,
         kind=KIND,
@@ -26,6 +31,7 @@ def write_report(path: Path, report: EvaluationReport, trained_on: TrainedOn) ->
         meta={"salt": trained_on.salt, "confidence": report.confidence},
         arrays={
             **report.arrays(),
+            **errors,
             "trained_rows": np.unique(trained_on.rows),
             "trained_identities": np.unique(trained_on.identities),
         },
@@ -45,6 +51,11 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
 def roc_of(report: EvaluationReport) -> RocOut:
     """The ROC of a report that was just made."""
     return RocOut.model_validate(report.roc())
+
+
+def read_arrays(folder: Path) -> Mapping[str, NDArray[Any]]:
+    """Every array of a report folder."""
+    return _read(folder).arrays
 
 
 def read_trained_on(folder: Path) -> TrainedOn:

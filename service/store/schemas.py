@@ -116,6 +116,80 @@ class Policy(BaseModel):
     )
 
 
+class LeaderboardEntry(BaseModel):
+    """One scorer, on the same held-out data as the others."""
+
+    name: str
+    role: Literal["model", "baseline"]
+    value: float
+    interval: list[float] | None
+    difference: float = Field(description="the model's value minus this one's")
+    difference_interval: list[float] | None = Field(
+        description="paired, over the same draws of people or rows"
+    )
+    tpr_at_fpr: dict[str, float] | None = None
+    learner: str | None = Field(None, description="the kind that trains it")
+    params: dict[str, Any] | None = None
+
+
+class LeaderboardOut(BaseModel):
+    """A version among baselines that cost nothing to try, best first."""
+
+    model_config = ConfigDict(extra="allow")
+
+    task: Literal["pairs", "rankings", "classification"]
+    judged_by: str
+    confidence: float
+    items: list[LeaderboardEntry]
+    left_out: list[dict[str, str]] = Field(description="baselines that could not be measured, and why")
+    best_baseline: str | None
+    beaten: bool = Field(description="whether a baseline did better")
+    verdict: str | None = Field(description="the same in a sentence")
+    classification: LeaderboardOut | None = Field(None, description="for classifiers: by accuracy")
+    race: Any = Field(None, description="what the learner itself says of the candidates it chose from")
+
+
+class HardPair(BaseModel):
+    """A held-out pair: 0-based rows of the version's dataset."""
+
+    left: int
+    right: int
+    score: float
+
+
+class ErrorsOut(BaseModel):
+    """Held-out pairs that a version gets wrong, hardest first."""
+
+    model: str
+    version: int
+    dataset: str | None = Field(description="whose rows these are")
+    kind: Literal["false-match", "false-non-match"]
+    fpr: float | None
+    threshold: float | None = Field(
+        description="of the operating point at `fpr`; null: whatever the threshold"
+    )
+    of: int = Field(description="pairs of that kind that were scored")
+    items: list[HardPair]
+    more: bool = Field(description="whether there are further errors than are kept or were asked for")
+
+
+class ScoreHistograms(BaseModel):
+    """Scores of the held-out pairs, counted in bins; the outermost ones hold what lies beyond."""
+
+    edges: list[float] = Field(description="one more than there are bins")
+    same: list[int]
+    different: list[int]
+
+
+class ReportOut(BaseModel):
+    """Everything that is known of a version, in one document."""
+
+    version: VersionOut
+    leaderboard: LeaderboardOut | None
+    roc: RocOut | None
+    histograms: ScoreHistograms | None
+
+
 class ModelOut(BaseModel):
     """A model: a name, its versions and its aliases."""
 

@@ -14,8 +14,8 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, ModelNotCapable, PreconditionFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
-from pairmark.service.heldout.report import read_roc, read_trained_on
-from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol, RocOut
+from pairmark.service.heldout.report import read_trained_on
+from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.settings import Settings
@@ -23,6 +23,7 @@ from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.evaluation import Evaluations
 from pairmark.service.store.refs import ModelRef, checked_alias, parse_ref
+from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
     AliasChangePage,
     AliasOut,
@@ -61,6 +62,7 @@ class ModelStore:
         self._shelf = Shelf(db, blobs, settings)
         self._calibrations = Calibrations(self._shelf)
         self._evaluations = Evaluations(self._shelf, self._calibrations)
+        self.reports = Reports(self._shelf, self._calibrations)
 
     # Versions
 
@@ -154,14 +156,6 @@ class ModelStore:
             aliases = repository.aliases_of(session, [model.id])[model.id]
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
-
-    def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
-        """The ROC on the version's held-out pairs; with ``points`` at most so many."""
-        row = self._shelf.row(name, version)
-        if row.report is None:
-            raise ModelNotCapable(f"{name}:{version} ({row.kind}) has no ROC: it does not score pairs")
-        curve = read_roc(self._blobs.folder(row.report), points)
-        return curve.model_copy(update={"groups": row.metrics.get("groups")})
 
     def feature_names(self, name: str, version: int) -> list[str] | None:
         """The names of all features, in order; None when the data had none (or too many to keep)."""

@@ -38,7 +38,7 @@ def leaderboard(scored: Scored, told: Told) -> dict[str, Any]:
 
     Returns
     -------
-    JSON-able: ``task``, ``judged_by``, ``confidence``, ``entries`` (each ``name``, ``role``, ``value``, ``interval``,
+    JSON-able: ``task``, ``judged_by``, ``confidence``, ``items`` (each ``name``, ``role``, ``value``, ``interval``,
     ``difference`` of the model's value and this one's with its paired interval, and what trains it), ``left_out``
     with reasons, ``best_baseline``, ``beaten`` (by a baseline) and ``verdict``, a sentence. For a classifier also
     ``classification``, the same for its classes.
@@ -158,7 +158,7 @@ def _board(
     trained_by: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     names = sorted(compared, key=lambda name: -compared[name].value)
-    entries = [
+    items = [
         {
             "name": name,
             "role": "model" if name == MODEL else "baseline",
@@ -174,7 +174,7 @@ def _board(
         "judged_by": judged_by,
         "confidence": CONFIDENCE,
         **facts,
-        "entries": entries,
+        "items": items,
         "left_out": left_out,
         "best_baseline": best,
         "beaten": best is not None and compared[best].difference < 0,

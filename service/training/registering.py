@@ -11,6 +11,7 @@ from pairmark.models.core.registry import jsonable_params, save
 from pairmark.models.core.spec import capabilities_of
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.db import Database
+from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
 from pairmark.service.heldout.report import write_report
 from pairmark.service.jobs.leases import persist
@@ -62,7 +63,10 @@ class Registry:
             size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
             if reported.curve is not None:
                 known = trained_on(loaded.data, parts.learned, loaded.claim.job_id)
-                write_report(folder / "report", reported.curve, known)
+                assert parts.test is not None
+                assert scored.test is not None
+                errors = error_arrays(parts.test, scored.test)
+                write_report(folder / "report", reported.curve, known, errors)
             artefact = self.blobs.put_folder(folder / "artefact")
             keys.append(artefact)
             if reported.curve is not None:

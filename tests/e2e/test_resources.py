@@ -88,7 +88,7 @@ def test_uploads_that_are_refused_leave_nothing(
 def test_requests_without_their_parts(digits_house: RunningServer) -> None:
     http = digits_house.http
     assert problem(http.post("/datasets", data={"name": "x"}), 422, "invalid-input")["field"] == "file"
-    assert problem(http.post("/jobs", json={"dataset": "digits"}), 422, "invalid-input")["field"] == "learner"
+    assert problem(http.post("/jobs", json={"dataset": "digits"}), 422, "invalid-input")["field"] == "model"
     nan = http.post("/jobs", content='{"learner": NaN}', headers={"content-type": "application/json"})
     problem(nan, 422, "invalid-input")
     problem(
@@ -193,6 +193,16 @@ def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None
     roc = http.get("/models/digits/versions/1/roc").json()
     assert len(roc["fpr"]) == len(roc["tpr"]) == len(roc["thresholds"]) > 10
     assert roc["fpr"] == sorted(roc["fpr"])
+    at = "/models/digits/versions/1"
+    board = http.get(f"{at}/leaderboard").json()
+    assert {one["role"] for one in board["items"]} == {"model", "baseline"}
+    wrong = http.get(f"{at}/errors", params={"kind": "false-match", "fpr": 0.2, "limit": 3}).json()
+    assert [one["score"] > wrong["threshold"] for one in wrong["items"]] == [True] * 3
+    problem(http.get(f"{at}/errors", params={"kind": "wrong"}), 422, "invalid-input")
+    problem(http.get(f"{at}/errors", params={"fpr": 1e-7}), 422, "insufficient-calibration-data")
+    report = http.get(f"{at}/report").json()
+    assert report["version"]["kind"] == "similarity-forest"
+    assert report["leaderboard"] == board
     svg = http.get("/models/digits/versions/1/roc.svg")
     assert svg.headers["content-type"] == "image/svg+xml"
     assert b"<svg" in svg.content

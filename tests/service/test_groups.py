@@ -27,7 +27,7 @@ def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promis
     house = populations
     evaluation = {"n_pairs": 20_000, "groups": "compare", "calibration_fraction": 0.4, "test_fraction": 0.4}
     version = house.train(**METRIC, evaluation=evaluation)
-    told = house.store.roc("apart", version).groups
+    told = house.store.reports.roc("apart", version).groups
     assert told is not None
     ten_percent = told["at"][0]
     assert ten_percent["fpr"] == 0.1

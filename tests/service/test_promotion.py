@@ -83,8 +83,8 @@ def test_an_alias_that_was_moved_during_the_comparison_stays(house, monkeypatch)
 def test_baselines_are_measured_beside_the_model(house):
     message, facts = trained(house, **BAD)
     board = facts["leaderboard"]
-    assert [entry["name"] for entry in board["entries"]][-1] == "this model"
-    assert {entry["name"] for entry in board["entries"]} == {
+    assert [entry["name"] for entry in board["items"]][-1] == "this model"
+    assert {entry["name"] for entry in board["items"]} == {
         "this model",
         "cosine",
         "euclidean",
@@ -92,17 +92,17 @@ def test_baselines_are_measured_beside_the_model(house):
     }
     assert board["beaten"]
     assert f"{board['best_baseline']} does better on held-out data (mean tpr" in message.lower()
-    model = board["entries"][-1]
+    model = board["items"][-1]
     tpr = house.store.version("faces", 1).metrics["tpr_at_fpr"]["0.1"]["value"]
     assert model["tpr_at_fpr"]["0.1"] == pytest.approx(tpr)
-    for entry in board["entries"][:-1]:
+    for entry in board["items"][:-1]:
         assert entry["learner"] == "metric"
         assert entry["difference"] == pytest.approx(model["value"] - entry["value"])
 
 
 def test_a_metric_is_level_with_the_baseline_that_it_is(house):
     _, facts = trained(house, learner="metric", params={"metric": "cosine"})
-    entries = {entry["name"]: entry for entry in facts["leaderboard"]["entries"]}
+    entries = {entry["name"]: entry for entry in facts["leaderboard"]["items"]}
     assert entries["cosine"]["difference"] == 0
     assert entries["cosine"]["difference_interval"] == [0, 0]
 
@@ -112,9 +112,9 @@ def test_a_classifier_is_compared_by_its_classes_too(house):
     params = {"depth": 1, "k_max": 2}
     _, facts = trained(house, learner="rsbl", dataset="classes", model="classes", params=params)
     board = facts["leaderboard"]["classification"]
-    names = {entry["name"] for entry in board["entries"]}
+    names = {entry["name"] for entry in board["items"]}
     assert names == {"this model", "majority", "nearest neighbours", "logistic"}
-    majority = next(entry for entry in board["entries"] if entry["name"] == "majority")
+    majority = next(entry for entry in board["items"] if entry["name"] == "majority")
     assert majority["value"] < 0.6
 
 

@@ -55,7 +55,7 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(house):
     assert told.dataset_sha256 == dataset.sha256
     point = calibration.operating_point(0.5)
     assert point.n_units == version.facts["parts"]["calibration_identities"]
-    roc = house.store.roc("faces", 1)
+    roc = house.store.reports.roc("faces", 1)
     assert roc.fpr[0] == roc.tpr[0] == 0.0
     assert roc.fpr[-1] == roc.tpr[-1] == 1.0
     assert len(roc.bands.fpr_low) == len(roc.fpr) == len(roc.thresholds)

@@ -68,7 +68,7 @@ def test_an_imported_version_answers_the_same(house, elsewhere, exported):
         for store, version in ((house.store, ours), (elsewhere, theirs))
     ]
     assert points[0] == points[1]
-    assert elsewhere.roc("copy", 1) == house.store.roc("faces", 1)
+    assert elsewhere.reports.roc("copy", 1) == house.store.reports.roc("faces", 1)
     assert elsewhere.resolve("copy") == ("copy", 1)
 
 

@@ -1,0 +1,139 @@
+"""What training found out about a version, for people who judge it."""
+
+from __future__ import annotations
+
+from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
+from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
+from pairmark.service.heldout.report import read_arrays, read_roc
+from pairmark.service.heldout.schemas import RocOut
+from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.schemas import (
+    ErrorsOut,
+    HardPair,
+    LeaderboardOut,
+    ReportOut,
+    ScoreHistograms,
+    VersionOut,
+)
+from pairmark.service.store.shelf import Shelf
+from pairmark.service.tables import ModelVersion
+
+
+class Reports:
+    """ROC, leaderboard, hardest errors and score histograms of versions."""
+
+    def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
+        self._shelf = shelf
+        self._calibrations = calibrations
+
+    def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
+        """The ROC on the version's held-out pairs; with ``points`` at most so many.
+
+        Raises
+        ------
+        ModelNotCapable
+            When the version scores no pairs.
+        """
+        row = self._shelf.row(name, version)
+        curve = read_roc(self._shelf.blobs.folder(self._report_of(row, name)), points)
+        return curve.model_copy(update={"groups": row.metrics.get("groups")})
+
+    def leaderboard(self, name: str, version: int) -> LeaderboardOut:
+        """The version among baselines on the same held-out data.
+
+        Raises
+        ------
+        ModelNotCapable
+            When it was trained before baselines were measured.
+        """
+        found = self._leaderboard(self._shelf.row(name, version))
+        if found is None:
+            raise ModelNotCapable(
+                f"{name}:{version} was trained before baselines were measured: train it again"
+            )
+        return found
+
+    def errors(
+        self, name: str, version: int, *, kind: ErrorKind, fpr: float | None = None, limit: int = KEPT
+    ) -> ErrorsOut:
+        """The hardest held-out pairs of the version's own test part.
+
+        Parameters
+        ----------
+        fpr : only those that are wrong at the operating point of that rate; None: the hardest, right or wrong.
+
+        Raises
+        ------
+        ModelNotCapable
+            When the version scores no pairs, or they were not kept.
+        InsufficientCalibration
+            When the rate has no operating point.
+        """
+        row = self._shelf.row(name, version)
+        found = hard_pairs(read_arrays(self._shelf.blobs.folder(self._report_of(row, name))), kind)
+        if found is None:
+            raise ModelNotCapable(f"{name}:{version} was trained before errors were kept: train it again")
+        threshold = None if fpr is None else self._threshold(row, name, fpr)
+        wrong = found if threshold is None else found.wrong_at(threshold, kind)
+        kept_all = wrong.scores.size < found.scores.size or found.scores.size == found.of
+        items = [
+            HardPair(left=left, right=right, score=score)
+            for left, right, score in zip(
+                wrong.left[:limit].tolist(),
+                wrong.right[:limit].tolist(),
+                wrong.scores[:limit].tolist(),
+                strict=True,
+            )
+        ]
+        return ErrorsOut(
+            model=name,
+            version=version,
+            dataset=row.lineage.get("dataset"),
+            kind=kind,
+            fpr=fpr,
+            threshold=threshold,
+            of=found.of,
+            items=items,
+            more=wrong.scores.size > len(items) or not kept_all,
+        )
+
+    def report(self, version: VersionOut) -> ReportOut:
+        """Everything that is known of a version."""
+        row = self._shelf.row(version.model, version.version)
+        spread = None
+        if row.report is not None:
+            spread = histograms(read_arrays(self._shelf.blobs.folder(row.report)))
+        return ReportOut(
+            version=version,
+            leaderboard=self._leaderboard(row),
+            roc=None if row.report is None else self.roc(version.model, version.version),
+            histograms=None if spread is None else ScoreHistograms.model_validate(spread),
+        )
+
+    def _leaderboard(self, row: ModelVersion) -> LeaderboardOut | None:
+        board = row.facts.get("leaderboard")
+        if board is None:
+            return None
+        return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
+
+    def _report_of(self, row: ModelVersion, name: str) -> str:
+        if row.report is None:
+            raise ModelNotCapable(f"{name}:{row.version} ({row.kind}) has no ROC: it does not score pairs")
+        return row.report
+
+    def _threshold(self, row: ModelVersion, name: str, fpr: float) -> float:
+        if row.calibration_id is None:
+            raise ModelNotCapable(f"{name}:{row.version} has no calibration, so no rate has a threshold")
+        calibration, _ = self._calibrations.load(row.calibration_id)
+        try:
+            return calibration.operating_point(fpr).threshold
+        except InsufficientCalibrationData as refusal:
+            raise InsufficientCalibration(
+                str(refusal),
+                smallest_fpr=refusal.smallest_fpr,
+                required_units=refusal.required_units,
+                calibration_id=row.calibration_id,
+            ) from refusal
+        except ValueError as error:
+            raise InvalidInput(f"fpr: {error}", field="fpr") from error

@@ -1,0 +1,87 @@
+"""What training found out: hardest errors by row, histograms, the leaderboard, all in one report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pairmark.service.errors import InsufficientCalibration, ModelNotCapable
+from pairmark.service.heldout.errors import KEPT
+from pairmark.service.heldout.report import read_arrays
+from pairmark.service.training.splitting import split
+from pairmark.service.training.trainer import Trainer
+from tests.service.conftest import people
+
+
+@pytest.fixture
+def noisy(house):
+    """A version whose held-out pairs are hard to tell apart."""
+    rng = np.random.default_rng(0)
+    X, y = people(60, 6)
+    house.upload("noisy", X + rng.normal(size=X.shape).astype(np.float32) * 2.5, y)
+    house.train(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
+    return house
+
+
+def test_the_hardest_pairs_are_those_of_brute_force(noisy):
+    dataset = noisy.datasets.get("noisy")
+    job = noisy.queue.submit(
+        noisy.request(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
+    )
+    claim = noisy.queue.claim("test", only=job.id)
+    loaded = Trainer(noisy.db, noisy.blobs, noisy.settings)._load(claim)
+    test = split(loaded).test
+    X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)
+    scores = -np.linalg.norm(X[test.left] - X[test.right], axis=1)
+    point = noisy.store.calibration(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(0.3)
+    wrong = {
+        "false-match": np.sort(scores[~test.same & (scores > point.threshold)])[::-1],
+        "false-non-match": np.sort(scores[test.same & (scores <= point.threshold)]),
+    }
+    for kind, expected in wrong.items():
+        found = noisy.store.reports.errors("noisy", 1, kind=kind, fpr=0.3)
+        assert found.dataset == "noisy:1"
+        assert found.threshold == point.threshold
+        assert found.of == int((test.same == (kind == "false-non-match")).sum())
+        shown = [item.score for item in found.items]
+        np.testing.assert_allclose(shown, expected[: len(shown)], rtol=1e-5)
+        assert len(shown) == min(expected.size, KEPT)
+        assert found.more == (expected.size > KEPT)
+        for item in found.items:
+            assert item.score == pytest.approx(-np.linalg.norm(X[item.left] - X[item.right]), rel=1e-5)
+
+
+def test_without_a_rate_the_hardest_come_whatever_the_threshold(noisy):
+    found = noisy.store.reports.errors("noisy", 1, kind="false-non-match", limit=5)
+    assert found.threshold is None
+    assert len(found.items) == 5
+    assert found.more
+    assert [item.score for item in found.items] == sorted(item.score for item in found.items)
+    with pytest.raises(InsufficientCalibration, match="cannot support"):
+        noisy.store.reports.errors("noisy", 1, kind="false-match", fpr=1e-6)
+
+
+def test_the_report_holds_everything(noisy):
+    report = noisy.store.reports.report(noisy.store.version("noisy", 1))
+    assert report.version.model == "noisy"
+    assert report.leaderboard.items[0].value >= report.leaderboard.items[-1].value
+    assert len(report.roc.fpr) == len(report.roc.tpr)
+    histograms = report.histograms
+    assert len(histograms.edges) == len(histograms.same) + 1 == len(histograms.different) + 1
+    parts = report.version.facts["parts"]
+    assert sum(histograms.same) + sum(histograms.different) == parts["test_pairs"]
+    report.model_dump_json()
+
+
+def test_a_version_of_before_has_a_report_without_errors(noisy, monkeypatch):
+    from pairmark.service.store import reports
+
+    bare = {"fpr", "tpr", "thresholds", "trained_rows", "trained_identities"}
+    monkeypatch.setattr(
+        reports,
+        "read_arrays",
+        lambda folder: {name: one for name, one in read_arrays(folder).items() if name in bare},
+    )
+    assert noisy.store.reports.report(noisy.store.version("noisy", 1)).histograms is None
+    with pytest.raises(ModelNotCapable, match="before errors were kept"):
+        noisy.store.reports.errors("noisy", 1, kind="false-match")
