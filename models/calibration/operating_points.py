@@ -103,6 +103,8 @@ class OperatingPoint:
     protocol : ``open-set`` or ``closed-set``.
     observed_fpr : the rate at the threshold on the calibration pairs (units weighed equally).
     n_independent : pairs that share no unit, which ``finite-sample`` counts.
+    units : ``given``; ``independent``, each pair by itself; or ``assumed``: guessed, since nothing said who the points
+        belong to, so nothing is guaranteed.
     guarantee : of the rate asked: ``finite-sample``, whatever the distribution of scores; ``asymptotic``, the
         confidence is approached as units grow in number; or ``none``.
     """
@@ -119,10 +121,12 @@ class OperatingPoint:
     protocol: str
     observed_fpr: float
     n_independent: int
+    units: str = "given"
     guarantee: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "guarantee", GUARANTEES[self.method])
+        held = "none" if self.units == "assumed" else GUARANTEES[self.method]
+        object.__setattr__(self, "guarantee", held)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
@@ -176,6 +180,7 @@ class Calibration:
         random_state: int | np.random.Generator | None = None,
         n_replicates: int = N_REPLICATES,
         n_jobs: int | None = None,
+        units_assumed: bool = False,
     ) -> Self:
         """Calibrate on scored held-out pairs.
 
@@ -195,6 +200,7 @@ class Calibration:
         random_state : of the bootstrap. A generator is drawn from once.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         n_jobs : threads for the bootstrap; results do not depend on it.
+        units_assumed : the units are a guess: answers say so, and guarantee nothing.
 
         Raises
         ------
@@ -223,6 +229,7 @@ class Calibration:
             "weighted": sample.weighted,
             "different_share": _different_share(sample),
             "exact_binomial": sample.independent and not sample.weighted,
+            "units": "assumed" if units_assumed else "independent" if sample.independent else "given",
             "n_matched": n_matched,
             "disjoint": n_matched == len(sample.different) + len(sample.same)
             if sample.protocol == "closed-set"
@@ -286,6 +293,11 @@ class Calibration:
             return cls(kept, meta, table)
         except KeyError as error:
             raise ValueError(f"the calibration lacks {error}: expected what to_state() returned") from error
+
+    @property
+    def _units(self) -> str:
+        """Calibrations stored before it was kept: as far as is known."""
+        return str(self._meta.get("units", "independent" if self._meta["independent_rows"] else "given"))
 
     @property
     def protocol(self) -> str:
@@ -444,6 +456,7 @@ class Calibration:
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
         facts = {name: self._meta[name] for name in _PUBLIC_FACTS}
+        facts["units"] = self._units
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
@@ -499,6 +512,7 @@ class Calibration:
             protocol=self.protocol,
             observed_fpr=self._finite.rate(at),
             n_independent=self._finite.n if self._finite.n_matched is None else self._finite.n_matched,
+            units=self._units,
         )
 
     def _share_above(self, threshold: np.float32) -> float:

@@ -47,10 +47,9 @@ class PairSplit:
 
     Attributes
     ----------
-    protocol : ``open-set`` (connected groups of same points are held out) or ``closed-set`` (points are).
+    protocol : ``open-set`` (people are held out) or ``closed-set`` (points or groups are).
     train, calibration, test : sorted pair numbers; no unit occurs in two parts.
-    units : (n_pairs, 2) the sampling unit on each side of *every* pair: group (open-set) or point
-        (closed-set).
+    units : (n_pairs, 2) the sampling unit on each side of *every* pair.
     n_dropped : pairs whose two sides fell into different parts, so that no part may use them.
     """
 
@@ -171,73 +170,45 @@ def split_data(
 
 
 def split_pairs(
-    left: ArrayLike,
-    right: ArrayLike,
-    same: ArrayLike,
+    units: Indices,
+    same: NDArray[np.bool_],
+    usable: NDArray[np.bool_],
     *,
-    protocol: str = "auto",
+    protocol: Protocol,
+    name: str = "units",
     calibration_fraction: float | None = 0.25,
     test_fraction: float = 0.2,
     random_state: RandomState = None,
 ) -> PairSplit:
     """Split an explicit list of pairs so that no sampling unit is in two parts.
 
-    Open-set units are the connected groups of points that ``same`` pairs join: what is known of identities.
-    Closed-set units are the points. Pairs that cross parts belong to none and are counted in ``n_dropped``.
+    Pairs that cross parts belong to none and are counted in ``n_dropped``, and so are unusable ones.
 
     Parameters
     ----------
-    left, right : (n_pairs,) row numbers of the two points.
-    same : (n_pairs,) 0 or 1.
-    protocol : ``auto`` is open-set from 30 groups up.
+    units, usable, protocol, name : as `pairmark.models.pairs.listed.listed_units` gives them.
+    same : (n_pairs,) whether the pair is marked same.
     calibration_fraction, test_fraction : as `split_data`.
 
     Raises
     ------
     ValueError
-        When a part would lack pairs of either kind, or (open-set) a pair marked different joins two points
-        that same pairs say are one identity.
+        When a part would lack pairs of either kind.
     """
-    a, b = _row_numbers(left, "left"), _row_numbers(right, "right")
-    is_same = np.asarray(same)
-    if a.shape != b.shape or is_same.shape != a.shape:
-        raise ValueError(
-            f"left, right and same have shapes {a.shape}, {b.shape} and {is_same.shape}; expected one length"
-        )
-    if not np.isin(is_same, (0, 1)).all():
-        raise ValueError("same holds values other than 0 and 1")
-    is_same = is_same.astype(np.bool_)
-    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
-    i, j = ends[: a.size], ends[a.size :]
-    n_groups, group = joined_groups(points.size, i[is_same], j[is_same])
-    chosen = resolve_protocol(protocol, n_groups)
-    if chosen == "open-set":
-        contradictory = np.flatnonzero(~is_same & (group[i] == group[j]))
-        if contradictory.size:
-            first = int(contradictory[0])
-            raise ValueError(
-                f"{contradictory.size} pairs are marked different although a chain of same pairs joins their points, "
-                f"the first is ({int(a[first])}, {int(b[first])}): mend the labels, or use protocol 'closed-set'"
-            )
-        units = np.stack([group[i], group[j]], axis=1).astype(np.int64)
-        strata = np.zeros(n_groups, dtype=np.int64)
-        strata[group[i[is_same]]] = 1
-        name = "groups of same points"
-    else:
-        units = np.stack([i, j], axis=1).astype(np.int64)
-        strata = np.zeros(points.size, dtype=np.int64)
-        name = "points"
+    strata = np.zeros(int(units.max()) + 1, dtype=np.int64)
+    if protocol == "open-set":
+        strata[units[same, 0]] = 1
     rng = np.random.default_rng(random_state)
     part_of = _parts(strata, calibration_fraction, test_fraction, rng, name)
     sides = part_of[units]
-    kept = sides[:, 0] == sides[:, 1]
+    kept = usable & (sides[:, 0] == sides[:, 1])
     parts = [np.flatnonzero(kept & (sides[:, 0] == part)) for part in range(3)]
     asked = [("training", True), ("calibration", False), ("test", True)]
     unasked = [calibration_fraction is None, False, test_fraction == 0]
     for (part_name, needs_same), rows, empty in zip(asked, parts, unasked, strict=True):
         if empty:
             continue
-        n_same = int(is_same[rows].sum())
+        n_same = int(same[rows].sum())
         if rows.size - n_same == 0 or (needs_same and n_same == 0):
             missing = "different" if rows.size - n_same == 0 else "same"
             raise ValueError(
@@ -245,7 +216,7 @@ def split_pairs(
                 f"{int((~kept).sum())} crossed parts): bring more pairs, or change the fractions"
             )
     return PairSplit(
-        protocol=chosen,
+        protocol=protocol,
         train=parts[0],
         calibration=parts[1],
         test=parts[2],
@@ -484,10 +455,3 @@ def _check_part(codes: Indices, part: str, unit: str, *, needs_same: bool) -> No
             f"in the {part} part every identity has one row after a split by {unit}: bring more rows per identity, "
             "or change calibration_fraction and test_fraction"
         )
-
-
-def _row_numbers(values: ArrayLike, name: str) -> Indices:
-    numbers = np.asarray(values)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and int(numbers.min()) < 0):
-        raise ValueError(f"{name} should hold row numbers, whole and not negative, shape (n_pairs,)")
-    return numbers.astype(np.int64, copy=False)

@@ -51,6 +51,10 @@ class OperatingPointOut(BaseModel):
     n_negative_pairs: int
     observed_fpr: float = Field(description="the rate at the threshold on the calibration pairs")
     n_independent: int = Field(description="pairs that share no unit, which finite-sample counts")
+    units: str = Field(
+        description="given; independent: each pair by itself; or assumed: nothing said who the points belong to, so "
+        "nothing is guaranteed"
+    )
     guarantee: str = Field(
         description="finite-sample, whatever the distribution of scores; asymptotic: the confidence is approached as "
         "units grow; none: an estimate, nothing is promised"

@@ -21,12 +21,16 @@ FACTS_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Explicit pairs: 0-based rows on either side, whether they are the same, and perhaps weights."""
+    """Explicit pairs: 0-based rows on either side, whether they are the same, and perhaps weights and units.
+
+    `units` are (n, 2) codes of the person, or whatever else was sampled, on either side.
+    """
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
     same: NDArray[np.bool_]
     weight: NDArray[np.float64] | None
+    units: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +152,7 @@ def load_data(
                 right=_array(folder, "pairs_right"),
                 same=_array(folder, "pairs_same"),
                 weight=_optional(folder, "pairs_weight"),
+                units=_optional(folder, "pairs_units"),
             )
             if (folder / "pairs_left.npy").exists()
             else None,

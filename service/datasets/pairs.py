@@ -14,13 +14,16 @@ from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, PairmarkError
 
-_COLUMNS = ("left", "right", "same", "weight")
+_COLUMNS = ("left", "right", "same", "weight", "left_unit", "right_unit")
 
 
 def read_pairs(
     path: Path, scratch: Path, kind: str, limits: Limits, *, rows: int, row_of: dict[str, int] | None
 ) -> Pairs:
     """Read a CSV or Parquet file with columns ``left``, ``right``, ``same`` and perhaps ``weight``.
+
+    ``left_unit`` and ``right_unit`` are whole numbers that say which person each side belongs to, where the dataset has
+    neither labels nor groups.
 
     Parameters
     ----------
@@ -40,7 +43,8 @@ def read_pairs(
             unknown = [name for name in names if name not in _COLUMNS]
             if "same" not in names or unknown:
                 raise InvalidInput(
-                    f"columns are left, right, {', '.join(names)}; expected left, right, same and weight?"
+                    f"columns are left, right, {', '.join(names)}; expected left, right, same and perhaps "
+                    "weight, left_unit and right_unit"
                 )
             blocks = list(table.blocks())
         finally:
@@ -63,6 +67,7 @@ def read_pairs(
             _refuse(int(wrong[0]), f"weight is {weight[wrong[0]]:g}; expected a finite number, 0 or more")
         if not weight.any():
             raise InvalidInput("pairs file: every weight is 0; expected some above", field="pairs")
+    units = _units(values, names)
     left = _rows([text for block in blocks for text in block.groups or ()], "left", rows, row_of)
     right = _rows([text for block in blocks for text in block.ids or ()], "right", rows, row_of)
     own = np.flatnonzero(left == right)
@@ -74,7 +79,25 @@ def read_pairs(
             f"pairs file: every pair has same={int(truth[0])}; expected some that are the same and some that are not",
             field="pairs",
         )
-    return Pairs(left=left, right=right, same=truth, weight=weight)
+    return Pairs(left=left, right=right, same=truth, weight=weight, units=units)
+
+
+def _units(values: NDArray[Any], names: list[str]) -> NDArray[np.int64] | None:
+    given = [name for name in ("left_unit", "right_unit") if name in names]
+    if not given:
+        return None
+    if len(given) == 1:
+        raise InvalidInput(
+            f"pairs file: there is {given[0]} alone; expected left_unit and right_unit, or neither",
+            field="pairs",
+        )
+    sides = values[:, [names.index(name) for name in given]]
+    # Numbers are read as float32, which holds whole numbers up to 2^24.
+    wrong = np.flatnonzero((sides != np.floor(sides)) | (sides < 0) | (sides > 2**24))
+    if wrong.size:
+        pair, side = divmod(int(wrong[0]), 2)
+        _refuse(pair, f"{given[side]} is {sides[pair, side]:g}; expected a whole number from 0 to {2**24}")
+    return sides.astype(np.int64)
 
 
 def _rows(texts: list[Any], side: str, rows: int, row_of: dict[str, int] | None) -> NDArray[np.int64]:

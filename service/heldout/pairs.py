@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.pairs.listed import ListedUnits, listed_units
 from pairmark.models.pairs.splits import held_out_pairs, joined_groups, resolve_protocol
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
@@ -23,6 +24,7 @@ class ScoredPairs:
     left, right : (n,) rows of the dataset.
     same : (n,) whether both sides are the same identity.
     units : (n, 2) the sampling unit on each side.
+    units_assumed : whether units were guessed, since nothing says who the points belong to.
     """
 
     left: Indices = field(repr=False)
@@ -30,6 +32,7 @@ class ScoredPairs:
     same: NDArray[np.bool_] = field(repr=False)
     units: Indices = field(repr=False)
     protocol: str
+    units_assumed: bool = False
 
     def __len__(self) -> int:
         return int(self.left.size)
@@ -89,14 +92,14 @@ def pairs_among(
 
 
 def listed_pairs(
-    data: LabelledData, numbers: Indices, units: Indices, *, protocol: str, n_pairs: int, random_state: int
+    data: LabelledData, numbers: Indices, listed: ListedUnits, *, n_pairs: int, random_state: int
 ) -> ScoredPairs:
     """Some pairs of a dataset's own list; beyond ``n_pairs`` a random sample of them.
 
     Parameters
     ----------
     numbers : which pairs of the list.
-    units : (n_listed, 2) of the whole list.
+    listed : units of the whole list.
     """
     assert data.pairs is not None
     if numbers.size > n_pairs:
@@ -105,8 +108,9 @@ def listed_pairs(
         left=np.asarray(data.pairs.left)[numbers],
         right=np.asarray(data.pairs.right)[numbers],
         same=np.asarray(data.pairs.same)[numbers],
-        units=units[numbers],
-        protocol=protocol,
+        units=listed.units[numbers],
+        protocol=listed.protocol,
+        units_assumed=listed.assumed,
     )
 
 
@@ -120,11 +124,9 @@ def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_sta
     """
     try:
         if data.pairs is not None:
-            units, resolved = listed_units(data, protocol)
-            everything = np.arange(data.pairs.same.size, dtype=np.int64)
-            pairs = listed_pairs(
-                data, everything, units, protocol=resolved, n_pairs=n_pairs, random_state=random_state
-            )
+            listed = units_of_list(data, protocol)
+            everything = np.flatnonzero(listed.usable)
+            pairs = listed_pairs(data, everything, listed, n_pairs=n_pairs, random_state=random_state)
         elif data.y is not None:
             resolved = resolve_protocol(protocol, len(data.identities))
             everything = np.arange(len(data), dtype=np.int64)
@@ -144,28 +146,24 @@ def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_sta
     return pairs
 
 
-def listed_units(data: LabelledData, protocol: str) -> tuple[Indices, str]:
-    """Sampling units of a dataset's list of pairs, (n, 2), and the resolved protocol.
+def units_of_list(data: LabelledData, protocol: str) -> ListedUnits:
+    """Sampling units of a dataset's list of pairs: by its label or group column, or units in the list itself.
 
-    Open-set units are the groups of points that same pairs join; closed-set units are the points.
+    Raises
+    ------
+    ValueError
+        When labels, units and pairs contradict each other.
     """
     assert data.pairs is not None
-    left, right = np.asarray(data.pairs.left), np.asarray(data.pairs.right)
-    same = np.asarray(data.pairs.same)
-    used, ends = np.unique(np.concatenate([left, right]), return_inverse=True)
-    i, j = ends[: left.size], ends[left.size :]
-    n_groups, group = joined_groups(used.size, i[same], j[same])
-    resolved = resolve_protocol(protocol, n_groups)
-    if resolved == "closed-set":
-        return np.stack([i, j], axis=1).astype(np.int64), resolved
-    units = np.stack([group[i], group[j]], axis=1).astype(np.int64)
-    contradictory = int((~same & (units[:, 0] == units[:, 1])).sum())
-    if contradictory:
-        raise ValueError(
-            f"{contradictory} pairs are marked different although a chain of same pairs joins their points: mend the "
-            "labels, or use protocol 'closed-set'"
-        )
-    return units, resolved
+    return listed_units(
+        np.asarray(data.pairs.left),
+        np.asarray(data.pairs.right),
+        np.asarray(data.pairs.same),
+        protocol=protocol,
+        labels=None if data.y is None else np.asarray(data.y),
+        groups=None if data.groups is None else np.asarray(data.groups),
+        units=data.pairs.units,
+    )
 
 
 def _one_of_each(groups: Indices, rows: Indices, random_state: int) -> Indices:

@@ -100,7 +100,12 @@ class Calibrations:
         if told is not None:
             told(0.8, "calibrating")
         calibration = fitted(
-            scores, pairs.same, pairs.units, protocol=pairs.protocol, random_state=random_state
+            scores,
+            pairs.same,
+            pairs.units,
+            protocol=pairs.protocol,
+            random_state=random_state,
+            units_assumed=pairs.units_assumed,
         )
         return self._registered(
             calibration,
@@ -284,10 +289,20 @@ class Calibrations:
         return found
 
 
-def fitted(scores: Any, same: Any, units: Any, *, protocol: str | None, random_state: int) -> Calibration:
+def fitted(
+    scores: Any,
+    same: Any,
+    units: Any,
+    *,
+    protocol: str | None,
+    random_state: int,
+    units_assumed: bool = False,
+) -> Calibration:
     """`Calibration.fit`, with what it refuses as `InvalidInput`."""
     try:
-        return Calibration.fit(scores, same, units, protocol=protocol, random_state=random_state)
+        return Calibration.fit(
+            scores, same, units, protocol=protocol, random_state=random_state, units_assumed=units_assumed
+        )
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"these scores cannot be calibrated: {error}") from error
 

@@ -67,6 +67,7 @@ def calibrate(scored: Scored) -> Calibrated:
             parts.calibration.same,
             parts.calibration.units,
             protocol=parts.calibration.protocol,
+            units_assumed=parts.calibration.units_assumed,
             random_state=parts.loaded.seed,
         )
     return Calibrated(scored=scored, calibration=found)

@@ -10,7 +10,7 @@ from pairmark.models.evaluation.ranking_metrics import split_rankings
 from pairmark.models.pairs.splits import split_data, split_pairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.groups import without_groups
-from pairmark.service.heldout.pairs import ScoredPairs, listed_pairs, pairs_among, split_codes
+from pairmark.service.heldout.pairs import ScoredPairs, listed_pairs, pairs_among, split_codes, units_of_list
 from pairmark.service.training.records import Indices, Loaded, Parts
 from pairmark.service.training.refusals import refusals
 
@@ -74,16 +74,17 @@ def _listed(loaded: Loaded, data: LabelledData) -> Parts:
     assert data.pairs is not None
     asked, pairs = loaded.claim.evaluation, data.pairs
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
-    found = split_pairs(*ends, np.asarray(pairs.same), protocol=asked.protocol, **_fractions(loaded))
+    same, listed = np.asarray(pairs.same), units_of_list(data, asked.protocol)
+    found = split_pairs(
+        listed.units,
+        same,
+        listed.usable,
+        protocol=listed.protocol,
+        name=listed.name,
+        **_fractions(loaded),
+    )
     calibration, test = (
-        listed_pairs(
-            data,
-            numbers,
-            found.units,
-            protocol=found.protocol,
-            n_pairs=asked.n_pairs,
-            random_state=loaded.seed + offset,
-        )
+        listed_pairs(data, numbers, listed, n_pairs=asked.n_pairs, random_state=loaded.seed + offset)
         for offset, numbers in ((1, found.calibration), (2, found.test))
     )
     # A learner that learns nothing still wants to see data; it may see what calibrates it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from pairmark.models.pairs.splits import held_out_pairs, split_data, split_pairs
+from pairmark.models.pairs.listed import listed_units
+from pairmark.models.pairs.splits import PairSplit, held_out_pairs, split_data, split_pairs
 
 
 @settings(deadline=None, max_examples=60)
@@ -176,6 +179,12 @@ def test_sample_pairs_are_drawn_evenly() -> None:
     assert table.max() < 1.25 * table.mean()
 
 
+def split_listed(left: Any, right: Any, same: Any, *, protocol: str = "auto", **options: Any) -> PairSplit:
+    listed = listed_units(left, right, same, protocol=protocol)
+    truth = np.asarray(same).astype(bool)
+    return split_pairs(listed.units, truth, listed.usable, protocol=listed.protocol, **options)
+
+
 def test_explicit_pairs_are_split_by_what_same_pairs_join() -> None:
     rng = np.random.default_rng(0)
     identity = np.repeat(np.arange(60), 4)
@@ -184,7 +193,7 @@ def test_explicit_pairs_are_split_by_what_same_pairs_join() -> None:
     chain = np.arange(240)[identity == np.roll(identity, -1)]
     left, right = np.concatenate([left, chain]), np.concatenate([right, chain + 1])
     same = identity[left] == identity[right]
-    split = split_pairs(left, right, same, random_state=0)
+    split = split_listed(left, right, same, random_state=0)
     assert split.protocol == "open-set"
     assert split.train.size + split.calibration.size + split.test.size + split.n_dropped == left.size
     whose = [
@@ -205,16 +214,16 @@ def test_explicit_pairs_are_split_by_what_same_pairs_join() -> None:
 def test_explicit_pairs_that_contradict_each_other_are_refused() -> None:
     left, right = np.array([0, 1, 0, 3]), np.array([1, 2, 2, 4])
     with pytest.raises(ValueError, match=r"the first is \(0, 2\)"):
-        split_pairs(left, right, np.array([1, 1, 0, 0]), protocol="open-set", random_state=0)
+        listed_units(left, right, np.array([1, 1, 0, 0]), protocol="open-set")
 
 
 def test_explicit_pairs_too_few_to_split() -> None:
     with pytest.raises(ValueError, match="bring more data"):
-        split_pairs([0, 1], [1, 2], [1, 0], protocol="closed-set", random_state=0)
+        split_listed([0, 1], [1, 2], [1, 0], protocol="closed-set", random_state=0)
     with pytest.raises(ValueError, match="row numbers"):
-        split_pairs([0.5, 1], [1, 2], [1, 0])
+        listed_units([0.5, 1], [1, 2], [1, 0])
     with pytest.raises(ValueError, match="other than 0 and 1"):
-        split_pairs([0, 1], [1, 2], [1, 2])
+        listed_units([0, 1], [1, 2], [1, 2])
 
 
 @pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
@@ -225,3 +234,42 @@ def test_without_a_training_part_everybody_outside_the_test_part_calibrates(prot
     assert split.train.size == 0
     assert units == (32 if protocol == "open-set" else 160)
     assert sorted(np.concatenate([split.calibration, split.test])) == list(range(y.size))
+
+
+def test_units_of_listed_pairs_are_people_where_something_says_who_they_are() -> None:
+    """60 people with 40 photos each, few of them compared: labels, groups or units make them 60, not hundreds."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(60), 40)
+    left = rng.integers(0, person.size, 4_000)
+    right = (left + rng.integers(1, person.size, 4_000)) % person.size
+    mates = rng.integers(0, person.size - 1, 600)
+    left, right = np.concatenate([left, mates]), np.concatenate([right, mates + 1])
+    same = person[left] == person[right]
+    guessed = listed_units(left, right, same)
+    assert guessed.assumed
+    assert guessed.n_units > 200
+    sides = np.stack([person[left], person[right]], axis=1)
+    for known in ({"labels": person}, {"units": sides}, {"groups": person}):
+        found = listed_units(left, right, same, **known)
+        assert not found.assumed
+        assert found.n_units == 60
+        assert found.usable.all()
+        split = split_pairs(found.units, same, found.usable, protocol=found.protocol, random_state=0)
+        parts = [set(sides[part].ravel()) for part in (split.train, split.calibration, split.test)]
+        assert not parts[0] & parts[1]
+        assert not parts[0] & parts[2]
+        assert not parts[1] & parts[2]
+
+
+def test_two_people_of_one_group_are_one_unit_and_their_pairs_say_nothing() -> None:
+    left, right, same = np.array([0, 0, 2]), np.array([1, 2, 3]), np.array([0, 0, 0])
+    found = listed_units(left, right, same, protocol="open-set", groups=[7, 7, 8, 9])
+    np.testing.assert_array_equal(found.usable, [False, True, True])
+    assert found.units[0, 0] == found.units[0, 1]
+    with pytest.raises(ValueError, match="one person's"):
+        listed_units(left, right, same, protocol="open-set", labels=[7, 7, 8, 9])
+    closed = listed_units(
+        [0, 0, 1, 2], [1, 2, 2, 3], [0, 0, 1, 0], protocol="closed-set", groups=[7, 7, 8, 9]
+    )
+    # Within one group nothing is independent, and one pair stands for all pairs of two groups.
+    np.testing.assert_array_equal(closed.usable, [False, True, False, True])

@@ -282,3 +282,32 @@ def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_p
     assert whitened.facts["parts"]["calibration_identities"] == 10
     # Nothing was learned from anybody, so all of it may calibrate again.
     assert house.store.calibrate("faces", 1, "people").summary["n_units"] == 40
+
+
+def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(house):
+    """Photos of 60 people: with names or units at most 60 units, else a guess that promises nothing."""
+    X, y = people(60, 6)
+    rng = np.random.default_rng(1)
+    lines = [f"{6 * who},{6 * who + 1},1" for who in range(60)]
+    while len(lines) < 3_000:
+        i, j = rng.integers(0, 360, 2)
+        if y[i] != y[j]:
+            lines.append(f"{i},{j},0")
+    plain = dict.fromkeys(lines)
+    owned = [f"{line},{y[int(line.split(',')[0])]},{y[int(line.split(',')[1])]}" for line in plain]
+    house.upload("guessed", X, pairs="\n".join(["left,right,same", *plain]) + "\n")
+    house.upload("owned", X, pairs="\n".join(["left,right,same,left_unit,right_unit", *owned]) + "\n")
+    house.upload("named", X, y, pairs="\n".join(["left,right,same", *plain]) + "\n")
+    evaluation = {"calibration_fraction": 0.5}
+    for name, units, guarantee in (
+        ("guessed", "assumed", "none"),
+        ("owned", "given", "finite-sample"),
+        ("named", "given", "finite-sample"),
+    ):
+        house.train(learner="metric", dataset=name, model=name, params={}, evaluation=evaluation)
+        calibration = house.store.calibration(house.store.version(name, 1).calibration_id)[0]
+        point = calibration.operating_point(calibration.smallest_fpr()["finite-sample"])
+        assert (point.units, point.guarantee) == (units, guarantee)
+        assert (point.n_units <= 60) == (units == "given")
+    with pytest.raises(InvalidInput, match="left_unit alone"):
+        house.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")

@@ -1,0 +1,140 @@
+"""Sampling units of an explicit list of pairs: who the points belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.pairs.splits import Protocol, joined_groups, resolve_protocol
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedUnits:
+    """Units of listed pairs.
+
+    Attributes
+    ----------
+    units : (n_pairs, 2) the sampling unit on each side, 0..n_units-1.
+    usable : (n_pairs,) false for pairs that say nothing: marked different inside of one group.
+    protocol : resolved.
+    assumed : whether units were guessed from same pairs alone, since nothing says who the points belong to. People
+        whose points no same pair joins then count as several, and promises about people do not hold.
+    name : of the units, for messages.
+    """
+
+    units: Indices = field(repr=False)
+    usable: NDArray[np.bool_] = field(repr=False)
+    protocol: Protocol
+    assumed: bool
+    name: str
+
+    @property
+    def n_units(self) -> int:
+        """How many units there are."""
+        return int(self.units.max()) + 1 if self.units.size else 0
+
+
+def listed_units(
+    left: ArrayLike,
+    right: ArrayLike,
+    same: ArrayLike,
+    *,
+    protocol: str = "auto",
+    labels: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    units: ArrayLike | None = None,
+) -> ListedUnits:
+    """Sampling units of a list of pairs.
+
+    Open-set units are people: points that share a label, a group or a unit, or that a chain of same pairs joins, belong
+    to one person. With same pairs alone units are assumed. Closed-set units are groups, where there are some, else the
+    points.
+
+    Parameters
+    ----------
+    left, right : (n_pairs,) row numbers of the two points.
+    same : (n_pairs,) 0 or 1.
+    protocol : ``auto`` is open-set from 30 people up.
+    labels, groups : (n_rows,) label and group of every point, as codes; -1 where a point has none.
+    units : (n_pairs, 2) unit of each side, as codes.
+
+    Raises
+    ------
+    ValueError
+        For shapes that do not fit, or (open-set) pairs marked different whose points are known to be one person.
+    """
+    a, b, is_same = _checked(left, right, same)
+    points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
+    i, j = ends[: a.size], ends[a.size :]
+    known = [(np.arange(points.size), np.asarray(of)[points]) for of in (labels,) if of is not None]
+    if units is not None:
+        sides = np.asarray(units)
+        known.append((np.concatenate([i, j]), np.concatenate([sides[:, 0], sides[:, 1]])))
+    in_group = [(np.arange(points.size), np.asarray(groups)[points])] if groups is not None else []
+    person = _joined(points.size, i[is_same], j[is_same], known)
+    people = _joined(points.size, i[is_same], j[is_same], known + in_group)
+    chosen = resolve_protocol(protocol, int(people.max()) + 1)
+    if chosen == "open-set":
+        contradictory = np.flatnonzero(~is_same & (person[i] == person[j]))
+        if contradictory.size:
+            first = int(contradictory[0])
+            raise ValueError(
+                f"{contradictory.size} pairs are marked different although their points are one person's by label, "
+                f"unit or a chain of same pairs, the first is ({int(a[first])}, {int(b[first])}): mend the labels, or "
+                "use protocol 'closed-set'"
+            )
+        of_point, name, assumed = people, "people", not (known or in_group)
+    elif in_group:
+        of_point, name, assumed = _joined(points.size, i[:0], j[:0], in_group), "groups", False
+    else:
+        of_point, name, assumed = np.arange(points.size), "points", False
+    both = np.stack([of_point[i], of_point[j]], axis=1).astype(np.int64)
+    within = both[:, 0] == both[:, 1]
+    usable = ~within | is_same if chosen == "open-set" else ~within
+    if chosen == "closed-set" and in_group:
+        # Several pairs of two groups depend on each other: the first of them stands for all.
+        keys = np.sort(both, axis=1)
+        first_of = np.unique(keys[:, 0] * (int(keys.max()) + 1) + keys[:, 1], return_index=True)[1]
+        one = np.zeros(a.size, dtype=np.bool_)
+        one[first_of] = True
+        usable &= one
+    return ListedUnits(units=both, usable=usable, protocol=chosen, assumed=assumed, name=name)
+
+
+def _joined(n: int, i: Indices, j: Indices, known: list[tuple[Indices, Indices]]) -> Indices:
+    """Group of each point when points i and j, and points of one code, belong together."""
+    first, second, nodes = [i], [j], n
+    for at, codes in known:
+        there = codes >= 0
+        values, inverse = np.unique(codes[there], return_inverse=True)
+        first.append(at[there])
+        second.append(nodes + inverse)
+        nodes += values.size
+    group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
+    found: Indices = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    return found
+
+
+def _checked(
+    left: ArrayLike, right: ArrayLike, same: ArrayLike
+) -> tuple[Indices, Indices, NDArray[np.bool_]]:
+    a, b = _row_numbers(left, "left"), _row_numbers(right, "right")
+    is_same = np.asarray(same)
+    if a.shape != b.shape or is_same.shape != a.shape:
+        raise ValueError(
+            f"left, right and same have shapes {a.shape}, {b.shape} and {is_same.shape}; expected one length"
+        )
+    if not np.isin(is_same, (0, 1)).all():
+        raise ValueError("same holds values other than 0 and 1")
+    return a, b, is_same.astype(np.bool_)
+
+
+def _row_numbers(values: ArrayLike, name: str) -> Indices:
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and int(numbers.min()) < 0):
+        raise ValueError(f"{name} should hold row numbers, whole and not negative, shape (n_pairs,)")
+    return numbers.astype(np.int64, copy=False)
