@@ -1,4 +1,4 @@
 """Alembic migrations; they travel inside the wheel."""
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest revision: a database that is at it needs no look at the scripts."""

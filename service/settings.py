@@ -30,6 +30,9 @@ class Settings(BaseSettings):
 
     metrics_public: bool = Field(False, description="serve /metrics without a key")
     log_level: str = "INFO"
+    audit_retention_days: float | None = Field(
+        None, gt=0, description="after how many days workers remove audit entries; default: never"
+    )
 
     max_body_bytes: int = Field(64 * MIB, description="largest body of a scoring or control request")
     max_upload_bytes: int = Field(4096 * MIB, description="largest dataset upload")

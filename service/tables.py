@@ -113,6 +113,7 @@ class JobRow(Base):
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_sha256: Mapped[str | None] = mapped_column(String(64))
+    trace_id: Mapped[str | None] = mapped_column(String(32))
     created_at: Mapped[float]
     started_at: Mapped[float | None]
     finished_at: Mapped[float | None]
@@ -150,6 +151,24 @@ class WorkerRow(Base):
     started_at: Mapped[float]
     seen_at: Mapped[float]
     job_id: Mapped[str | None] = mapped_column(String(32))
+
+
+class AuditRow(Base):
+    """An entry of the audit log; a trigger refuses to change one. Names and numbers only: nothing of what must stay
+    erasable is kept."""
+
+    __tablename__ = "audit"
+    # Numbers are not reused: a cursor stays where it was when old entries are removed.
+    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    at: Mapped[float] = mapped_column(index=True)
+    actor: Mapped[str] = mapped_column(String(200))
+    action: Mapped[str] = mapped_column(String(64))
+    resource: Mapped[str] = mapped_column(String(400))
+    before: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    after: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    request_id: Mapped[str | None] = mapped_column(String(128))
+    trace_id: Mapped[str | None] = mapped_column(String(32))
 
 
 class Model(Base):

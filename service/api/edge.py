@@ -30,6 +30,7 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.routing import Access, Route, RouteTable
 from pairmark.service.api.wire import Call
+from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
 from pairmark.service.keys import Scope as KeyScope
 from pairmark.service.runtime.catalogue import View
@@ -37,6 +38,9 @@ from pairmark.service.runtime.catalogue import View
 log = logging.getLogger("pairmark.access")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+"""W3C trace context; later versions may append fields."""
+_NO_TRACE = b"0" * 32
 _CLIENT_GONE = 499
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
@@ -108,6 +112,9 @@ class Edge:
             self._count += 1
             request_id = b"%s-%08x" % (self._prefix.encode(), self._count)
         scope["pairmark.request_id"] = request_id.decode()
+        trace = headers.get(b"traceparent")
+        if trace is not None and (form := _TRACE.fullmatch(trace)) is not None and form[1] != _NO_TRACE:
+            scope["pairmark.trace_id"] = form[1].decode()
         path: str = scope["path"]
         method: str = scope["method"]
         status = 0
@@ -152,7 +159,8 @@ class Edge:
                 scope["pairmark.query"] = query
                 scope["path_params"] = found.path
                 scope["pairmark.route"] = route
-                await self._serve(scope, receive, answer, headers, route)
+                with acting(_actor(scope)):
+                    await self._serve(scope, receive, answer, headers, route)
         except PairmarkError as error:
             problem = error
         except TimeoutError:
@@ -321,9 +329,19 @@ class Edge:
             "seconds": round(seconds, 6),
             "caller": scope.get("pairmark.caller", "none"),
         }
+        if "pairmark.trace_id" in scope:
+            facts["trace_id"] = scope["pairmark.trace_id"]
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+def _actor(scope: Scope) -> Actor:
+    return Actor(
+        name=scope.get("pairmark.caller", "nobody"),
+        request_id=scope["pairmark.request_id"],
+        trace_id=scope.get("pairmark.trace_id"),
+    )
 
 
 def _wants_page(route: Route | None, headers: Mapping[bytes, bytes]) -> bool:

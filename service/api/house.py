@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from pairmark.service.api.readiness import Readiness
+from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database, open_database
@@ -38,6 +39,7 @@ class House:
     identification: Identification
     searches: Searches
     readiness: Readiness
+    audit: AuditLog
 
     @classmethod
     def build(cls, settings: Settings) -> House:
@@ -60,6 +62,7 @@ class House:
             identification=Identification(galleries, datasets, store, settings),
             searches=Searches(galleries, settings),
             readiness=Readiness(lambda: len(queue.workers())),
+            audit=AuditLog(database),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pairmark.service.api import (
+    audit,
     calibrations,
     datasets,
     docs,
@@ -34,6 +35,7 @@ from pairmark.service.api.answers import (
 )
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import Binary, Limits, Route
+from pairmark.service.audit.schemas import AuditPage
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage
 from pairmark.service.galleries.imports import KINDS
 from pairmark.service.galleries.schemas import (
@@ -265,6 +267,7 @@ GALLERIES: Final = (
 SERVICE: Final = (
     Route("GET", "/healthz", status.healthz, access="open", tag="status", answer=status.Alive),
     Route("GET", "/readyz", status.readyz, access="open", tag="status", answer=status.Ready),
+    Route("GET", "/audit", audit.list_audit, access="admin", tag="audit", query=audit.AuditQuery, answer=AuditPage),
     Route("GET", "/metrics", status.scrape, access="metrics", tag="status", gives="text/plain"),
     Route("GET", "/problems", problems.list_problems, access="open", tag="problems", gives=_HTML),
     Route("GET", "/problems/{slug}", problems.show_problem, access="open", tag="problems", gives=_HTML),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from typing import Annotated
 
 import typer
 
+from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.cli import (
     catalogue,
     classifying,
     galleries,
     keys,
+    operating,
     output,
     ranking,
     serving,
@@ -44,6 +47,7 @@ for command in (
     classifying.classify,
     serving.warmup,
     setup.setup,
+    operating.audit,
 ):
     app.command()(command)
 
@@ -73,7 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"
     output.reset()
     try:
-        app(arguments)
+        with acting(Actor(name=f"command line {_user()}")):
+            app(arguments)
     except KeyboardInterrupt:
         output.complain("interrupted")
         sys.exit(130)
@@ -86,6 +91,14 @@ def main(arguments: list[str] | None = None) -> None:
         if code is None:
             raise
         sys.exit(code)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        # Containers may run under a number that has no name.
+        return str(os.getuid())
 
 
 def _told(error: Exception) -> int | None:

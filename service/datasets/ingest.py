@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets import repository
@@ -132,6 +133,13 @@ class Datasets:
                 summary=summary,
                 created_at=self._db.now(session),
             )
+            record(
+                session,
+                row.created_at,
+                "dataset.create",
+                f"dataset:{row.name}:{row.version}",
+                after=_facts(row),
+            )
             return dataset_out(row)
 
     def get(self, reference: str) -> DatasetOut:
@@ -178,6 +186,13 @@ class Datasets:
                     jobs=jobs,
                 )
             out, blob = dataset_out(row), row.blob
+            record(
+                session,
+                self._db.now(session),
+                "dataset.delete",
+                f"dataset:{row.name}:{row.version}",
+                before=_facts(row),
+            )
             repository.remove(session, row)
         delete_unused(self._db, self._blobs, [blob])
         return out
@@ -266,6 +281,10 @@ def _summary(stored: Stored, spec: dict[str, Any], *, n_pairs: int, n_same: int)
         "n_same_pairs": n_same,
         "warnings": stored.warnings,
     }
+
+
+def _facts(row: DatasetRow) -> dict[str, Any]:
+    return {"id": row.id, "sha256": row.sha256, "rows": row.rows, "features": row.features}
 
 
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:

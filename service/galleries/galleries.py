@@ -18,6 +18,7 @@ import numpy as np
 from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.core.registry import spec_of
+from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
@@ -167,12 +168,23 @@ class Galleries:
                     dimension=served.n_features,
                     now=now,
                 )
+                aim = f"{entry.name}:{entry.version}"
+                record(session, now, "gallery.create", f"gallery:{name}", after={"model": aim})
             else:
                 state = repository.state_by_id(session, number)
                 assert state is not None
                 self._aim(session, state, served, now)
             found = repository.state_of(session, name)
             assert found is not None
+            if number is not None and found.next_version is not None:
+                record(
+                    session,
+                    now,
+                    "gallery.move",
+                    f"gallery:{name}",
+                    before={"model": f"{found.model}:{found.version}"},
+                    after={"model": f"{found.next_model}:{found.next_version}"},
+                )
         if found.next_version is not None:
             self.on_move()
         return gallery_out(found), number is None
@@ -235,6 +247,8 @@ class Galleries:
             if state is None:
                 raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
             repository.remove_gallery(session, state.id)
+            held = {"model": f"{state.model}:{state.version}", "items": state.items}
+            record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=held)
         with self._lock:
             for key in [key for key in self._live if key[0] == state.key]:
                 del self._live[key]
@@ -297,7 +311,9 @@ class Galleries:
                 )
             rows, new_fields = _within_fields(rows, state, errors)
             if len(rows):
-                repository.upsert(session, state, rows, self._db.now(session), new_fields)
+                now = self._db.now(session)
+                repository.upsert(session, state, rows, now, new_fields)
+                record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
                 repository.prune_removals(session, state)
             found = repository.state_by_id(session, state.id)
             assert found is not None
@@ -378,6 +394,7 @@ class Galleries:
                 ids = repository.subject_ids(session, state.id, checked_id(subject, "subject"))
             now = self._db.now(session)
             repository.erase(session, state, ids, now)
+            record(session, now, "gallery.erase", f"gallery:{name}", before={"items": len(ids)})
         # An erasure that was cut short before this point is completed by asking again.
         blocks = self.disk(state).drop_holders(ids or ([id] if id is not None else []))
         complete = self._db.truncate_log()

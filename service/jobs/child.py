@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Fenced, NotReady, OutOfMemory, PairmarkError, TrainingFailed
@@ -53,7 +54,8 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
         work = runner(claim, db, open_blobs(settings), settings)
         limit = memory_limit(settings)
         confine_memory(limit)
-        error = attempt_error(claim, work, limit)
+        with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
+            error = attempt_error(claim, work, limit)
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
         elif error is not None:
@@ -80,7 +82,9 @@ def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | N
     ----------
     limit : bytes of memory that the work may take.
     """
-    told = {"job": claim.job_id, "attempt": claim.attempt}
+    told: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
+    if claim.trace_id is not None:
+        told["trace_id"] = claim.trace_id
     try:
         made = runner.run(claim)
     except Fenced:

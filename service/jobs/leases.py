@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from pairmark.service.audit.log import record
 from pairmark.service.db import Database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
 from pairmark.service.heldout.schemas import EvaluationRequest
@@ -168,6 +169,7 @@ class Leases:
         made = {"version": version} if result is None else {"result": result}
         done = {"state": "succeeded", "model": claim.model, **made}
         repository.add_event(session, claim.job_id, "done", done, now)
+        record(session, now, "job.end", f"job:{claim.job_id}", after=done)
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
         """End the job with an error that a person can act on. Raises `Fenced` when superseded."""
@@ -268,6 +270,7 @@ class Leases:
         detail = error["detail"] if attempt_detail is None else attempt_detail
         repository.close_attempt(session, job_id, attempt, outcome=outcome, detail=detail, now=now)
         repository.add_event(session, job_id, "done", {"state": "failed", "error": error}, now)
+        record(session, now, "job.end", f"job:{job_id}", after={"state": "failed", "error": error["type"]})
 
     def _cancelled(self, session: Session, job_id: str, attempt: int, detail: str) -> None:
         now = self._db.now(session)
@@ -276,6 +279,7 @@ class Leases:
             raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
         repository.close_attempt(session, job_id, attempt, outcome="cancelled", detail=detail, now=now)
         repository.add_event(session, job_id, "done", {"state": "cancelled"}, now)
+        record(session, now, "job.end", f"job:{job_id}", after={"state": "cancelled"})
 
     def _write(self, session: Session, claim: Claim, values: dict[str, Any]) -> None:
         if not repository.write_fenced(session, claim.job_id, claim.attempt, values):
@@ -323,4 +327,5 @@ def _claim(row: JobRow, worker: str) -> Claim:
         created_at=row.created_at,
         task=cast(Task, row.task),
         gallery=row.gallery,
+        trace_id=row.trace_id,
     )

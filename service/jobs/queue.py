@@ -9,6 +9,8 @@ from collections.abc import Callable
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from pairmark.service.audit.actor import current_actor
+from pairmark.service.audit.log import record
 from pairmark.service.db import is_unique_violation
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
@@ -87,6 +89,7 @@ class JobQueue(Leases):
             id=secrets.token_hex(16),
             idempotency_key=None if once is None else once.key,
             request_sha256=None if once is None else once.request_sha256,
+            trace_id=current_actor().trace_id,
             state="queued",
             progress=0.0,
             stage="queued",
@@ -96,6 +99,8 @@ class JobQueue(Leases):
             created_at=self._db.now(session),
         )
         repository.add_job(session, row)
+        wanted = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
+        record(session, row.created_at, "job.submit", f"job:{row.id}", after=wanted)
         return row
 
     def get(self, job_id: str) -> JobOut:
@@ -141,6 +146,8 @@ class JobQueue(Leases):
             if row is None:
                 raise UnknownJob(f"there is no job {job_id[:64]!r}")
             now = self._db.now(session)
+            if row.state in ("queued", "running") and not row.cancel_requested:
+                record(session, now, "job.cancel", f"job:{job_id}", before={"state": row.state})
             if row.state == "queued":
                 row.state, row.stage, row.finished_at, row.cancel_requested = (
                     "cancelled",

@@ -137,6 +137,7 @@ class Claim:
     params, evaluation : validated when the job was submitted.
     created_at : seconds since the epoch.
     task, gallery : what is to be done, and with which gallery.
+    trace_id : of the W3C trace that the submission belonged to.
     """
 
     job_id: str
@@ -153,6 +154,7 @@ class Claim:
     created_at: float
     task: Task = "training"
     gallery: str | None = None
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Mapping
 
+from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
@@ -62,7 +64,10 @@ class Worker:
         -------
         The number of attempts that ran.
         """
-        stop = stop or threading.Event()
+        with acting(Actor(name=f"worker {self.name}")):
+            return self._loop(stop or threading.Event(), drain=drain, only_job=only_job)
+
+    def _loop(self, stop: threading.Event, *, drain: bool, only_job: str | None) -> int:
         attempts = 0
         logger.info("worker started", extra={"worker": self.name})
         try:
@@ -115,6 +120,8 @@ class Worker:
         self._collected = time.monotonic()
         try:
             gone = collect(self._db, self._blobs)
+            if self.settings.audit_retention_days is not None:
+                AuditLog(self._db).prune(self.settings.audit_retention_days)
         except PairmarkError as error:
             logger.warning("storage was not tidied", extra={"reason": str(error)[:500]})
         else:

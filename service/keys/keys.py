@@ -8,10 +8,11 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from sqlalchemy.orm import Session
 
+from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import InvalidInput, UnknownKey
 from pairmark.service.keys import repository
@@ -76,6 +77,7 @@ class Keys:
                 revoked_at=None,
             )
             repository.insert_key(session, row)
+            record(session, row.created_at, "key.create", f"key:{row.id}", after=_facts(row))
             bump_revision(session)
             return NewKey(**_out(row).model_dump(), key=key)
 
@@ -95,7 +97,11 @@ class Keys:
         with self._db.write() as session:
             if "\x00" in key_id or repository.key_by_id(session, key_id) is None:
                 raise UnknownKey(f"there is no key {key_id[:50]!r}; `pairmark keys list` shows their ids")
-            if repository.revoke_key(session, key_id, self._db.now(session)):
+            now = self._db.now(session)
+            before = _facts(repository.key_by_id(session, key_id))
+            if repository.revoke_key(session, key_id, now):
+                after = {**before, "revoked_at": iso(now)}
+                record(session, now, "key.revoke", f"key:{key_id}", before=before, after=after)
                 bump_revision(session)
             session.expire_all()
             row = repository.key_by_id(session, key_id)
@@ -133,6 +139,11 @@ def match_key(active: Mapping[str, ActiveKey], key: str) -> ActiveKey | None:
 
 def _sha256(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _facts(row: ApiKey | None) -> dict[str, Any]:
+    """What the audit log keeps of a key: everything but its hash."""
+    return {} if row is None else _out(row).model_dump(mode="json")
 
 
 def _out(row: ApiKey) -> KeyOut:

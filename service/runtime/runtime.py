@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -81,7 +82,8 @@ class BatchPlace:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread."""
-        future = self._threads.submit(work)
+        # In the name of who asked for it.
+        future = self._threads.submit(copy_context().run, work)
         self._running = future
         return await asyncio.wrap_future(future)
 
@@ -263,8 +265,8 @@ class Runtime:
         )
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run short blocking work off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+        """Run short blocking work off the event loop, in the name of who asked for it."""
+        return await asyncio.to_thread(work)
 
     def lane(self) -> Lane:
         """Where the work of one request runs."""

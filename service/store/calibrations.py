@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.registry import spec_of
+from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
@@ -274,6 +275,14 @@ class Calibrations:
                         repository.set_calibration(
                             session, owner.id, model[1], row.id, only_if_none=default is None
                         )
+                made = {
+                    "name": name,
+                    "version": None if model is None else f"{model[0]}:{model[1]}",
+                    "dataset_sha256": dataset_sha256,
+                    "blob": blob,
+                    "default": default,
+                }
+                record(session, now, "calibration.create", f"calibration:{row.id}", after=made)
                 bump_revision(session)
         except BaseException:
             delete_unused(db, blobs, [blob])

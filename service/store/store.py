@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Literal
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.operating_points import Calibration
+from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
@@ -95,11 +96,13 @@ class ModelStore:
             )
             row.calibration_id = calibration.id
             session.flush()
+        what = f"model:{model.name}:{row.version}"
+        record(session, now, "version.create", what, after=_facts(row))
         if promote is not None:
             _check_promotable(model.name, row)
             at = repository.find_alias(session, model.id, checked_alias(promote))
             if only_from in (None, 0 if at is None else at.version):
-                repository.move_alias(session, model.id, promote, row.version, by=by, now=now)
+                self._move_alias(session, model, promote, row.version, by=by, now=now)
         bump_revision(session)
         return version_summary(row, repository.aliases_of(session, [model.id])[model.id])
 
@@ -133,7 +136,16 @@ class ModelStore:
     def set_policy(self, name: str, policy: Policy) -> Policy:
         """Decide what a model may promise, or `UnknownModel`."""
         with self._db.write() as session:
-            repository.set_policy(session, self._shelf.model(session, name), policy.allow_asymptotic)
+            model = self._shelf.model(session, name)
+            record(
+                session,
+                self._db.now(session),
+                "policy.set",
+                f"model:{name}",
+                before={"allow_asymptotic": model.allow_asymptotic},
+                after={"allow_asymptotic": policy.allow_asymptotic},
+            )
+            repository.set_policy(session, model, policy.allow_asymptotic)
             bump_revision(session)
         return policy
 
@@ -217,6 +229,8 @@ class ModelStore:
                 )
             calibrations = repository.calibrations_of(session, model.id, version, 10**9)
             keys = repository.blobs_of(row, calibrations)
+            now = self._db.now(session)
+            record(session, now, "version.delete", f"model:{name}:{version}", before=_facts(row))
             repository.delete_version(session, model.id, version)
             bump_revision(session)
         delete_unused(self._db, self._blobs, keys)
@@ -266,9 +280,7 @@ class ModelStore:
                 )
             _check_promotable(name, row)
             if at is None or at.version != version:
-                at = repository.move_alias(
-                    session, model.id, alias, version, by=by, now=self._db.now(session)
-                )
+                at = self._move_alias(session, model, alias, version, by=by, now=self._db.now(session))
                 bump_revision(session)
             return alias_out(name, at)
 
@@ -399,6 +411,16 @@ class ModelStore:
         with imported(self._shelf, file, name) as new, self._db.write() as session:
             return new.model, self.register(session, new, promote=promote, by=by).version
 
+    def _move_alias(
+        self, session: Session, model: Model, alias: str, version: int, *, by: str, now: float
+    ) -> Alias:
+        at = repository.find_alias(session, model.id, alias)
+        before = None if at is None else {"version": at.version, "revision": at.revision}
+        moved = repository.move_alias(session, model.id, alias, version, by=by, now=now)
+        after = {"version": moved.version, "revision": moved.revision}
+        record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)
+        return moved
+
     def _locked(self, session: Session, name: str) -> Model:
         """The model, locked, so that its versions and aliases change one at a time."""
         model = self._shelf.model(session, name)
@@ -416,6 +438,17 @@ class ModelStore:
             aliases=[alias_out(model.name, row) for row in aliases],
             versions=[version_summary(row, aliases) for row in versions],
         )
+
+
+def _facts(row: ModelVersion) -> dict[str, Any]:
+    """What the audit log keeps of a version."""
+    return {
+        "kind": row.kind,
+        "artefact": row.artefact,
+        "calibration": row.calibration_id,
+        "job": row.job_id,
+        "dataset_sha256": row.lineage.get("dataset_sha256"),
+    }
 
 
 def _check_promotable(name: str, row: ModelVersion) -> None:

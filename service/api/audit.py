@@ -1,0 +1,45 @@
+"""The audit log over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from pairmark.service.api.house import InHouse
+from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.audit.schemas import AuditPage
+
+
+def _in_utc(value: datetime) -> datetime:
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+
+
+class AuditQuery(PageQuery):
+    """Which entries."""
+
+    actor: str | None = Field(None, max_length=200, description="only by this one, e.g. `key 0123456789ab`")
+    action: str | None = Field(
+        None, max_length=64, description="only this action (`alias.move`) or group (`alias`)"
+    )
+    resource: str | None = Field(
+        None,
+        max_length=400,
+        description="only on this (`model:faces:3`) or all below (`model:faces`, `model`)",
+    )
+    since: Annotated[datetime, AfterValidator(_in_utc)] | None = Field(
+        None, description="only from this time on, ISO 8601", examples=["2026-01-31T12:00:00Z"]
+    )
+
+
+def list_audit(house: InHouse, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
+    """Who changed what, newest first. Entries are committed with the changes they tell of."""
+    return house.audit.page(
+        limit=query.limit,
+        cursor=query.cursor,
+        actor=query.actor,
+        action=query.action,
+        resource=query.resource,
+        since=None if query.since is None else query.since.timestamp(),
+    )

@@ -1,0 +1,119 @@
+"""Writing to the audit log and reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from pairmark.service.audit import repository
+from pairmark.service.audit.actor import current_actor
+from pairmark.service.audit.schemas import AuditEntry, AuditPage
+from pairmark.service.db import Database
+from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.tables import AuditRow
+from pairmark.service.times import iso
+
+_DAY_S = 86_400.0
+
+
+def record(
+    session: Session,
+    now: float,
+    action: str,
+    resource: str,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> int:
+    """Append an entry in the caller's transaction, so that a change and its entry are committed as one.
+
+    Parameters
+    ----------
+    now : seconds since the epoch on the database's clock.
+    action : ``thing.verb``, e.g. ``alias.move``.
+    resource : ``thing:name``, e.g. ``model:faces@production``.
+    before, after : JSON-able facts. Never vectors, keys, or ids of people: those must stay erasable.
+
+    Returns
+    -------
+    The entry's number.
+    """
+    actor = current_actor()
+    return repository.add(
+        session,
+        {
+            "at": now,
+            "actor": actor.name[:200],
+            "action": action[:64],
+            "resource": resource[:400],
+            "before": None if before is None else dict(before),
+            "after": None if after is None else dict(after),
+            "request_id": actor.request_id,
+            "trace_id": actor.trace_id,
+        },
+    )
+
+
+class AuditLog:
+    """Reads and prunes the audit log."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def page(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        resource: str | None = None,
+        since: float | None = None,
+    ) -> AuditPage:
+        """Entries, newest first.
+
+        Parameters
+        ----------
+        action : such as ``alias.move``, or a group of them such as ``alias``.
+        resource : such as ``model:faces:3``, or what it begins with, such as ``model:faces`` or ``model``.
+        since : seconds since the epoch.
+        """
+        checked_limit(limit)
+        before = None if cursor is None else decode_cursor(cursor, int)[0]
+        with self._db.read() as session:
+            rows = repository.page(
+                session,
+                limit=limit + 1,
+                before=before,
+                actor=actor,
+                action=action,
+                resource=resource,
+                since=since,
+            )
+        more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+        return AuditPage(items=[_out(row) for row in rows[:limit]], next_cursor=more)
+
+    def prune(self, days: float) -> int:
+        """Remove entries older than ``days``, leaving one that says so; returns how many."""
+        with self._db.write() as session:
+            now = self._db.now(session)
+            gone = repository.delete_before(session, now - days * _DAY_S)
+            if gone:
+                record(session, now, "audit.prune", "audit", after={"removed": gone, "older_than_days": days})
+        return gone
+
+
+def _out(row: AuditRow) -> AuditEntry:
+    return AuditEntry(
+        id=row.id,
+        at=iso(row.at),
+        actor=row.actor,
+        action=row.action,
+        resource=row.resource,
+        before=row.before,
+        after=row.after,
+        request_id=row.request_id,
+        trace_id=row.trace_id,
+    )

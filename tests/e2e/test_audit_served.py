@@ -1,0 +1,58 @@
+"""The audit log over HTTP and on the command line, and trace contexts in the logs."""
+
+from __future__ import annotations
+
+import json
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def test_changes_are_told_with_request_and_trace_ids(digits_house):
+    http = digits_house.http
+    headers = {"x-request-id": "audited-1", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    X = digits_house.facts["X"]
+    body = {"model": "digits"}
+    assert http.put("/galleries/audited", json=body, headers=headers).status_code == 201
+    items = [{"id": f"i{at}", "subject": "s", "vector": row.tolist()} for at, row in enumerate(X[:3])]
+    assert http.put("/galleries/audited/items", json={"items": items}, headers=headers).status_code == 200
+    assert http.delete("/galleries/audited/subjects/s", headers=headers).status_code == 200
+    assert http.delete("/galleries/audited", headers=headers).status_code == 204
+    page = http.get("/audit", params={"resource": "gallery:audited"}).json()
+    told = [(entry["action"], entry["before"], entry["after"]) for entry in reversed(page["items"])]
+    assert told == [
+        ("gallery.create", None, {"model": "digits:1"}),
+        ("gallery.upsert", None, {"items": 3}),
+        ("gallery.erase", {"items": 3}, None),
+        ("gallery.delete", {"model": "digits:1", "items": 0}, None),
+    ]
+    assert {entry["request_id"] for entry in page["items"]} == {"audited-1"}
+    assert {entry["trace_id"] for entry in page["items"]} == {TRACE}
+    assert {entry["actor"] for entry in page["items"]} == {"loopback"}
+    lines = [json.loads(line) for line in digits_house.log.read_text().splitlines() if "audited-1" in line]
+    assert lines
+    assert all(line["trace_id"] == TRACE for line in lines)
+
+
+def test_training_is_told_from_submission_to_production(digits_house):
+    job = digits_house.facts["job"]["id"]
+    entries = digits_house.http.get("/audit", params={"resource": f"job:{job}"}).json()["items"]
+    assert [(entry["action"], entry["actor"]) for entry in entries] == [
+        ("job.end", f"job {job}"),
+        ("job.submit", "loopback"),
+    ]
+    shown = digits_house.cli("audit", "--resource", "model:digits", "--json")
+    assert shown.returncode == 0, shown.stderr
+    listed = [entry["action"] for entry in json.loads(shown.stdout)["items"]]
+    assert listed[-2:] == ["alias.move", "version.create"]
+    table = digits_house.cli("audit", "--action", "alias")
+    assert "model:digits@production" in table.stdout
+
+
+def test_queries_that_make_no_sense_are_refused(digits_house):
+    for query in ("since=yesterday", "cursor=x", "limit=0", "who=me"):
+        assert digits_house.http.get(f"/audit?{query}").status_code == 422, query
+
+
+def test_malformed_trace_contexts_are_ignored(digits_house):
+    for bad in ("", "00", f"00-{'0' * 32}-00f067aa0ba902b7-01", "00-xyz-abc-01", f"00-{TRACE.upper()}-1-01"):
+        assert digits_house.http.get("/models", headers={"traceparent": bad}).status_code == 200

@@ -1,0 +1,135 @@
+"""The audit log: an entry for every change, committed with it, and never changed afterwards."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.audit.log import AuditLog, record
+from pairmark.service.errors import Conflict, InvalidInput
+from pairmark.service.keys import Keys
+from pairmark.service.store.schemas import Policy
+
+
+@pytest.fixture
+def audit(database):
+    return AuditLog(database)
+
+
+def actions(audit, **filters):
+    """(action, resource) of every entry, oldest first."""
+    return [(entry.action, entry.resource) for entry in reversed(audit.page(limit=200, **filters).items)]
+
+
+def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(house, audit):
+    with acting(Actor(name="key abc", request_id="r-1", trace_id="f" * 32)):
+        version = house.train(promote="production")
+        house.train(promote=False)
+        house.store.promote("faces", "production", 2, by="key abc")
+        house.store.promote("faces", "production", 2, by="key abc")
+        house.store.delete("faces", 1)
+        with pytest.raises(Conflict):
+            house.store.delete("faces", 2)
+    assert version == 1
+    assert actions(audit, actor="system") == [("dataset.create", "dataset:people:1")]
+    told = actions(audit, actor="key abc")
+    assert [action for action, _ in told] == [
+        "job.submit", "version.create", "alias.move", "job.end",
+        "job.submit", "version.create", "job.end",
+        "alias.move", "version.delete",
+    ]  # fmt: skip
+    assert told[1][1] == "model:faces:1"
+    moved = audit.page(action="alias.move").items[0]
+    assert moved.resource == "model:faces@production"
+    assert (moved.before, moved.after) == ({"version": 1, "revision": 1}, {"version": 2, "revision": 2})
+    assert (moved.request_id, moved.trace_id) == ("r-1", "f" * 32)
+    gone = audit.page(action="version.delete").items[0]
+    assert gone.after is None
+    assert gone.before["kind"] == "similarity-forest"
+
+
+def test_a_policy_is_logged_with_what_it_was(house, audit):
+    house.train()
+    house.store.set_policy("faces", Policy(allow_asymptotic=True))
+    told = audit.page(action="policy.set").items[0]
+    assert (told.resource, told.before) == ("model:faces", {"allow_asymptotic": None})
+    assert told.after == {"allow_asymptotic": True}
+
+
+def test_keys_and_jobs_are_logged_without_their_secrets(house, audit, database):
+    keys = Keys(database)
+    made = keys.create("laptop", ["score"])
+    keys.revoke(made.id)
+    keys.revoke(made.id)
+    job = house.queue.submit(house.request()).id
+    house.queue.cancel(job)
+    house.queue.cancel(job)
+    house.datasets.delete("people")
+    assert actions(audit)[1:] == [
+        ("key.create", f"key:{made.id}"),
+        ("key.revoke", f"key:{made.id}"),
+        ("job.submit", f"job:{job}"),
+        ("job.cancel", f"job:{job}"),
+        ("dataset.delete", "dataset:people:1"),
+    ]
+    whole = audit.page(limit=200).model_dump_json()
+    assert made.key not in whole
+    assert made.key.rpartition("_")[2] not in whole
+
+
+def test_an_entry_appears_with_its_change_or_not_at_all(database, audit):
+    def broken():
+        with database.write() as session:
+            record(session, database.now(session), "thing.do", "thing:1")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
+    assert audit.page().items == []
+
+
+def test_entries_cannot_be_changed(database, audit):
+    with database.write() as session:
+        record(session, database.now(session), "thing.do", "thing:1", after={"n": 1})
+    with pytest.raises(DBAPIError, match="cannot be changed"), database.write() as session:
+        session.execute(text("UPDATE audit SET actor = 'nobody'"))
+    assert [entry.actor for entry in audit.page().items] == ["system"]
+
+
+def test_pages_and_filters(database, audit):
+    names = ["model:a", "model:a:1", "model:a@production", "model:ab:1", "model:a_:1", "gallery:a"]
+    with database.write() as session:
+        for at, name in enumerate(names):
+            record(session, 1_000.0 + at, "thing.make" if at % 2 else "thing.mend", name)
+    assert {r for _, r in actions(audit, resource="model:a")} == set(names[:3])
+    assert len(actions(audit, resource="model")) == 5
+    assert len(actions(audit, action="thing")) == 6
+    assert len(actions(audit, action="thing.make")) == 3
+    assert actions(audit, action="thin") == []
+    assert [r for _, r in actions(audit, since=1_004.0)] == names[4:]
+    seen, cursor = [], None
+    while True:
+        page = audit.page(limit=4, cursor=cursor)
+        seen += [entry.resource for entry in page.items]
+        if (cursor := page.next_cursor) is None:
+            break
+    assert seen == names[::-1]
+    with pytest.raises(InvalidInput):
+        audit.page(cursor="nonsense")
+
+
+def test_old_entries_go_after_the_retention_and_that_is_told(database, audit):
+    with database.write() as session:
+        now = database.now(session)
+        record(session, now - 40 * 86_400, "thing.do", "thing:old")
+        record(session, now - 20 * 86_400, "thing.do", "thing:new")
+    assert audit.prune(30) == 1
+    assert actions(audit) == [("thing.do", "thing:new"), ("audit.prune", "audit")]
+    assert audit.prune(30) == 0
+    last = audit.page().items[0]
+    assert last.after == {"removed": 1, "older_than_days": 30}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", last.at)
