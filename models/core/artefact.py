@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -159,28 +160,53 @@ def read_artefact(path: str | os.PathLike[str], *, verify: bool = True, mmap: bo
             raise KeyError("format")
         version = int(manifest["format_version"])
         kind, params, meta, listed = (manifest[key] for key in ("kind", "params", "meta", "arrays"))
-    except (ValueError, KeyError, TypeError) as error:
+        if not isinstance(kind, str) or not all(isinstance(part, dict) for part in (params, meta, listed)):
+            raise TypeError("kind, params, meta or arrays")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtefactError(f"{folder / MANIFEST} is not a Pairmark manifest") from error
     if version > FORMAT_VERSION:
         raise ArtefactError(
             f"{folder} has format version {version}, this code reads up to {FORMAT_VERSION}: upgrade pairmark"
         )
-    arrays = {}
-    for name, entry in listed.items():
-        file = folder / Path(entry["file"]).name
-        try:
-            if verify and file_sha256(file) != entry["sha256"]:
-                raise ArtefactError(
-                    f"{file} was changed after it was saved (sha256 differs): restore it or retrain"
-                )
-            array = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            if isinstance(error, ArtefactError):
-                raise
-            raise ArtefactError(f"{file} cannot be read as an array: restore it or retrain") from error
-        if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
-            raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
-        arrays[name] = array
+    arrays = {name: _read_array(folder, entry, verify=verify, mmap=mmap) for name, entry in listed.items()}
     return Artefact(
         kind=kind, params=params, meta=meta, arrays=arrays, sha256=hashlib.sha256(body).hexdigest()
     )
+
+
+def _read_array(folder: Path, entry: Any, *, verify: bool, mmap: bool) -> np.ndarray[Any, Any]:
+    try:
+        file = folder / Path(entry["file"]).name
+        dtype, shape, sha256 = entry["dtype"], tuple(entry["shape"]), entry["sha256"]
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(
+            f"{folder / MANIFEST} lists an array without file, dtype, shape or sha256"
+        ) from error
+    try:
+        if verify and file_sha256(file) != sha256:
+            raise ArtefactError(
+                f"{file} was changed after it was saved (sha256 differs): restore it or retrain"
+            )
+        # The head says how much memory to take: it is believed once it agrees with the file's size.
+        found, in_columns, start = _head_of(file)
+        if in_columns or found[0] != shape or found[1].str != dtype or found[1].kind not in _KINDS_OF_DTYPE:
+            raise ArtefactError(f"{file} does not match its manifest entry: restore it or retrain")
+        if file.stat().st_size != start + found[1].itemsize * math.prod(shape):
+            raise ArtefactError(f"{file} is not as long as its shape says: restore it or retrain")
+        array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except ArtefactError:
+        raise
+    except (OSError, ValueError, TypeError, OverflowError, MemoryError, EOFError) as error:
+        raise ArtefactError(f"{file} cannot be read as an array: restore it or retrain") from error
+    return array
+
+
+def _head_of(file: Path) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], bool, int]:
+    """Shape and dtype of a ``.npy`` file, whether it is stored by columns, and where its numbers begin."""
+    with file.open("rb") as stream:
+        version = np.lib.format.read_magic(stream)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, in_columns, dtype = read(stream)
+        return (shape, dtype), in_columns and len(shape) > 1, stream.tell()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import operator
 import os
-from importlib import import_module
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pairmark.models.core.schema import Stateful
 from pairmark.models.search import index as search
 from pairmark.models.search.forms import SearchForm, top_k_by_form
 from pairmark.models.search.index import Found
@@ -31,7 +31,7 @@ _NOT_SCORED = frozenset({"n_jobs", "verbose", "random_state"})
 """Parameters that no score of a fitted model depends on."""
 
 
-class PairScorerMixin:
+class PairScorerMixin(Stateful):
     """A learned, symmetric similarity: higher is more similar."""
 
     n_features_in_: int
@@ -242,7 +242,7 @@ class PairScorerMixin:
                 return known[1]  # type: ignore[no-any-return]
         params = {name: value for name, value in self._params().items() if name not in _NOT_SCORED}
         try:
-            arrays, meta = self._search_state()
+            arrays, meta = self.to_state()
         except ValueError:
             digest = None
         else:
@@ -263,14 +263,6 @@ class PairScorerMixin:
         given: Any = self
         return dict(given.get_params(deep=False))
 
-    def _search_state(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-        """Fitted state as (arrays, meta): what the family's ``state.to_state`` saves."""
-        family = type(self).__module__.rpartition(".")[0]
-        state: tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]] = import_module(
-            f"{family}.state"
-        ).to_state(self)
-        return state
-
     def _validated(self, X: Any, name: str) -> Matrix:
         return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)
 
@@ -283,7 +275,7 @@ class EmbedderMixin:
         raise NotImplementedError
 
 
-class LabelRankerMixin:
+class LabelRankerMixin(Stateful):
     """A learner that orders labels for each point."""
 
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:

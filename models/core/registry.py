@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
@@ -55,7 +55,7 @@ def spec_for(estimator: object) -> LearnerSpec:
 def save(estimator: Any, path: str | os.PathLike[str]) -> str:
     """Save a fitted learner as an artefact folder; returns the artefact's sha256."""
     spec = spec_for(estimator)
-    arrays, meta = spec.to_state(estimator)
+    arrays, meta = estimator.to_state()
     names = getattr(estimator, "feature_names_in_", None)
     meta = {
         **meta,
@@ -68,22 +68,42 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> str:
 
 
 def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
-    """Load a learner saved by `save`. Runs no code from the file and checks every sha256.
+    """Load a learner saved by `save`. Runs no code from the file, and trusts nothing in it.
 
     Raises
     ------
     ArtefactError
-        When the folder is not a whole, unchanged artefact of a known kind.
+        When the folder is not a whole, unchanged artefact of a known kind, or its arrays are none that a fit writes
+        (`StateSchema`): the message names the array and its row.
     """
     artefact = read_artefact(path, mmap=mmap)
+    try:
+        return restored(artefact)
+    except ArtefactError as error:
+        raise ArtefactError(f"{path}: {error}") from error
+
+
+def restored(artefact: Artefact) -> Any:
+    """The fitted learner that an artefact holds, once its state is found to be one that a fit writes.
+
+    Raises
+    ------
+    ArtefactError
+        As `load`.
+    """
     try:
         spec = spec_of(artefact.kind)
     except KeyError as error:
         raise ArtefactError(str(error.args[0])) from error
-    estimator = spec.estimator(**spec.params.model_validate(artefact.params).model_dump())
-    fitted = spec.from_state(estimator, artefact.arrays, artefact.meta)
+    try:
+        params = spec.params.model_validate(artefact.params).model_dump()
+        spec.state.check(params, artefact.meta, artefact.arrays)
+        fitted: Any = spec.estimator(**params).from_state(artefact.arrays, artefact.meta)
+    except (ValueError, LookupError, TypeError) as error:
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ArtefactError(f"no {spec.kind} that can be used: {said[:1_000]}") from error
     fitted.n_features_in_ = int(artefact.meta["n_features_in"])
-    names = artefact.meta["feature_names_in"]
+    names = artefact.meta.get("feature_names_in")
     if names is not None:
         fitted.feature_names_in_ = np.asarray(names, dtype=object)
     return fitted

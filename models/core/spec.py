@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pairmark.models.core.schema import StateSchema
+
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
-Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 class Params(BaseModel):
@@ -27,11 +28,10 @@ class LearnerSpec:
     ----------
     kind : public name, e.g. ``similarity-forest``.
     title : one line for people.
-    estimator : the class; ``estimator(**params.model_dump())`` builds it.
+    estimator : the class, a `Stateful`; ``estimator(**params.model_dump())`` builds it.
     capabilities : what a fitted one can serve.
     params : pydantic model of the JSON-able parameters; its JSON Schema is public.
-    to_state : fitted estimator -> (arrays, meta); meta is JSON-serialisable.
-    from_state : (unfitted estimator, arrays, meta) -> fitted estimator.
+    state : schema of what its `to_state` gives, checked at every load before its `from_state` reads it.
     needs : what a training dataset must bring.
     accepts_sparse : whether CSR input is taken as it is.
     distributes : whether parallel parts of a fit may run in processes of other machines, through joblib.
@@ -45,11 +45,10 @@ class LearnerSpec:
 
     kind: str
     title: str
-    estimator: type
+    estimator: type[Any]
     capabilities: frozenset[Capability]
     params: type[Params]
-    to_state: Callable[[Any], tuple[Arrays, dict[str, Any]]]
-    from_state: Callable[[Any, Mapping[str, np.ndarray[Any, Any]], Mapping[str, Any]], Any]
+    state: StateSchema
     needs: Literal["identities", "rankings"] = "identities"
     accepts_sparse: bool = False
     distributes: bool = False

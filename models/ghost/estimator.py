@@ -39,6 +39,7 @@ from pairmark.models.ghost.learning import Progress, Settings, Weights, learn
 from pairmark.models.ghost.params import GhostParams, Strategy
 from pairmark.models.ghost.registry import PATH, choose
 from pairmark.models.ghost.space import Companions, Points, Space, draw_companions, scales_of
+from pairmark.models.ghost.state import GhostState
 from pairmark.models.ghost.training import Plan, partition, training_sets
 from pairmark.models.search.forms import SearchForm
 from pairmark.models.search.index import Rows
@@ -56,7 +57,7 @@ _FEW_TO_CLUSTER, _MOST_CLUSTERED = 100, 400
 """Withheld rows that suffice to choose the price of a cluster, and how many are looked at."""
 
 
-class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
@@ -194,7 +195,7 @@ class Ghost(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
             learned_from if withheld.size == 0 else self._classes_of(points, codes, labels.size, seed)
         )
         self.exemplars_ = self._classes.exemplars
-        self.cluster_price_: float | None = self._price_of_clusters(points, codes, withheld, seed)
+        self.cluster_price_ = self._price_of_clusters(points, codes, withheld, seed)
         return self
 
     def _price_of_clusters(self, points: Points, codes: Ints, withheld: Ints, seed: int) -> float:

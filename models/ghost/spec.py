@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost.estimator import Ghost
 from pairmark.models.ghost.params import GhostParams
-from pairmark.models.ghost.state import from_state, to_state
+from pairmark.models.ghost.state import SCHEMA
 
 GHOST = LearnerSpec(
     kind="ghost",
@@ -13,7 +13,6 @@ GHOST = LearnerSpec(
     estimator=Ghost,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     params=GhostParams,
-    to_state=to_state,
-    from_state=from_state,
+    state=SCHEMA,
     keeps_rows=True,
 )

@@ -3,129 +3,278 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.models.core.spec import Arrays
+from pairmark.models.core.schema import (
+    Array,
+    Facts,
+    Loaded,
+    State,
+    Stateful,
+    StateSchema,
+    refuse,
+    require_offsets,
+)
 from pairmark.models.ghost.classify import Classes
-from pairmark.models.ghost.estimator import Ghost
-from pairmark.models.ghost.graphs import Graph
-from pairmark.models.ghost.registry import choose
+from pairmark.models.ghost.graphs import MAX_POINTS, Graph
+from pairmark.models.ghost.learning import Progress
+from pairmark.models.ghost.registry import Chosen, choose
 from pairmark.models.ghost.space import Companions, Points, Scales, Space
 
+Float64 = NDArray[np.float64]
 
-def to_state(estimator: Ghost) -> tuple[Arrays, dict[str, Any]]:
+
+class GhostState(Stateful):
     """Weights and scales; the graph with its rows; the classes with theirs."""
-    space, classes = estimator._space, estimator._classes
-    arrays: Arrays = {
-        "weights": estimator.weights_,
-        "names": estimator.meta_feature_names_,
-        "other_scales": estimator.other_scales_,
-        "differences": space.scales.differences,
-        "thresholds": space.scales.thresholds,
-        "variances": space.scales.variances,
-        "history": np.array([[p.objective, p.energy, p.dual, p.rounded] for p in estimator.history_]),
-        "n_weights": np.array([p.n_weights for p in estimator.history_], dtype=np.int64),
-    }
-    meta: dict[str, Any] = {
-        "exemplar_price": estimator.exemplar_price_,
-        "cluster_price": estimator.cluster_price_,
-        "graph": None,
-        "classes": None,
-    }
-    if space.graph is not None:
-        assert space.graph_rows is not None
-        graph = space.graph
-        arrays.update(graph_rows=space.graph_rows, paths=graph.paths, links=graph.links)
-        meta["graph"] = {
-            "far": graph.far,
-            "n_neighbours": graph.n_neighbours,
-            "top_degree": graph.top_degree,
-            "unit": graph.unit,
-            "by_features": graph.by_features,
+
+    order: int
+    meta_features: Any
+    cluster_metric: bool
+    n_features_in_: int
+    weights_: Float64
+    meta_feature_names_: NDArray[Any]
+    other_scales_: Float64
+    exemplar_price_: float
+    cluster_price_: float | None
+    history_: list[Progress]
+    classes_: NDArray[Any]
+    exemplars_: NDArray[np.int64]
+    strategy_: str
+    temperature_: float
+    validation_: dict[str, float]
+    _space: Space
+    _classes: Classes | None
+
+    def _weigh(self) -> None:
+        raise NotImplementedError
+
+    def to_state(self) -> State:
+        """Weights and scales; the graph with its rows; the classes with theirs."""
+        space, classes = self._space, self._classes
+        arrays: dict[str, NDArray[Any]] = {
+            "weights": self.weights_,
+            "names": self.meta_feature_names_,
+            "other_scales": self.other_scales_,
+            "differences": space.scales.differences,
+            "thresholds": space.scales.thresholds,
+            "variances": space.scales.variances,
+            "history": np.array([[p.objective, p.energy, p.dual, p.rounded] for p in self.history_]),
+            "n_weights": np.array([p.n_weights for p in self.history_], dtype=np.int64),
         }
-    if classes is not None:
-        labels = np.asarray(estimator.classes_)
-        arrays.update(
-            classes=labels.astype(np.str_) if labels.dtype.kind == "O" else labels,
-            codes=classes.codes,
-            exemplars=classes.exemplars,
-        )
-        if space.graph is None:
-            arrays["rows"] = classes.members.raw
-        for size, sets in classes.companions.items():
+        meta: dict[str, Any] = {
+            "exemplar_price": self.exemplar_price_,
+            "cluster_price": self.cluster_price_,
+            "graph": None,
+            "classes": None,
+        }
+        if space.graph is not None:
+            assert space.graph_rows is not None
+            graph = space.graph
+            arrays.update(graph_rows=space.graph_rows, paths=graph.paths, links=graph.links)
+            meta["graph"] = {
+                "far": graph.far,
+                "n_neighbours": graph.n_neighbours,
+                "top_degree": graph.top_degree,
+                "unit": graph.unit,
+                "by_features": graph.by_features,
+            }
+        if classes is not None:
+            labels = np.asarray(self.classes_)
             arrays.update(
-                {
-                    f"sets{size}_rows": sets.rows,
-                    f"sets{size}_members": sets.members,
-                    f"sets{size}_first": sets.first,
-                }
+                classes=labels.astype(np.str_) if labels.dtype.kind == "O" else labels,
+                codes=classes.codes,
+                exemplars=classes.exemplars,
             )
-        meta["classes"] = {
-            "strategy": estimator.strategy_,
-            "temperature": estimator.temperature_,
-            "validation": estimator.validation_,
-            "sizes": sorted(classes.companions),
-        }
-    return arrays, meta
-
-
-def from_state(
-    estimator: Ghost, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]
-) -> Ghost:
-    """The estimator, fitted with what `to_state` gave."""
-    from pairmark.models.ghost.learning import Progress
-
-    # Copies, so that kernels meet one kind of array whether the file was mapped or read.
-    held = {name: np.array(array, order="C") for name, array in arrays.items()}
-    chosen = choose(
-        estimator.meta_features,
-        order=estimator.order,
-        graph=meta["graph"] is not None,
-        cluster_metric=estimator.cluster_metric,
-    )
-    scales = Scales(
-        differences=held["differences"], thresholds=held["thresholds"], variances=held["variances"]
-    )
-    graph = None
-    if meta["graph"] is not None:
-        graph = Graph(paths=held["paths"], links=held["links"], **meta["graph"])
-    space = Space(chosen, scales, graph, held.get("graph_rows"))
-    estimator._space = space
-    estimator.weights_ = held["weights"]
-    estimator.meta_feature_names_ = held["names"]
-    estimator.other_scales_ = held["other_scales"]
-    estimator.exemplar_price_ = float(meta["exemplar_price"])
-    price = meta.get("cluster_price")
-    estimator.cluster_price_ = None if price is None else float(price)
-    estimator.history_ = [
-        Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
-        for row, n in zip(held["history"].tolist(), held["n_weights"], strict=True)
-    ]
-    estimator.n_features_in_ = int(scales.differences.size)
-    estimator._weigh()
-    estimator._classes = None
-    told = meta["classes"]
-    if told is not None:
-        rows = held["rows"] if graph is None else held["graph_rows"]
-        points = space.graph_points if graph is not None else Points(space, rows, np.arange(rows.shape[0]))
-        estimator.classes_ = held["classes"]
-        estimator._classes = Classes(
-            members=points,
-            codes=held["codes"],
-            exemplars=held["exemplars"],
-            companions={
-                int(size): Companions(
-                    rows=held[f"sets{size}_rows"],
-                    members=held[f"sets{size}_members"],
-                    first=held[f"sets{size}_first"],
+            if space.graph is None:
+                arrays["rows"] = classes.members.raw
+            for size, sets in classes.companions.items():
+                arrays.update(
+                    {
+                        f"sets{size}_rows": sets.rows,
+                        f"sets{size}_members": sets.members,
+                        f"sets{size}_first": sets.first,
+                    }
                 )
-                for size in told["sizes"]
-            },
+            meta["classes"] = {
+                "strategy": self.strategy_,
+                "temperature": self.temperature_,
+                "validation": self.validation_,
+                "sizes": sorted(classes.companions),
+            }
+        return arrays, meta
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        # Copies, so that kernels meet one kind of array whether the file was mapped or read.
+        held = {name: np.array(array, order="C") for name, array in arrays.items()}
+        scales = Scales(
+            differences=held["differences"], thresholds=held["thresholds"], variances=held["variances"]
         )
-        estimator.exemplars_ = held["exemplars"]
-        estimator.strategy_ = str(told["strategy"])
-        estimator.temperature_ = float(told["temperature"])
-        estimator.validation_ = {str(name): float(value) for name, value in told["validation"].items()}
-    return estimator
+        graph = None
+        if meta["graph"] is not None:
+            graph = Graph(paths=held["paths"], links=held["links"], **meta["graph"])
+        chosen = _chosen(self.get_params(deep=False), graph is not None)  # type: ignore[attr-defined]
+        space = Space(chosen, scales, graph, held.get("graph_rows"))
+        self._space = space
+        self.weights_ = held["weights"]
+        self.meta_feature_names_ = held["names"]
+        self.other_scales_ = held["other_scales"]
+        self.exemplar_price_ = float(meta["exemplar_price"])
+        price = meta.get("cluster_price")
+        self.cluster_price_ = None if price is None else float(price)
+        self.history_ = [
+            Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
+            for row, n in zip(held["history"].tolist(), held["n_weights"], strict=True)
+        ]
+        self.n_features_in_ = int(scales.differences.size)
+        self._weigh()
+        self._classes = None
+        told = meta["classes"]
+        if told is not None:
+            rows = held["rows"] if graph is None else held["graph_rows"]
+            points = (
+                space.graph_points if graph is not None else Points(space, rows, np.arange(rows.shape[0]))
+            )
+            self.classes_ = held["classes"]
+            self._classes = Classes(
+                members=points,
+                codes=held["codes"],
+                exemplars=held["exemplars"],
+                companions={
+                    int(size): Companions(
+                        rows=held[f"sets{size}_rows"],
+                        members=held[f"sets{size}_members"],
+                        first=held[f"sets{size}_first"],
+                    )
+                    for size in told["sizes"]
+                },
+            )
+            self.exemplars_ = held["exemplars"]
+            self.strategy_ = str(told["strategy"])
+            self.temperature_ = float(told["temperature"])
+            self.validation_ = {str(name): float(value) for name, value in told["validation"].items()}
+        return self
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+
+class GraphFacts(_Strict):
+    """The graph's numbers, see `Graph`."""
+
+    far: float = Field(ge=0.0)
+    n_neighbours: int = Field(ge=1, le=1_000)
+    top_degree: int = Field(ge=0, le=MAX_POINTS)
+    unit: float = Field(ge=0.0)
+    by_features: bool
+
+
+class ClassFacts(_Strict):
+    """How classes are told."""
+
+    strategy: Literal["center", "average", "knn", "minimum", "maximum"]
+    temperature: float = Field(gt=0.0)
+    validation: dict[str, float]
+    sizes: list[Annotated[int, Field(ge=3, le=5)]]
+
+
+class GhostFacts(Facts):
+    """What a saved GHOST says beside its arrays."""
+
+    exemplar_price: float
+    cluster_price: float | None = None
+    graph: GraphFacts | None
+    classes: ClassFacts | None
+
+
+def _chosen(params: Mapping[str, Any], graph: bool) -> Chosen:
+    return choose(
+        params["meta_features"],
+        order=params["order"],
+        graph=graph,
+        cluster_metric=params["cluster_metric"],
+    )
+
+
+def _layout(loaded: Loaded) -> dict[str, Array]:
+    facts, d = loaded.facts, loaded.n_features
+    chosen = _chosen(loaded.params, facts.graph is not None)
+    n_others = len(chosen.names)
+    n_weights = n_others + (d if chosen.features else 0)
+    layout = {
+        "weights": Array(kind="float64", shape=(n_weights,), low=0),
+        "names": Array(kind="text", shape=(n_weights,)),
+        "other_scales": Array(kind="float64", shape=(n_others,), low=0),
+        "differences": Array(kind="float64", shape=(d,), low=0),
+        "thresholds": Array(kind="float64", shape=(d,)),
+        "variances": Array(kind="float64", shape=(d,), low=0),
+        "history": Array(kind="float64", shape=("iterations", 4)),
+        "n_weights": Array(kind="int64", shape=("iterations",), low=0, high=n_weights),
+    }
+    if facts.graph is not None:
+        layout |= {
+            "graph_rows": Array(kind="float32", shape=("rows", d)),
+            "paths": Array(kind="float32", shape=("rows", "rows"), low=0),
+            "links": Array(kind="bool", shape=("rows", "rows")),
+        }
+    if facts.classes is None:
+        return layout
+    if facts.graph is None:
+        layout["rows"] = Array(kind="float32", shape=("rows", d))
+    layout |= {
+        "classes": Array(kind="labels", shape=("classes",)),
+        "codes": Array(kind="int64", shape=("rows",), below="classes"),
+        "exemplars": Array(kind="int64", shape=("classes",), below="rows"),
+    }
+    for size in facts.classes.sizes:
+        layout |= {
+            f"sets{size}_rows": Array(kind="int64", shape=(f"rows of sets of {size}",), below="rows"),
+            f"sets{size}_members": Array(
+                kind="int64", shape=(f"sets of {size}", size - 2), below=f"rows of sets of {size}"
+            ),
+            f"sets{size}_first": Array(kind="int64", shape=("classes + 1",), low=0, order="never-falling"),
+        }
+    return layout
+
+
+def _points(loaded: Loaded) -> None:
+    if not loaded.sizes.get("rows", 1) >= 1 or (
+        loaded.facts.graph is not None and loaded.sizes["rows"] > MAX_POINTS
+    ):
+        name = "rows" if loaded.facts.graph is None else "graph_rows"
+        raise refuse(
+            name, None, f"has {loaded.sizes['rows']} rows", f"1 or more, with a graph at most {MAX_POINTS}"
+        )
+
+
+def _classes(loaded: Loaded) -> None:
+    facts = loaded.facts.classes
+    if facts is None:
+        return
+    counts = np.bincount(loaded.arrays["codes"], minlength=loaded.sizes["classes"])
+    if not counts.all():
+        raise refuse("codes", None, f"hold no row of class {int(np.argmin(counts))}", "some of every class")
+    for size in facts.sizes:
+        require_offsets(
+            f"sets{size}_first",
+            loaded.arrays[f"sets{size}_first"],
+            loaded.sizes[f"sets of {size}"],
+            f"sets{size}_members",
+        )
+    chosen = _chosen(loaded.params, loaded.facts.graph is not None)
+    others = loaded.arrays["weights"][loaded.arrays["weights"].size - len(chosen.names) :]
+    weighed = (others > 0) & (loaded.arrays["other_scales"] > 0)
+    start = len(chosen.pairs)
+    for (name, size), used in zip(chosen.sets, weighed[start : start + len(chosen.sets)], strict=True):
+        if used and size not in facts.sizes:
+            raise refuse(
+                f"sets{size}_rows", None, "is missing", f"it, since {name} of {size} points has a weight"
+            )
+
+
+SCHEMA = StateSchema(facts=GhostFacts, layout=_layout, relations=(_points, _classes))

@@ -14,18 +14,10 @@ from pairmark.models.core.spec import Params
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
 from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.candidates import (
-    BoostedCandidate,
-    Candidate,
-    Examples,
-    ForestCandidate,
-    KernelCandidate,
-    LogisticCandidate,
-    NeighbourCandidate,
-    completed_examples,
-)
+from pairmark.models.label_ranking.candidates import completed_examples, fit_candidate
 from pairmark.models.label_ranking.params import LabelRankingAutoParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
+from pairmark.models.label_ranking.state import AutoState
 
 CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
 """In the order tried: where time runs out, the first ones have been heard."""
@@ -36,7 +28,7 @@ _SLOW_PAIRS = 500
 _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "copeland", "kemeny")
 
 
-class LabelRankingAuto(RankerBase):
+class LabelRankingAuto(AutoState, RankerBase):
     """Choose and blend label rankers by cross-validation.
 
     Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise
@@ -69,10 +61,6 @@ class LabelRankingAuto(RankerBase):
     """
 
     _params_model: type[Params] = LabelRankingAutoParams
-    members_: dict[str, Candidate]
-    weights_: dict[str, float]
-    tau_: dict[str, float]
-    blend_tau_: float
     aggregation_: str
 
     def __init__(
@@ -166,33 +154,6 @@ class LabelRankingAuto(RankerBase):
         for name, weight in self.weights_.items():
             blend += weight * self.members_[name].shares(X)
         return blend
-
-
-def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
-    """Fit the candidate of that name."""
-    if name in ("extra-trees", "forest"):
-        return ForestCandidate.fit(data, seed, n_jobs, random=name == "extra-trees")
-    if name == "neighbours":
-        return NeighbourCandidate.fit(data, seed, n_jobs)
-    if name == "kernel":
-        return KernelCandidate.fit(data, seed, n_jobs)
-    if name == "boosting":
-        return BoostedCandidate.fit(data, seed, n_jobs)
-    return LogisticCandidate.fit(data, seed, n_jobs)
-
-
-def restore_candidate(name: str, arrays: Any) -> Candidate:
-    """The candidate of that name from its arrays."""
-    classes: dict[str, Any] = {
-        "extra-trees": ForestCandidate,
-        "forest": ForestCandidate,
-        "neighbours": NeighbourCandidate,
-        "kernel": KernelCandidate,
-        "boosting": BoostedCandidate,
-        "logistic": LogisticCandidate,
-    }
-    restored: Candidate = classes[name].restore(arrays)
-    return restored
 
 
 def _tau(before: NDArray[np.float64], shown: NDArray[np.float32], aggregation: str) -> float:

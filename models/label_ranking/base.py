@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -207,18 +207,3 @@ def partial_positions(positions: Positions, before: NDArray[np.float64], level: 
 def spread_seeds(random: np.random.RandomState, n: int) -> list[int]:
     """Seeds drawn before any parallel work, so that results don't depend on who does it."""
     return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
-
-
-def state_of(estimator: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays and facts that every ranker of the family has."""
-    return {
-        "label_order": np.asarray(estimator.order_, dtype=np.int64),
-        "calibration": estimator.calibration_.knots,
-    }, {"n_labels": estimator.n_labels_}
-
-
-def restore(estimator: Any, arrays: Any, meta: Any) -> None:
-    """Undo `state_of`."""
-    estimator.order_ = np.asarray(arrays["label_order"], dtype=np.intp)
-    estimator.n_labels_ = int(meta["n_labels"])
-    estimator.calibration_ = PairCalibration(knots=np.asarray(arrays["calibration"]))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
-from pairmark.models.core.spec import Arrays
+from pairmark.models.core.schema import Arrays
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, PairProblem, end_to_end
 from pairmark.models.label_ranking.rankings_data import completed_targets
@@ -333,6 +333,33 @@ class LogisticCandidate:
         modelled = np.flatnonzero([not p.one_sided and p.rows.size > 0 for p in problems])
         models = LogisticPairs.fit(data.X, [problems[at] for at in modelled], n_jobs, "")
         return cls(models=models, modelled=modelled, constant=constant, k=k)
+
+
+def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
+    """Fit the candidate of that name."""
+    if name in ("extra-trees", "forest"):
+        return ForestCandidate.fit(data, seed, n_jobs, random=name == "extra-trees")
+    if name == "neighbours":
+        return NeighbourCandidate.fit(data, seed, n_jobs)
+    if name == "kernel":
+        return KernelCandidate.fit(data, seed, n_jobs)
+    if name == "boosting":
+        return BoostedCandidate.fit(data, seed, n_jobs)
+    return LogisticCandidate.fit(data, seed, n_jobs)
+
+
+def restore_candidate(name: str, arrays: Any) -> Candidate:
+    """The candidate of that name from its arrays."""
+    classes: dict[str, Any] = {
+        "extra-trees": ForestCandidate,
+        "forest": ForestCandidate,
+        "neighbours": NeighbourCandidate,
+        "kernel": KernelCandidate,
+        "boosting": BoostedCandidate,
+        "logistic": LogisticCandidate,
+    }
+    restored: Candidate = classes[name].restore(arrays)
+    return restored
 
 
 def completed_examples(X: Float32, positions: NDArray[np.float32], shares: Float64) -> Examples:

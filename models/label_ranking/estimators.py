@@ -13,6 +13,7 @@ from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_se
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
+from pairmark.models.label_ranking.state import TreesState
 from pairmark.models.label_ranking.trees import (
     NEVER,
     GrowOptions,
@@ -30,7 +31,7 @@ _COMPLETING_TREES = 50
 _COMPLETING_LEAF = 2
 
 
-class _TreesBase(RankerBase):
+class _TreesBase(TreesState, RankerBase):
     """What tree and forest share."""
 
     split: Literal["breiman", "level"]
@@ -44,9 +45,6 @@ class _TreesBase(RankerBase):
     aggregation: Aggregation
     n_jobs: int | None
     verbose: int
-    trees_: Trees
-    positions_: NDArray[np.float32]
-    targets_: NDArray[np.float64]
 
     def _n_trees(self) -> int:
         return 1

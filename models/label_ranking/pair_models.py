@@ -13,11 +13,11 @@ from sklearn.base import clone
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
-from pairmark.models.core.spec import Arrays
+from pairmark.models.core.schema import Arrays
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees
 
 TREE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "member_start", "members", "mass")
-_FOREST_TREES = 50
+FOREST_TREES = 50
 _FOREST_LEAF, _TREE_LEAF = 2, 5
 
 
@@ -149,7 +149,7 @@ class TreePairs:
             max_samples=None,
             bootstrap=forest,
         )
-        n_each = _FOREST_TREES if forest else 1
+        n_each = FOREST_TREES if forest else 1
 
         def fit(job: tuple[PairProblem, int]) -> Trees:
             problem, seed = job
@@ -216,7 +216,7 @@ def restore_pairs(kind: str, arrays: Mapping[str, Any]) -> PairModels:
     return TreePairs(
         trees=Trees(**{name: arrays[f"pairs_{name}"] for name in TREE_ARRAYS}),
         targets=arrays["pairs_targets"],
-        n_each=_FOREST_TREES if kind == "forest" else 1,
+        n_each=FOREST_TREES if kind == "forest" else 1,
     )
 
 

@@ -14,16 +14,17 @@ from pairmark.models.core.base import Float32, checked_weight
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.pair_models import PairModels, PairProblem, fit_pair_models
+from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models
 from pairmark.models.label_ranking.params import PairwiseLabelRankerParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
+from pairmark.models.label_ranking.state import PairwiseState
 from pairmark.models.label_ranking.trees import n_threads_of
 
 _FOLDS = 3
 _NAMED = 10
 
 
-class PairwiseLabelRanker(RankerBase):
+class PairwiseLabelRanker(PairwiseState, RankerBase):
     """Rank labels by one binary classifier a pair of labels (Fotakis et al. 2022, Algorithms 2, 6, 7 and 8).
 
     The classifier of a pair learns from the rows that show both labels and do not tie them, so incomplete and partial
@@ -51,10 +52,6 @@ class PairwiseLabelRanker(RankerBase):
     """
 
     _params_model: type[Params] = PairwiseLabelRankerParams
-    models_: PairModels
-    modelled_: NDArray[np.intp]
-    constant_: NDArray[np.float64]
-    unseen_pairs_: NDArray[np.intp]
 
     def __init__(
         self,

@@ -12,14 +12,9 @@ from pairmark.models.label_ranking.params import (
     LabelRankingTreeParams,
     PairwiseLabelRankerParams,
 )
-from pairmark.models.label_ranking.state import (
-    auto_from_state,
-    auto_to_state,
-    pairwise_from_state,
-    pairwise_to_state,
-    trees_from_state,
-    trees_to_state,
-)
+from pairmark.models.label_ranking.state import AUTO as AUTO_STATE
+from pairmark.models.label_ranking.state import PAIRWISE as PAIRWISE_STATE
+from pairmark.models.label_ranking.state import TREES as TREES_STATE
 
 TREE = LearnerSpec(
     kind="label-ranking-tree",
@@ -27,8 +22,7 @@ TREE = LearnerSpec(
     estimator=LabelRankingTree,
     capabilities=frozenset({"rank-labels"}),
     params=LabelRankingTreeParams,
-    to_state=trees_to_state,
-    from_state=trees_from_state,
+    state=TREES_STATE,
     needs="rankings",
 )
 
@@ -38,8 +32,7 @@ FOREST = LearnerSpec(
     estimator=LabelRankingForest,
     capabilities=frozenset({"rank-labels"}),
     params=LabelRankingForestParams,
-    to_state=trees_to_state,
-    from_state=trees_from_state,
+    state=TREES_STATE,
     needs="rankings",
 )
 
@@ -49,8 +42,7 @@ PAIRWISE = LearnerSpec(
     estimator=PairwiseLabelRanker,
     capabilities=frozenset({"rank-labels"}),
     params=PairwiseLabelRankerParams,
-    to_state=pairwise_to_state,
-    from_state=pairwise_from_state,
+    state=PAIRWISE_STATE,
     needs="rankings",
 )
 
@@ -60,7 +52,6 @@ AUTO = LearnerSpec(
     estimator=LabelRankingAuto,
     capabilities=frozenset({"rank-labels"}),
     params=LabelRankingAutoParams,
-    to_state=auto_to_state,
-    from_state=auto_from_state,
+    state=AUTO_STATE,
     needs="rankings",
 )

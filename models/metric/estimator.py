@@ -25,6 +25,7 @@ from pairmark.models.core.spec import check_params
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
 from pairmark.models.metric.params import Metric, MetricParams
+from pairmark.models.metric.state import MetricState
 from pairmark.models.metric.whitening import whitening_matrix, within_deviations
 from pairmark.models.search.forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
 from pairmark.models.search.index import Rows, sealed
@@ -51,7 +52,7 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
 
-class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
+class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
 
     Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);

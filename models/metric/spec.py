@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.metric.params import MetricParams
-from pairmark.models.metric.state import from_state, to_state
+from pairmark.models.metric.state import SCHEMA
 
 METRIC = LearnerSpec(
     kind="metric",
@@ -13,8 +13,7 @@ METRIC = LearnerSpec(
     estimator=MetricSimilarity,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=MetricParams,
-    to_state=to_state,
-    from_state=from_state,
+    state=SCHEMA,
     accepts_sparse=True,
     learns=lambda params: bool(params.get("whiten")),
 )

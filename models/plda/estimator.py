@@ -38,6 +38,7 @@ from pairmark.models.plda.choosing import (
 from pairmark.models.plda.kernels import scoring as kernels
 from pairmark.models.plda.mapping import RowMap, row_map
 from pairmark.models.plda.params import PldaParams
+from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Samples, Subjects, sides_of, summed
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
 from pairmark.models.search.index import Rows, sealed
@@ -47,7 +48,7 @@ JUDGED_TRAINING_ROWS: Final = 10_000
 _COLUMNS = "columns"
 
 
-class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
+class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Probabilistic linear discriminant analysis: the two-covariance model of identities.
 
     Identities are Gaussian around centres that are Gaussian themselves. A pair's score is the natural logarithm of
@@ -76,11 +77,6 @@ class Plda(PairScorerMixin, EmbedderMixin, BaseEstimator):
         too small to hold any out.
     psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
     """
-
-    settings_: dict[str, Any]
-    validated_tpr_: dict[float, float]
-    psi_: NDArray[np.float64]
-    _map: RowMap
 
     def __init__(
         self,

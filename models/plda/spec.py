@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.plda.estimator import Plda
 from pairmark.models.plda.params import PldaParams
-from pairmark.models.plda.state import from_state, to_state
+from pairmark.models.plda.state import SCHEMA
 
 PLDA = LearnerSpec(
     kind="plda",
@@ -14,6 +14,5 @@ PLDA = LearnerSpec(
     estimator=Plda,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=PldaParams,
-    to_state=to_state,
-    from_state=from_state,
+    state=SCHEMA,
 )

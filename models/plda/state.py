@@ -3,115 +3,108 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from numpy.typing import NDArray
+from pydantic import Field
 
-from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.marginals import NormalMarginals
-from pairmark.models.core.spec import Arrays
-from pairmark.models.plda.estimator import Plda
+from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse, require
 from pairmark.models.plda.mapping import Preparation, RowMap
 from pairmark.models.plda.params import MOST_COMPONENTS
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+class PldaState(Stateful):
+    """The map from rows to latent coordinates, and the model's variances."""
+
+    settings_: dict[str, Any]
+    validated_tpr_: dict[float, float]
+    psi_: NDArray[np.float64]
+    _map: RowMap
+
+    def _restored(self, rows: RowMap, psi: NDArray[np.float64]) -> Self:
+        raise NotImplementedError
+
+    def to_state(self) -> State:
+        """The map from rows to latent coordinates, and the model's variances."""
+        rows = self._map
+        preparation = rows.preparation
+        arrays: dict[str, NDArray[Any]] = {
+            "centre": preparation.centre,
+            "scale": preparation.scale,
+            "weights": rows.weights,
+            "bias": rows.bias,
+            "psi": self.psi_,
+        }
+        if preparation.normal is not None:
+            arrays["knots"], arrays["values"] = preparation.normal.knots, preparation.normal.values
+        if preparation.components is not None:
+            arrays["components"] = preparation.components
+        return arrays, {
+            "settings": self.settings_,
+            "validated_tpr": [[rate, tpr] for rate, tpr in self.validated_tpr_.items()],
+            "length": rows.length,
+        }
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        # Copies, so that kernels meet one kind of array whether the file was mapped or read.
+        held = {name: np.array(array, order="C") for name, array in arrays.items()}
+        self.settings_ = dict(meta["settings"])
+        self.validated_tpr_ = {float(rate): float(tpr) for rate, tpr in meta["validated_tpr"]}
+        preparation = Preparation(
+            normal=NormalMarginals(held["knots"], held["values"]) if "knots" in held else None,
+            centre=held["centre"],
+            scale=held["scale"],
+            components=held.get("components"),
+        )
+        rows = RowMap(
+            preparation=preparation, length=meta["length"], weights=held["weights"], bias=held["bias"]
+        )
+        return self._restored(rows, held["psi"])
+
+
+class PldaFacts(Facts):
+    """What a saved PLDA says beside its arrays."""
 
     settings: dict[str, bool | int | float | str]
-    validated_tpr: list[tuple[float, float]]
+    validated_tpr: list[Annotated[list[float], Field(min_length=2, max_length=2)]]
     length: float | None = Field(gt=0.0, le=1e6)
-    n_features_in: int = Field(ge=1)
 
 
-def to_state(estimator: Plda) -> tuple[Arrays, dict[str, Any]]:
-    """The map from rows to latent coordinates, and the model's variances."""
-    rows = estimator._map
-    preparation = rows.preparation
-    arrays: Arrays = {
-        "centre": preparation.centre,
-        "scale": preparation.scale,
-        "weights": rows.weights,
-        "bias": rows.bias,
-        "psi": estimator.psi_,
-    }
-    if preparation.normal is not None:
-        arrays["knots"], arrays["values"] = preparation.normal.knots, preparation.normal.values
-    if preparation.components is not None:
-        arrays["components"] = preparation.components
-    return arrays, {
-        "settings": estimator.settings_,
-        "validated_tpr": [[rate, tpr] for rate, tpr in estimator.validated_tpr_.items()],
-        "length": rows.length,
+def _layout(loaded: Loaded) -> dict[str, Array]:
+    d = loaded.n_features
+    # Without lengths in between, components are part of the weights.
+    own = loaded.facts.length is not None
+    p: int | str = "components" if own and "components" in loaded.arrays else d
+    components = {"components": Array(kind="float32", shape=(d, "components"), optional=True)} if own else {}
+    return components | {
+        "centre": Array(kind="float64", shape=(d,)),
+        "scale": Array(kind="float64", shape=(d,)),
+        "weights": Array(kind="float32", shape=(p, "coordinates")),
+        "bias": Array(kind="float32", shape=("coordinates",)),
+        "psi": Array(kind="float64", shape=("coordinates",), low=0),
+        "knots": Array(
+            kind="float32", shape=(d, "knots"), infinite=True, optional="values" not in loaded.arrays
+        ),
+        "values": Array(kind="float32", shape=(d, "knots"), optional="knots" not in loaded.arrays),
     }
 
 
-def from_state(estimator: Plda, arrays: Mapping[str, np.ndarray[Any, Any]], meta: Mapping[str, Any]) -> Plda:
-    """The estimator, fitted with what `to_state` gave.
-
-    Raises
-    ------
-    ArtefactError
-        Where arrays do not fit each other, or hold what no fit writes.
-    """
-    try:
-        facts = _Facts.model_validate_json(_as_json(meta))
-    except ValidationError as error:
-        line = error.errors(include_url=False)[0]
-        raise ArtefactError(f"{'.'.join(map(str, line['loc']))}: {line['msg']}: train again") from None
-    d = facts.n_features_in
-    q = _array(arrays, "psi", np.float64, (None,)).size
-    centre, scale = (_array(arrays, name, np.float64, (d,)) for name in ("centre", "scale"))
-    components = normal = None
-    p = d
-    if "components" in arrays:
-        components = _array(arrays, "components", np.float32, (d, None))
-        p = components.shape[1]
-    if "knots" in arrays:
-        knots = _array(arrays, "knots", np.float32, (d, None), infinite=True)
-        normal = NormalMarginals(knots, _array(arrays, "values", np.float32, knots.shape))
-        # Rows of knots end with +inf, which makes differences NaN.
-        if not np.isfinite(knots[:, 0]).all() or (knots[:, 1:] < knots[:, :-1]).any():
-            raise ArtefactError("array 'knots' falls within a row: restore the artefact or train again")
-    if not 1 <= p <= max(d, MOST_COMPONENTS):
-        raise ArtefactError(f"array 'components' has {p} columns: restore the artefact or train again")
-    weights, bias = _array(arrays, "weights", np.float32, (p, q)), _array(arrays, "bias", np.float32, (q,))
-    psi = _array(arrays, "psi", np.float64, (q,))
-    if psi.size < 1 or (psi < 0).any():
-        raise ArtefactError("array 'psi' is empty or below 0: restore the artefact or train again")
-    estimator.settings_ = dict(facts.settings)
-    estimator.validated_tpr_ = dict(facts.validated_tpr)
-    preparation = Preparation(normal=normal, centre=centre, scale=scale, components=components)
-    rows = RowMap(preparation=preparation, length=facts.length, weights=weights, bias=bias)
-    return estimator._restored(rows, psi)
+def _fit_together(loaded: Loaded) -> None:
+    arrays, sizes = loaded.arrays, loaded.sizes
+    if sizes["coordinates"] < 1:
+        raise refuse("psi", None, "has no rows", "one or more")
+    if "components" in sizes and not 1 <= sizes["components"] <= MOST_COMPONENTS:
+        raise refuse("components", None, f"has {sizes['components']} columns", f"1 to {MOST_COMPONENTS}")
+    if "knots" not in arrays:
+        return
+    knots = arrays["knots"]
+    if sizes["knots"] < 1:
+        raise refuse("knots", None, "has no columns", "one or more")
+    require(np.isfinite(knots[:, :1]), "knots", knots[:, :1], "a finite number first")
+    require(knots[:, 1:] >= knots[:, :-1], "knots", knots[:, 1:], "numbers that never fall within a row")
 
 
-def _as_json(meta: Mapping[str, Any]) -> str:
-    import json
-
-    return json.dumps(dict(meta))
-
-
-def _array(
-    arrays: Mapping[str, np.ndarray[Any, Any]],
-    name: str,
-    dtype: Any,
-    shape: tuple[int | None, ...],
-    *,
-    infinite: bool = False,
-) -> Any:
-    """A copy, so that kernels meet one kind of array whether the file was mapped or read."""
-    if name not in arrays:
-        raise ArtefactError(f"array {name!r} is missing: restore the artefact or train again")
-    found = np.array(arrays[name], dtype=dtype, order="C")
-    fits = found.ndim == len(shape) and all(
-        n is None or n == m for n, m in zip(shape, found.shape, strict=True)
-    )
-    if not fits:
-        raise ArtefactError(
-            f"array {name!r} has shape {found.shape}; expected {shape}: restore the artefact or train again"
-        )
-    if np.isnan(found).any() or not (infinite or np.isfinite(found).all()):
-        raise ArtefactError(f"array {name!r} holds NaN or infinities: restore the artefact or train again")
-    return found
+SCHEMA = StateSchema(facts=PldaFacts, layout=_layout, relations=(_fit_together,))

@@ -28,6 +28,7 @@ from pairmark.models.rankboost.binning import parts, sparse_rows
 from pairmark.models.rankboost.kernels import aligned as kernels
 from pairmark.models.rankboost.params import AlignedKernelParams, Loss
 from pairmark.models.rankboost.sparse_input import KnownColumns
+from pairmark.models.rankboost.state import NetworkState
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths
 from pairmark.models.search.index import Rows, numbered
 
@@ -39,7 +40,7 @@ _WATCHED: Final = 64
 """Rows whose pairs tell whether training makes anything better."""
 
 
-class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
 
     With ``psd``, tanh layers map each row to phi(x), and K(x, x') = <phi(x), phi(x')> / S, S being the last layer's

@@ -32,6 +32,7 @@ from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoost
 from pairmark.models.rankboost.params import Coordinates as CoordinatesName
 from pairmark.models.rankboost.ranking import RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 from pairmark.models.search.index import Rows, numbered
@@ -48,7 +49,7 @@ _INDEXED: Final = ("starts", "coordinates", "values", "means", "norms")
 """What an index keeps of a gallery: its rows in the kernel's space."""
 
 
-class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)

@@ -6,7 +6,7 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.rankboost.aligned import AlignedKernel
 from pairmark.models.rankboost.estimator import RankBoostKernel
 from pairmark.models.rankboost.params import AlignedKernelParams, RankBoostKernelParams
-from pairmark.models.rankboost.state import network_from_state, rankers_from_state, to_state
+from pairmark.models.rankboost.state import NETWORK, RANKERS
 
 KERNEL = LearnerSpec(
     kind="rankboost-kernel",
@@ -14,8 +14,7 @@ KERNEL = LearnerSpec(
     estimator=RankBoostKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=RankBoostKernelParams,
-    to_state=to_state,
-    from_state=rankers_from_state,
+    state=RANKERS,
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,
@@ -27,8 +26,7 @@ ALIGNED = LearnerSpec(
     estimator=AlignedKernel,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=AlignedKernelParams,
-    to_state=to_state,
-    from_state=network_from_state,
+    state=NETWORK,
     accepts_sparse=True,
     keeps_rows=True,
     takes_unlabelled=True,

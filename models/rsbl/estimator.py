@@ -29,6 +29,7 @@ from pairmark.models.rsbl.inputs import Inputs
 from pairmark.models.rsbl.kernels import spaces as kernels
 from pairmark.models.rsbl.pairs_input import classes_of_pairs
 from pairmark.models.rsbl.params import Metric, RSBLParams
+from pairmark.models.rsbl.state import RSBLState
 from pairmark.models.rsbl.svm import (
     MAX_EXACT_CLASSES,
     by_class,
@@ -53,7 +54,7 @@ MAX_FINAL_BYTES: Final = 2 * 1024**3
 _BLOCK_BYTES: Final = 64 * 1024 * 1024
 
 
-class RSBL(PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
     Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.rsbl.estimator import RSBL
 from pairmark.models.rsbl.params import RSBLParams
-from pairmark.models.rsbl.state import from_state, to_state
+from pairmark.models.rsbl.state import SCHEMA
 
 RSBL_SPEC = LearnerSpec(
     kind="rsbl",
@@ -13,7 +13,6 @@ RSBL_SPEC = LearnerSpec(
     estimator=RSBL,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     params=RSBLParams,
-    to_state=to_state,
-    from_state=from_state,
+    state=SCHEMA,
     keeps_rows=True,
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from copy import copy
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -47,24 +47,18 @@ from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growing import Grower, grow_each
 from pairmark.models.similarity.kernels import trees as kernels
 from pairmark.models.similarity.leaf_rank import checked_leaf_rank
-from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
+from pairmark.models.similarity.learned import PairFeatures
 from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from pairmark.models.similarity.pruning import gains
-from pairmark.models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, Tree
+from pairmark.models.similarity.state import ForestState, TreesState
+from pairmark.models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, RocKnots, Tree
 
 TREES_VERSION = 4
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
-class RocKnots(NamedTuple):
-    """A broken-line ROC: false and true positive rates at its knots."""
-
-    fpr: NDArray[np.float64]
-    tpr: NDArray[np.float64]
-
-
-class _SimilarityBase(PairScorerMixin, BaseEstimator):
+class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
     """What tree and forest share: checks, pairs, growing, scoring."""
 
     max_depth: int
@@ -72,15 +66,12 @@ class _SimilarityBase(PairScorerMixin, BaseEstimator):
     leaf_rounds: int
     pair_map: PairMap
     pair_features: PairFeatures | Literal["auto"]
-    pair_features_: PairFeatures
     n_pairs: int | None
     pair_sampling: PairSampling
     max_features: MaxFeatures
     random_state: int | np.random.RandomState | None
     n_jobs: int | None
     verbose: int
-    trees_: list[Tree]
-    learned_: LearnedFeatures | None
     _packed: PackedTrees
     _bootstrap = False
     _bag: Bag = "pairs"
@@ -447,7 +438,7 @@ class SimilarityTree(_SimilarityBase):
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
 
 
-class SimilarityForest(_SimilarityBase):
+class SimilarityForest(ForestState, _SimilarityBase):
     """A ranking forest of similarity trees (Clemencon & Vogel, section 3.1 and appendix 6.5).
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
@@ -476,9 +467,6 @@ class SimilarityForest(_SimilarityBase):
         ``oob_score`` or ``aggregation="auto"``, and None where trees left no pair out.
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
     """
-
-    aggregation_: Aggregation
-    oob_roc_: RocKnots | None
 
     def __init__(
         self,

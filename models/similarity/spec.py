@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 from pairmark.models.similarity.params import SimilarityForestParams, SimilarityTreeParams
-from pairmark.models.similarity.state import from_state, to_state
+from pairmark.models.similarity.state import SCHEMA
 
 TREE = LearnerSpec(
     kind="similarity-tree",
@@ -13,8 +13,7 @@ TREE = LearnerSpec(
     estimator=SimilarityTree,
     capabilities=frozenset({"similarity", "match", "search"}),
     params=SimilarityTreeParams,
-    to_state=to_state,
-    from_state=from_state,
+    state=SCHEMA,
 )
 
 FOREST = LearnerSpec(
@@ -23,7 +22,6 @@ FOREST = LearnerSpec(
     estimator=SimilarityForest,
     capabilities=frozenset({"similarity", "match", "search"}),
     params=SimilarityForestParams,
-    to_state=to_state,
-    from_state=from_state,
+    state=SCHEMA,
     distributes=True,
 )

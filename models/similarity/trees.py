@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,13 @@ LEARNED_BINS = 1_024
 """Bins of a learned feature: many, for low false positive rates lie in its last ones."""
 _STUMP_BLOCK = 2_048
 """Pairs whose features are written out at a time for sums of stumps."""
+
+
+class RocKnots(NamedTuple):
+    """A broken-line ROC: false and true positive rates at its knots."""
+
+    fpr: NDArray[np.float64]
+    tpr: NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

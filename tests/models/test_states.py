@@ -1,0 +1,340 @@
+"""What is loaded is never trusted: every array of every learner is changed, and either refused or harmless."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pairmark
+from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.registry import LEARNERS, jsonable_params, restored, spec_for
+from pairmark.models.core.schema import Stateful, StateSchema
+from tests.models.test_learners import SMALL, X, build, target, y
+
+SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
+    "tree, pruned": ("similarity-tree", {"prune": True}),
+    "tree, linear": ("similarity-tree", {"leaf_rank": "linear", "max_depth": 3}),
+    "forest, linear": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "linear"}),
+    "forest, boosting": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "boosting"}),
+    "forest, discriminant": ("similarity-forest", {**SMALL_FOREST, "pair_features": "discriminant"}),
+    "forest, kernel": ("similarity-forest", {**SMALL_FOREST, "pair_features": "kernel-discriminant"}),
+    "forest, posteriors": (
+        "similarity-forest",
+        {**SMALL_FOREST, "pair_features": "posteriors", "oob_score": True},
+    ),
+    "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
+    "metric, whitened": ("metric", {"whiten": True}),
+    "rsbl, nominal": ("rsbl", {"nominal": [3], "metric": "mahalanobis"}),
+    "rsbl, 1nn": ("rsbl", {"final": "1nn"}),
+    "ghost, graph": (
+        "ghost",
+        {"graph": "knn", "meta_features": ["features", "path", "euclidean"], "max_iter": 4, "tau": 0.0},
+    ),
+    "ghost, sets": ("ghost", {"graph": "knn", "order": 3, "cluster_metric": True, "max_iter": 4, "tau": 0.0}),
+    "rankboost, grid": ("rankboost-kernel", {"n_estimators": 20, "weak": "grid", "chain": "A-D"}),
+    "rankboost, features": ("rankboost-kernel", {"n_estimators": 20, "coordinates": "features"}),
+    "aligned, both": ("aligned-kernel", {"psd": False, "n_iter": 2, "hidden": (5,), "n_components": 9}),
+    "ranking tree, per label": ("label-ranking-tree", {"outputs": "per-label"}),
+    "ranking forest, honest": ("label-ranking-forest", {"honest": True, "max_samples": 0.3}),
+    "pairwise, forest": ("label-ranking-pairwise", {"estimator": "forest", "calibrate": False}),
+    "pairwise, tree": ("label-ranking-pairwise", {"estimator": "tree", "calibrate": False}),
+    **{
+        f"auto of {name}": ("label-ranking-auto", {"candidates": [name]})
+        for name in ("forest", "kernel", "boosting", "logistic")
+    },
+}
+KINDS = {spec.kind: spec for spec in LEARNERS}
+HUGE, FAR = 2**31 - 1, 2**30
+
+
+@cache
+def saved(variant: str) -> Artefact:
+    """One fitted learner as the artefact that it is saved as."""
+    kind, params = VARIANTS[variant]
+    spec = KINDS[kind]
+    known = {name: value for name, value in SMALL.items() if name in spec.params.model_fields}
+    model = spec.estimator(**{**known, **params}).fit(X[::2], target(spec)[::2])
+    return artefact_of(model)
+
+
+def artefact_of(model: Any) -> Artefact:
+    spec = spec_for(model)
+    arrays, meta = model.to_state()
+    meta = {**meta, "n_features_in": 4, "feature_names_in": None}
+    return Artefact(kind=spec.kind, params=jsonable_params(spec, model), meta=meta, arrays=arrays)
+
+
+def answers(artefact: Artefact) -> list[np.ndarray]:
+    """What a loaded learner says, by every way there is to ask it. In a test with bounds checks, reads beyond fail."""
+    model, spec = restored(artefact), KINDS[artefact.kind]
+    if spec.needs == "rankings":
+        return [model.predict_scores(X[:6]), model.pairwise_confidence(X[:6]), model.predict(X)]
+    unavailable, said = getattr(model, "unavailable_", ()), []
+    try:
+        said += [model.pair_score(X[:20], X[20:40]), model.pair_score(X[:1], X[:90])]
+        said.append(model.top_k(X[:2], model.index(X[:60]), 3)[1])
+    except ValueError as error:
+        # Where only sets and classes have a weight.
+        if "would score alike" not in str(error):
+            raise
+    if "embed" in spec.capabilities and "embed" not in unavailable:
+        said.append(model.transform(X[:5]))
+    if hasattr(model, "predict_proba") and "classify" not in unavailable:
+        said.append(model.predict_proba(X[:5]))
+    return said
+
+
+def refused_or_harmless(artefact: Artefact) -> bool:
+    """Whether it is refused, in words; else its answers are numbers, soon."""
+    begun, said, refusal = time.monotonic(), [], ""
+    try:
+        with np.errstate(all="ignore"):
+            said = answers(artefact)
+    except ArtefactError as error:
+        refusal = str(error)
+    if refusal:
+        assert any(name in refusal for name in artefact.arrays), refusal
+        return True
+    assert time.monotonic() - begun < 20.0
+    assert all(one.dtype.kind == "f" for one in said)
+    return False
+
+
+def changed(artefact: Artefact, name: str, array: np.ndarray) -> Artefact:
+    return replace(artefact, arrays={**artefact.arrays, name: array})
+
+
+def put(array: np.ndarray, value: Any, place: int = 0) -> np.ndarray:
+    other = np.array(array, order="C")
+    other.reshape(-1)[place] = value
+    return other
+
+
+def forms(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The same array as another type or shape, which nobody would have saved."""
+    yield array.astype("U9") if array.dtype.kind != "U" else np.zeros(array.shape)
+    if array.dtype.kind in "iu":
+        yield array.astype(np.float64)
+        yield array.astype(np.int16)
+        yield array.astype(array.dtype.newbyteorder())
+    if array.dtype.kind == "f":
+        yield array.astype(np.float16)
+        yield array.astype(np.complex64)
+    yield array[None]
+    if array.ndim:
+        yield array[:0]
+        yield np.concatenate([array, array[-1:]])
+        yield array[..., None]
+    if array.ndim > 1:
+        yield array[:, :-1]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+class TestStates:
+    def test_what_was_saved_is_loaded_and_answers_alike(self, variant: str, tmp_path: Path) -> None:
+        model = restored(saved(variant))
+        pairmark.save(model, tmp_path / "model")
+        again = read_artefact(tmp_path / "model")
+        for mine, theirs in zip(answers(saved(variant)), answers(again), strict=True):
+            assert mine.tobytes() == theirs.tobytes()
+
+    def test_arrays_of_another_type_or_shape_are_refused(self, variant: str) -> None:
+        artefact = saved(variant)
+        for name, array in artefact.arrays.items():
+            for other in forms(array):
+                refused = refused_or_harmless(changed(artefact, name, other))
+                # A matrix may have more columns than it had, and labels may be of any kind.
+                assert refused or other.dtype == array.dtype or name == "classes", (name, other.dtype)
+
+    def test_missing_and_stray_arrays_are_refused(self, variant: str) -> None:
+        artefact = saved(variant)
+        for name in artefact.arrays:
+            rest = {one: array for one, array in artefact.arrays.items() if one != name}
+            try:
+                answers(replace(artefact, arrays=rest))
+            except ArtefactError:
+                continue
+            assert name in ("projection", "classes", "learned"), name
+        with pytest.raises(ArtefactError, match="'stray' is none"):
+            restored(changed(artefact, "stray", np.zeros(3)))
+
+    def test_no_number_does_harm(self, variant: str) -> None:
+        artefact, rng = saved(variant), np.random.default_rng(0)
+        for name, array in artefact.arrays.items():
+            if array.dtype.kind not in "iuf" or not array.size:
+                continue
+            places = sorted({0, array.size - 1, *rng.integers(0, array.size, 2).tolist()})
+            if array.dtype.kind == "f":
+                for place in places:
+                    for value in (np.nan, np.inf, -np.inf):
+                        bad = put(array, value, place)
+                        # Bounds of rankers are open, rows of knots end with infinities, absent labels have no place.
+                        allowed = name in ("low", "high", "knots") and not np.isnan(value)
+                        allowed |= name.endswith("positions") and np.isnan(value)
+                        assert refused_or_harmless(changed(artefact, name, bad)) or allowed, (name, place)
+                for value in (-1.0, 1e30, 0.0):
+                    refused_or_harmless(changed(artefact, name, put(array, value, places[0])))
+                continue
+            for place in places:
+                for value in (HUGE, -HUGE - 1, FAR, -2, -1, 0, 1, place, array.size, len(artefact.arrays)):
+                    refused_or_harmless(changed(artefact, name, put(array, value, place)))
+            for value in (HUGE, -2):
+                refused_or_harmless(changed(artefact, name, np.full_like(array, value)))
+
+    def test_facts_out_of_bounds_are_refused(self, variant: str) -> None:
+        artefact = saved(variant)
+        for value in (-1, 0, 10**12, 4.5, "4", None, [4]):
+            with pytest.raises(ArtefactError, match="n_features_in"):
+                restored(replace(artefact, meta={**artefact.meta, "n_features_in": value}))
+        with pytest.raises(ArtefactError, match="feature_names_in"):
+            restored(replace(artefact, meta={**artefact.meta, "feature_names_in": ["a"]}))
+        for name, value in artefact.meta.items():
+            if name == "feature_names_in":
+                continue
+            for other in (-7, 10**9, float("nan"), "x", None, [], {}, [[-1]], {"x": 1}):
+                try:
+                    answers(replace(artefact, meta={**artefact.meta, name: other}))
+                except ArtefactError:
+                    continue
+                assert isinstance(value, (float, int, dict, list)) or other is None, (name, other)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_structured_mutations_are_refused_or_harmless(data: st.DataObject) -> None:
+    """Several values of one array, or whole arrays swapped, as an attacker would who knows the format."""
+    artefact = saved(data.draw(st.sampled_from(sorted(VARIANTS))))
+    numeric = [name for name, array in artefact.arrays.items() if array.dtype.kind in "iuf" and array.size]
+    if not numeric:
+        return
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(numeric))
+        array = np.array(artefact.arrays[name], order="C")
+        if array.dtype.kind == "f":
+            value = st.floats(width=32) | st.sampled_from([np.nan, np.inf, 1e30, -0.0])
+        else:
+            info = np.iinfo(array.dtype)
+            value = st.integers(-3, array.size + 3) | st.integers(int(info.min), int(info.max))
+        places = data.draw(st.lists(st.integers(0, array.size - 1), min_size=1, max_size=6))
+        for place in places:
+            array.reshape(-1)[place] = data.draw(value)
+        artefact = changed(artefact, name, array)
+    refused_or_harmless(artefact)
+
+
+class TestKnownAttacks:
+    """Each of these read the server's memory, killed it or kept a core busy for ever."""
+
+    @pytest.mark.parametrize(
+        ("variant", "name", "value", "message"),
+        [
+            ("label-ranking-tree", "members", FAR, r"'members', row 0: is 1073741824; expected less than 75"),
+            ("label-ranking-forest", "members", -1, r"'members', row 0: is -1; expected at least 0"),
+            ("similarity-forest", "node_feature", FAR, r"'node_feature', row 0.*expected less than 8"),
+            ("similarity-forest", "node_low", HUGE, r"'node_low', row 0: is 2147483647"),
+            ("similarity-forest", "node_low", 0, r"'node_low', row 0: is 0; expected a later node"),
+            ("similarity-forest", "node_high", 0, r"'node_high', row 0: is 0; expected a later node"),
+            ("label-ranking-tree", "left", 0, r"'left', row 0: is 0; expected a node after its parent"),
+            ("rsbl", "columns_0", FAR, r"'columns_0', row 0: is 1073741824"),
+            ("similarity-tree", "node_threshold", np.nan, r"'node_threshold', row 0: is nan"),
+            ("ghost", "codes", FAR, r"'codes', row 0"),
+            ("ghost", "exemplars", FAR, r"'exemplars', row 0"),
+            ("rankboost-kernel", "features", FAR, r"'features', row 0"),
+            ("aligned-kernel", "columns", -5, r"'columns', row 0"),
+        ],
+    )
+    def test_is_refused_by_array_and_row(
+        self, variant: str, name: str, value: float, message: str, tmp_path: Path
+    ) -> None:
+        artefact = saved(variant)
+        bad = changed(artefact, name, put(artefact.arrays[name], value))
+        write_artefact(tmp_path / "bad", kind=bad.kind, params=bad.params, meta=bad.meta, arrays=bad.arrays)
+        with pytest.raises(ArtefactError, match=message):
+            pairmark.load(tmp_path / "bad")
+
+    def test_a_cycle_through_cells_is_refused(self) -> None:
+        artefact = saved("similarity-forest")
+        cells = np.array(artefact.arrays["cells"])
+        inner = np.flatnonzero(cells[:, 2] >= 0)
+        cells[inner[1], 2] = 0
+        with pytest.raises(ArtefactError, match=r"'cells'|'node_"):
+            restored(changed(artefact, "cells", cells))
+
+    def test_a_head_that_promises_more_than_the_file_takes_no_memory(self, tmp_path: Path) -> None:
+        for entry in ({"shape": [2**40]}, {"dtype": "<f4"}, {"file": 7}, {"sha256": None}, {"shape": "x"}):
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            write_artefact(folder, kind="metric", params={}, meta={}, arrays={"mean": np.zeros(4)})
+            whole = json.loads((folder / "manifest.json").read_text())
+            whole["arrays"]["mean"].update(entry)
+            (folder / "manifest.json").write_text(json.dumps(whole))
+            for mmap in (True, False):
+                with pytest.raises(ArtefactError):
+                    read_artefact(folder, mmap=mmap)
+
+    def test_manifests_of_no_form_are_refused(self, tmp_path: Path) -> None:
+        for text in ("", "[]", "{", '{"format": "pairmark"}', "[" * 100_000, '{"format": 7}', "null"):
+            (tmp_path / "manifest.json").write_text(text)
+            with pytest.raises(ArtefactError, match="manifest"):
+                read_artefact(tmp_path)
+
+
+def test_every_learner_declares_a_schema_and_carries_its_state() -> None:
+    for spec in LEARNERS:
+        assert isinstance(spec.state, StateSchema), spec.kind
+        assert issubclass(spec.estimator, Stateful), spec.kind
+        assert spec.estimator.to_state is not Stateful.to_state, spec.kind
+        assert spec.estimator.from_state is not Stateful.from_state, spec.kind
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in LEARNERS if "search" in spec.capabilities], ids=lambda s: s.kind
+)
+def test_a_subclass_indexes_and_searches(spec: Any) -> None:
+    model = type("Mine", (spec.estimator,), {})(**build(spec).get_params()).fit(X, y)
+    index = model.index(X[:40])
+    assert index.digest is not None
+    assert model.top_k(X[:2], index, 3)[0].shape == (2, 3)
+    theirs = build(spec).fit(X, y)
+    with pytest.raises(ValueError, match="another model"):
+        theirs.top_k(X[:1], index, 1)
+
+
+def test_loading_runs_nothing_of_the_file() -> None:
+    """Objects in a file are refused before anything unpickles them."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import numpy as np, json, pathlib, tempfile, hashlib\n"
+            "from pairmark.models.core.artefact import read_artefact, ArtefactError\n"
+            "folder = pathlib.Path(tempfile.mkdtemp())\n"
+            "class Bad:\n"
+            "    def __reduce__(self): return (print, ('ran',))\n"
+            "np.save(folder / 'a.npy', np.array([Bad()], dtype=object), allow_pickle=True)\n"
+            "digest = hashlib.sha256((folder / 'a.npy').read_bytes()).hexdigest()\n"
+            "entry = {'file': 'a.npy', 'dtype': '|O', 'shape': [1], 'sha256': digest}\n"
+            "(folder / 'manifest.json').write_text(json.dumps({'format': 'pairmark', 'format_version': 1,"
+            " 'kind': 'metric', 'params': {}, 'meta': {}, 'arrays': {'a': entry}}))\n"
+            "try: read_artefact(folder, mmap=False)\n"
+            "except ArtefactError as error: print('refused')\n",
+        ],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "refused\n"
