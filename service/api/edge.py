@@ -11,8 +11,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -45,39 +45,74 @@ _CLIENT_GONE = 499
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+T = TypeVar("T")
+LOOK_S = 0.25
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
-class Deadline:
-    """`asyncio.timeout` at a third of its price, for the routes where that shows.
+class Deadlines:
+    """Ends requests that take too long: one look at all of them now and then, since a timer for each costs more.
 
-    Raises
-    ------
-    TimeoutError
-        From the block, when it took longer than ``seconds``.
+    Parameters
+    ----------
+    seconds : a request gets, and at most `LOOK_S` more.
     """
-
-    __slots__ = ("_expired", "_seconds", "_task", "_timer")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._expired = False
+        self._open: dict[asyncio.Task[Any], float] = {}
+        self._expired: set[asyncio.Task[Any]] = set()
+        self._looking = False
 
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+    async def run(self, started: float, work: Awaitable[T]) -> T:
+        """Await the work, which began at ``started`` of the performance counter.
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._timer.cancel()
-        if not self._expired or self._task is None:
-            return
-        if self._task.uncancel() <= 0 and kind is asyncio.CancelledError:
-            raise TimeoutError from error
+        Raises
+        ------
+        TimeoutError
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = started
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if task in self._expired and task.uncancel() <= 0:
+                raise TimeoutError from error
+            raise
+        finally:
+            del self._open[task]
+            self._expired.discard(task)
 
-    def _expire(self) -> None:
-        self._expired = True
-        if self._task is not None:
-            self._task.cancel()
+    def _look(self) -> None:
+        overdue = time.perf_counter() - self._seconds
+        for task, started in self._open.items():
+            if started < overdue and task not in self._expired:
+                self._expired.add(task)
+                task.cancel()
+        self._looking = bool(self._open)
+        if self._looking:
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+
+class Answering:
+    """Sends an answer with what every answer carries, and remembers its status."""
+
+    __slots__ = ("_request_id", "_send", "status")
+
+    def __init__(self, send: Send, request_id: bytes) -> None:
+        self._send, self._request_id = send, request_id
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            more = ((b"x-request-id", self._request_id), _NOSNIFF)
+            message["headers"] = [*message.get("headers", ()), *more]
+        await self._send(message)
 
 
 class Edge:
@@ -97,6 +132,7 @@ class Edge:
         self._meter = RequestMeter()
         self._prefix = secrets.token_hex(4)
         self._count = 0
+        self._deadlines = Deadlines(house.settings.request_timeout_s)
         self._admitted: set[tuple[str | None, bytes | None, bytes | None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,18 +154,7 @@ class Edge:
         path: str = scope["path"]
         method: str = scope["method"]
         status = 0
-
-        async def answer(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    (b"x-request-id", request_id),
-                    _NOSNIFF,
-                ]
-            await send(message)
-
+        answer: Answering | None = None
         found = self._table.find(method, path)
         route = None if found is None else found.route
         failure: BaseException | None = None
@@ -141,10 +166,8 @@ class Edge:
             query = route.reader.read(scope["query_string"])
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
-                with Deadline(self._settings.request_timeout_s):
-                    body, kind, extra = await route.handler(
-                        Call(self._house, scope, receive, query, found.path)
-                    )
+                call = Call(self._house, scope, headers, receive, query, found.path)
+                body, kind, extra = await self._deadlines.run(started, route.handler(call))
                 status = 200
                 fields = [
                     (b"content-type", kind),
@@ -156,6 +179,7 @@ class Edge:
                 await send({"type": "http.response.start", "status": 200, "headers": fields})
                 await send({"type": "http.response.body", "body": body})
             else:
+                answer = Answering(send, request_id)
                 scope["pairmark.query"] = query
                 scope["path_params"] = found.path
                 scope["pairmark.route"] = route
@@ -174,8 +198,11 @@ class Edge:
         except Exception as error:
             failure = error
             problem = Internal("something went wrong inside the service; the logs name it by request_id")
+        if answer is not None:
+            status = status or answer.status
         if problem is not None:
             if status == 0:
+                answer = Answering(send, request_id)
                 given = getattr(problem, "headers", None)
                 code, fields, body = render(
                     problem, path=path, request_id=scope["pairmark.request_id"], headers=given
@@ -185,6 +212,7 @@ class Edge:
                     code, fields, body = 303, [(b"location", b"/login"), (b"content-length", b"0")], b""
                 await answer({"type": "http.response.start", "status": code, "headers": fields})
                 await answer({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+                status = code
             elif failure is None:
                 failure = problem
         seconds = time.perf_counter() - started

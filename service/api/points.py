@@ -57,7 +57,7 @@ async def _answered(
     seconds: Callable[[Served, Features], float],
     answer: Callable[[Call, Served, Features, bool], Answer],
 ) -> tuple[Features, Answer]:
-    kind, raw = media(call.scope)
+    kind, raw = media(call)
     body = await call.body()
     with call.house.runtime.lane() as lane:
         features, served = await _read(call, lane, capability, kind, body)

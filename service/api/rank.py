@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.types import Scope
 
 from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.metrics import POINTS
@@ -72,7 +71,7 @@ async def rank_point(call: Call) -> Answer:
     that are not told apart share a place. Unknown or missing features: 422 with `expected_features`. Instead of
     `features`, each feature can be given by its name: `?x.NAME=5.1`.
     """
-    _check_media(call.scope)
+    _check_media(call)
     # There is no body to wait for: a slow answer is then not blamed on the client.
     call.scope["pairmark.body_read"] = True
     query: RankQuery = call.query
@@ -85,7 +84,7 @@ async def rank_point(call: Call) -> Answer:
 
 async def rank_points(call: Call) -> Answer:
     """As GET, for many points at a time."""
-    if _check_media(call.scope) != JSON:
+    if _check_media(call) != JSON:
         raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
     body = await call.body()
     with call.house.runtime.lane() as lane:
@@ -106,8 +105,8 @@ async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
     return answer, JSON, ()
 
 
-def _check_media(scope: Scope) -> bytes:
-    kind, raw = media(scope)
+def _check_media(call: Call) -> bytes:
+    kind, raw = media(call)
     if raw:
         raise NotAcceptable("rankings are given as application/json")
     return kind

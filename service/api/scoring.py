@@ -75,7 +75,7 @@ class Scored:
 
 async def similarity(call: Call) -> Answer:
     """How similar are these pairs?"""
-    kind, raw = media(call.scope)
+    kind, raw = media(call)
     body = await call.body()
     with call.house.runtime.lane() as lane:
         scored = await _score(call, lane, kind, body, "similarity")
@@ -93,7 +93,7 @@ async def match(call: Call) -> Answer:
     Scores made elsewhere are decided with `calibration=`.
     """
     query: MatchQuery = call.query
-    kind, raw = media(call.scope)
+    kind, raw = media(call)
     if raw and query.detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     body = await call.body()
@@ -115,7 +115,7 @@ async def match(call: Call) -> Answer:
 
 async def explain(call: Call) -> Answer:
     """Why this score? Takes exactly one pair."""
-    kind, raw = media(call.scope)
+    kind, raw = media(call)
     if raw:
         raise NotAcceptable("explanations are given as application/json")
     body = await call.body()

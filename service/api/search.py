@@ -21,7 +21,7 @@ async def search(call: Call) -> Answer:
     of it) only matches are returned, and an empty list is the answer "unknown". An acknowledged write or deletion is
     seen by every search after it.
     """
-    only_json(call.scope)
+    only_json(call)
     house, name = call.house, call.path["gallery"]
     request = parse_search(await call.body(), house.settings)
     async with house.galleries.place() as place:
@@ -51,7 +51,7 @@ async def search(call: Call) -> Answer:
 
 async def verify(call: Call) -> Answer:
     """Is this vector of that subject? It is compared with all of the subject's items and the best one decides."""
-    only_json(call.scope)
+    only_json(call)
     house, query = call.house, call.query
     name, subject = call.path["gallery"], call.path["subject"]
     probe = parse_probe(await call.body())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -28,13 +29,20 @@ class Call:
     path : the path's parameters.
     """
 
-    __slots__ = ("_receive", "house", "path", "query", "scope")
+    __slots__ = ("_receive", "headers", "house", "path", "query", "scope")
 
     def __init__(
-        self, house: House, scope: Scope, receive: Receive, query: Any, path: dict[str, str]
+        self,
+        house: House,
+        scope: Scope,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        query: Any,
+        path: dict[str, str],
     ) -> None:
         self.house = house
         self.scope = scope
+        self.headers = headers
         self.query = query
         self.path = path
         self._receive = receive
@@ -65,42 +73,42 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytea
     return whole
 
 
-def media(scope: Scope) -> tuple[bytes, bool]:
+def media(call: Call) -> tuple[bytes, bool]:
     """Media type of the body, and whether raw bytes are wanted back.
 
     Raises
     ------
     UnsupportedMediaType, NotAcceptable
     """
-    kind, raw = JSON, False
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            kind = value.partition(b";")[0].strip().lower()
-            if kind not in (JSON, OCTETS, NPZ):
-                raise UnsupportedMediaType(
-                    f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
-                    "application/octet-stream or application/x-npz"
-                )
-        elif name == b"accept":
-            wanted = value.lower()
-            if OCTETS in wanted:
-                raw = True
-            elif wanted and not any(word in wanted for word in (b"*/*", b"application/*", JSON)):
-                raise NotAcceptable(
-                    f"Accept is {wanted.decode('latin-1')[:100]!r}; this route answers with application/json or "
-                    "application/octet-stream"
-                )
-    return kind, raw
+    kind, wanted = call.headers.get(b"content-type", JSON), call.headers.get(b"accept", b"*/*")
+    if kind != JSON:
+        kind = kind.partition(b";")[0].strip().lower()
+        if kind not in (JSON, OCTETS, NPZ):
+            raise UnsupportedMediaType(
+                f"the body is {kind.decode('latin-1')[:100]!r}; expected Content-Type: application/json, "
+                "application/octet-stream or application/x-npz"
+            )
+    if wanted == b"*/*":
+        return kind, False
+    wanted = wanted.lower()
+    if OCTETS in wanted:
+        return kind, True
+    if wanted and not any(word in wanted for word in (b"*/*", b"application/*", JSON)):
+        raise NotAcceptable(
+            f"Accept is {wanted.decode('latin-1')[:100]!r}; this route answers with application/json or "
+            "application/octet-stream"
+        )
+    return kind, False
 
 
-def only_json(scope: Scope) -> None:
+def only_json(call: Call) -> None:
     """Refuse anything but JSON in and JSON out.
 
     Raises
     ------
     UnsupportedMediaType, NotAcceptable
     """
-    kind, raw = media(scope)
+    kind, raw = media(call)
     if kind != JSON:
         raise UnsupportedMediaType("this route reads application/json")
     if raw:
