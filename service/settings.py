@@ -53,6 +53,33 @@ class Settings(BaseSettings):
         8, description="long scoring batches under way or waiting in one process"
     )
     request_timeout_s: float = Field(60.0, description="longest a scoring request may take")
+    header_timeout_s: float = Field(
+        15.0, gt=0, description="longest the head of a request may take to arrive"
+    )
+    min_upload_bytes_per_s: float = Field(
+        65_536.0,
+        gt=0,
+        description="a body may take request_timeout_s, and as much longer as what has arrived takes at this rate",
+    )
+    max_connections_per_client: int = Field(
+        256,
+        ge=0,
+        description="connections of one address open at once in one process; 0: any number (say, behind a proxy)",
+    )
+    rate_limit: float = Field(
+        0.0,
+        ge=0,
+        description="requests a second that one key may send to this machine, ten seconds' worth of them at once; "
+        "0: any number. A key can have a limit of its own",
+    )
+    verify_limit: float = Field(
+        60.0,
+        ge=0,
+        description="verifications a minute of one subject by one key: many tries defeat any rate; 0: any number",
+    )
+    search_limit: float = Field(
+        0.0, ge=0, description="searches a minute of one gallery by one key; 0: any number"
+    )
     max_waiting_searches: int = Field(
         256, description="gallery searches and imports under way or waiting in one process"
     )

@@ -29,7 +29,7 @@ from pairmark.service.api.problems import (
     render,
 )
 from pairmark.service.api.routing import Access, Route, RouteTable
-from pairmark.service.api.wire import Call
+from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
 from pairmark.service.keys import Scope as KeyScope
@@ -47,6 +47,8 @@ WITHIN_PAGE = "pairmark.within_page"
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 T = TypeVar("T")
 LOOK_S = 0.25
+BURST_S = 10.0
+"""So many seconds' worth of requests a key may send at once."""
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
@@ -133,7 +135,7 @@ class Edge:
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._deadlines = Deadlines(house.settings.request_timeout_s)
-        self._admitted: set[tuple[str | None, bytes | None, bytes | None]] = set()
+        self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -269,11 +271,20 @@ class Edge:
             )
         scope["pairmark.caller"] = f"key {key.id}"
         scope["pairmark.key"] = key
+        rate = self._settings.rate_limit
+        if rate:
+            said = f"at most {rate:g} requests a second are taken from one key"
+            self._house.rates.take(key.id, rate, max(1.0, BURST_S * rate), said)
 
     def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """No key was ever made: only this machine may ask, and no web page on its behalf."""
         client = scope.get("client")
-        asked = (client and client[0], headers.get(b"host"), headers.get(b"origin"))
+        asked = (
+            client and client[0],
+            headers.get(b"host"),
+            headers.get(b"origin"),
+            headers.get(b"sec-fetch-site"),
+        )
         if asked in self._admitted:
             return
         if client is None or not access.is_loopback(client[0]):
@@ -281,13 +292,15 @@ class Edge:
                 "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
             )
         host = headers.get(b"host", b"").decode("latin-1")
-        if host and not access.is_loopback(access.host_name(host)):
+        if not access.is_loopback(access.host_name(host)):
             raise Forbidden(
                 f"without an API key only requests to localhost are served, not to {access.host_name(host)[:100]!r}; "
                 "make a key with 'pairmark keys create'"
             )
         origin = headers.get(b"origin")
-        if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
+        foreign = origin is not None and origin.decode("latin-1").partition("://")[2] != host
+        # Browsers send no Origin with most GETs, but say from where they come.
+        if foreign or headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             raise Forbidden("without an API key, web pages of other sites are not served; make a key")
         if len(self._admitted) < 1024:
             self._admitted.add(asked)
@@ -307,16 +320,25 @@ class Edge:
         limit = settings.max_upload_bytes if upload else settings.max_body_bytes
         self._check_length(headers, limit)
         taken = 0
+        began: float | None = None
 
         async def bounded() -> Message:
-            nonlocal taken
-            # Long uploads have no limit on the whole, but each piece must come in time.
+            nonlocal taken, began
+            # Long uploads may take long, but each piece must come in time, and all of them at some rate.
+            began = time.perf_counter() if began is None else began
+            left = began + body_seconds(settings, taken) - time.perf_counter() if upload else None
+            piece = None if left is None else max(0.0, min(left, settings.request_timeout_s))
+            if scope.get("pairmark.body_read"):
+                piece = None
             try:
-                async with asyncio.timeout(settings.request_timeout_s if upload else None):
+                async with asyncio.timeout(piece):
                     message = await receive()
             except TimeoutError:
-                seconds = settings.request_timeout_s
-                raise _refused(scope, SlowBody(f"no piece of the body arrived for {seconds:g} s")) from None
+                slow = SlowBody(
+                    f"the body arrives too slowly: no piece for {settings.request_timeout_s:g} s, or less than "
+                    f"{settings.min_upload_bytes_per_s:g} bytes a second"
+                )
+                raise _refused(scope, slow) from None
             if message["type"] == "http.request":
                 taken += len(message.get("body", b""))
                 if taken > limit:

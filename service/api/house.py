@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from pairmark.service.api.rates import Rates
 from pairmark.service.api.readiness import Readiness
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import Blobs, open_blobs
@@ -38,6 +39,7 @@ class House:
     galleries: Galleries
     identification: Identification
     searches: Searches
+    rates: Rates
     readiness: Readiness
     audit: AuditLog
 
@@ -61,6 +63,7 @@ class House:
             galleries=galleries,
             identification=Identification(galleries, datasets, store, settings),
             searches=Searches(galleries, settings),
+            rates=Rates(settings.home / "rates"),
             readiness=Readiness(lambda: len(queue.workers())),
             audit=AuditLog(database),
         )

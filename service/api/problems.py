@@ -314,8 +314,9 @@ def render(
         (b"content-length", str(len(encoded)).encode()),
         (b"cache-control", b"no-store"),
     ]
-    if page.retry_after is not None:
-        sent.append((b"retry-after", str(page.retry_after).encode()))
+    retry_after = error.facts.get("retry_after", page.retry_after)
+    if retry_after is not None:
+        sent.append((b"retry-after", str(retry_after).encode()))
     if page.status == 401:
         sent.append((b"www-authenticate", b'Bearer realm="pairmark"'))
     sent.extend((name.lower().encode(), value.encode()) for name, value in (headers or {}).items())

@@ -23,6 +23,7 @@ async def search(call: Call) -> Answer:
     """
     only_json(call)
     house, name = call.house, call.path["gallery"]
+    _limit(call, house.settings.search_limit, f"search {name}", f"searches of the gallery {name[:100]!r}")
     request = parse_search(await call.body(), house.settings)
     async with house.galleries.place() as place:
         served = await _expected(call, name)
@@ -54,6 +55,8 @@ async def verify(call: Call) -> Answer:
     only_json(call)
     house, query = call.house, call.query
     name, subject = call.path["gallery"], call.path["subject"]
+    limited = f"verifications of the subject {subject[:100]!r}"
+    _limit(call, house.settings.verify_limit, f"verify {name}/{subject}", limited)
     probe = parse_probe(await call.body())
     async with house.galleries.place() as place:
         while True:
@@ -67,6 +70,18 @@ async def verify(call: Call) -> Answer:
         answer = await place.run(lambda: house.searches.verify(state, served, subject, probe, decision))
     _VERIFIED.inc()
     return answer, JSON, ()
+
+
+def _limit(call: Call, a_minute: float, what: str, said: str) -> None:
+    """Count a try of the key, which gets a minute's worth at once; without keys nobody is told apart."""
+    key = call.scope.get("pairmark.key")
+    if key is not None and a_minute:
+        call.house.rates.take(
+            f"{key.id} {what}",
+            a_minute / 60,
+            a_minute,
+            f"at most {a_minute:g} {said} a minute are made by one key",
+        )
 
 
 async def _expected(call: Call, name: str) -> Served | None:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope
 from pairmark.service.api.house import House
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.errors import TooLarge
+from pairmark.service.settings import Settings
 
 JSON: Final = b"application/json"
 OCTETS: Final = b"application/octet-stream"
@@ -50,6 +51,11 @@ class Call:
     async def body(self) -> bytes | bytearray:
         """The whole body, at most `max_body_bytes` of it held at any time."""
         return await read_body(self.scope, self._receive, self.house.settings.max_body_bytes)
+
+
+def body_seconds(settings: Settings, received: int) -> float:
+    """How long a body may take of which so many bytes have arrived."""
+    return settings.request_timeout_s + received / settings.min_upload_bytes_per_s
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytearray:

@@ -66,6 +66,8 @@ def answer(listener: socket.socket, workers: int) -> None:
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
+    from pairmark.service.api.connections import GuardedProtocol
+
     config = uvicorn.Config(
         "pairmark.service.server:served_app",
         factory=True,
@@ -75,7 +77,7 @@ def answer(listener: socket.socket, workers: int) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
         loop="uvloop",
-        http="httptools",
+        http=GuardedProtocol,
         ws="none",
     )
     if workers > 1:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.service.datasets.writer import Block, Limits
+from pairmark.service.datasets.zips import checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _CELLS = 2_000_000
@@ -25,20 +26,11 @@ class Npz:
 
     def __init__(self, path: Path, scratch: Path, limits: Limits) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = [member for member in archive.infolist() if not member.is_dir()]
-                if len(members) > 100:
-                    raise TooLarge(f"{len(members)} arrays; at most 100 are taken")
-                if sum(member.file_size for member in members) > 4 * limits.stored_bytes:
-                    raise TooLarge(f"the arrays unpack to more than {4 * limits.stored_bytes} bytes")
-                for number, member in enumerate(members):
-                    name = member.filename.removesuffix(".npy")
-                    self._arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-            raise InvalidInput(
-                "the npz file is truncated or damaged; save and send it again", field="file"
-            ) from error
+        damage = damage_refused("the npz file is truncated or damaged; save and send it again", "file")
+        with damage, zipfile.ZipFile(path) as archive:
+            for number, member in enumerate(checked_members(archive, 4 * limits.stored_bytes)):
+                name = member.filename.removesuffix(".npy")
+                self._arrays[name] = _unpacked(archive, member, scratch / f"array{number}.npy", name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._arrays
@@ -243,7 +235,7 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, n
                 return np.empty(shape, dtype=dtype)
         mapped: NDArray[Any] = np.load(target, mmap_mode="r", allow_pickle=False)
         return mapped
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInput(
             f"{name!r} in the npz is not a whole array; save and send it again", field=name
         ) from error

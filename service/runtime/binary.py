@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 
 import numpy as np
 
+from pairmark.service.datasets.zips import checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.vectors import Features, Float32, Pairs
 
@@ -74,22 +74,19 @@ def parse_npz_rows(body: bytes | bytearray, *, model: str | None, max_bytes: int
 
 def _npz_members(body: bytes | bytearray, names: tuple[str, ...], max_bytes: int) -> list[Float32]:
     expected = " and ".join(map(repr, names))
-    try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            missing = [name for name in names if name not in members]
-            if missing:
-                raise InvalidInput(
-                    f"the npz has no array {missing[0]!r}; expected {expected}", field=missing[0]
-                )
-            extra = sorted(set(members) - set(names))
-            if extra:
-                raise InvalidInput(
-                    f"the npz has an array {extra[0][:100]!r}; expected only {expected}", field="body"
-                )
-            return [_read_member(archive, members[name], name, max_bytes) for name in names]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise InvalidInput("the body is not a readable npz (a zip of .npy files)", field="body") from error
+    damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
+    with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
+        found = checked_members(archive, max_bytes * len(names))
+        members = {info.filename.removesuffix(".npy"): info for info in found}
+        missing = [name for name in names if name not in members]
+        if missing:
+            raise InvalidInput(f"the npz has no array {missing[0]!r}; expected {expected}", field=missing[0])
+        extra = sorted(set(members) - set(names))
+        if extra:
+            raise InvalidInput(
+                f"the npz has an array {extra[0][:100]!r}; expected only {expected}", field="body"
+            )
+        return [_read_member(archive, members[name], name, max_bytes) for name in names]
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:
@@ -110,7 +107,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, fortran, dtype = reader(stream_)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError, EOFError) as error:
         raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
         raise InvalidInput(f"{name} has dtype {dtype}; expected float32 (or other plain numbers)", field=name)

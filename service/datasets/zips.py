@@ -1,0 +1,72 @@
+"""Zip files from strangers: what they may unpack to, and what going wrong in them looks like."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pairmark.service.errors import InvalidInput, TooLarge
+
+MAX_MEMBERS: Final = 100
+MAX_RATIO: Final = 200
+"""Most bytes that one packed byte may unpack to, of members beyond `RATIO_FROM`. Numbers pack far less than tenfold;
+matrices of little but zeros do worse, and are better sent as sparse ones."""
+RATIO_FROM: Final = 64 * 1024 * 1024
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def checked_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipInfo]:
+    """The files of an archive, of sizes that can be taken.
+
+    Raises
+    ------
+    TooLarge
+        When they are too many, unpack to more than ``max_bytes`` together, or one unpacks to more than `MAX_RATIO`
+        times its packed size.
+    InvalidInput
+        When one is packed by a method that numpy does not write.
+    """
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    if len(members) > MAX_MEMBERS:
+        raise TooLarge(f"{len(members)} arrays; at most {MAX_MEMBERS} are taken", limit=MAX_MEMBERS)
+    total = sum(member.file_size for member in members)
+    if total > max_bytes:
+        raise TooLarge(f"the arrays unpack to {total} bytes; at most {max_bytes} are taken", limit=max_bytes)
+    for member in members:
+        name = member.filename.removesuffix(".npy")[:100]
+        if member.compress_type not in _METHODS:
+            raise InvalidInput(f"{name!r} is packed by an unusual method; expected numpy.savez", field=name)
+        if member.file_size > RATIO_FROM and member.file_size > MAX_RATIO * member.compress_size:
+            raise TooLarge(
+                f"{name!r} has {member.compress_size} bytes and unpacks to {member.file_size}; at most "
+                f"{MAX_RATIO} times as many are taken. Send it as sparse data (scipy.sparse.save_npz)",
+                limit=MAX_RATIO,
+            )
+    return members
+
+
+@contextmanager
+def damage_refused(detail: str, field: str) -> Iterator[None]:
+    """Say ``detail`` of whatever a damaged archive makes the standard library raise.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    try:
+        yield
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        OverflowError,
+        struct.error,
+    ) as error:
+        raise InvalidInput(detail, field=field) from error

@@ -1,0 +1,214 @@
+"""Connections and requests that take what they should not: half heads, trickled bodies, crowds, foreign pages."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+from serving import RunningServer, Serve, serving
+
+BOUNDS = {
+    "PAIRMARK_HEADER_TIMEOUT_S": "1.5",
+    "PAIRMARK_REQUEST_TIMEOUT_S": "2",
+    "PAIRMARK_MIN_UPLOAD_BYTES_PER_S": "100000",
+    "PAIRMARK_MAX_CONNECTIONS_PER_CLIENT": "20",
+    "PAIRMARK_LOG_LEVEL": "DEBUG",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server with short patience."""
+    with serving(tmp_path_factory.mktemp("guarded"), new_database("sqlite"), **BOUNDS) as server:
+        yield server
+
+
+def connect(server: RunningServer) -> socket.socket:
+    address = urlsplit(server.url)
+    return socket.create_connection((address.hostname, address.port), timeout=15)
+
+
+def heard(wire: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    told = b""
+    try:
+        while piece := wire.recv(65536):
+            told += piece
+    except ConnectionError:
+        pass
+    return told
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "])
+def test_half_a_head_is_not_waited_for(guarded: RunningServer, begun: bytes) -> None:
+    with connect(guarded) as wire:
+        started = time.monotonic()
+        wire.sendall(begun)
+        assert heard(wire).startswith(b"HTTP/1.1 408 ")
+        assert 1.0 < time.monotonic() - started < 8.0
+
+
+def test_a_head_that_trickles_gains_no_time(guarded: RunningServer) -> None:
+    with connect(guarded) as wire:
+        wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - started < 12:
+                wire.sendall(b"X-More: 1\r\n")
+                time.sleep(0.2)
+        assert time.monotonic() - started < 8
+
+
+def test_a_head_has_a_largest_size(guarded: RunningServer) -> None:
+    with connect(guarded) as wire:
+        wire.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X-More: 1234567890\r\n" * 8000)
+        assert heard(wire).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/datasets", "multipart/form-data; boundary=cut"),
+        ("/similarity", "application/json"),
+        ("/nowhere", "application/json"),
+    ],
+)
+def test_a_body_that_trickles_is_given_up(guarded: RunningServer, path: str, kind: str) -> None:
+    """Each piece comes in time, and yet it would take for ever."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: 1000000\r\n\r\n"
+    )
+    with connect(guarded) as wire:
+        started = time.monotonic()
+        wire.sendall(
+            head.encode() + b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+        )
+        wire.settimeout(0.2)
+        told = b""
+        while time.monotonic() - started < 12:
+            try:
+                wire.sendall(b"1,")
+                piece = wire.recv(65536)
+                if not piece:
+                    break
+                told += piece
+            except TimeoutError:
+                pass
+            except OSError:
+                break
+        assert time.monotonic() - started < 10
+        if path != "/nowhere":
+            assert told.startswith(b"HTTP/1.1 408 "), told
+
+
+def test_an_upload_that_flows_may_take_longer(guarded: RunningServer) -> None:
+    table = b"a,b,who\n" + b"".join(b"%d,%d,%d\n" % (row, row % 7, row % 5) for row in range(60_000))
+
+    def flow() -> Iterator[bytes]:
+        yield b'--cut\r\nContent-Disposition: form-data; name="name"\r\n\r\nflowing\r\n'
+        yield b'--cut\r\nContent-Disposition: form-data; name="label"\r\n\r\nwho\r\n'
+        yield b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x.csv"\r\n\r\n'
+        for start in range(0, len(table), len(table) // 12):
+            yield table[start : start + len(table) // 12]
+            time.sleep(0.25)
+        yield b"\r\n--cut--\r\n"
+
+    headers = {"content-type": "multipart/form-data; boundary=cut"}
+    started = time.monotonic()
+    answer = guarded.http.post("/datasets", content=flow(), headers=headers)
+    assert answer.status_code == 201, answer.text
+    assert time.monotonic() - started > 2.5
+
+
+def test_one_address_has_so_many_connections(guarded: RunningServer) -> None:
+    wires = [connect(guarded) for _ in range(30)]
+    try:
+        time.sleep(0.3)
+        refused = 0
+        for wire in wires:
+            wire.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                refused += wire.recv(65536).startswith(b"HTTP/1.1 429 ")
+        assert 10 <= refused <= 12
+    finally:
+        for wire in wires:
+            wire.close()
+    time.sleep(0.3)
+    assert httpx.get(f"{guarded.url}/healthz").status_code == 200
+
+
+def test_trailers_are_no_headers(guarded: RunningServer) -> None:
+    """A proxy that checks headers does not see trailers: a key or an id in them must not count."""
+    with connect(guarded) as wire:
+        wire.sendall(
+            b"POST /similarity HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Transfer-Encoding: chunked\r\nTrailer: X-Request-ID\r\n\r\n"
+            b"2\r\n{}\r\n0\r\nX-Request-ID: from-trailer\r\n\r\n"
+        )
+        answer = heard(wire)
+    assert answer.startswith(b"HTTP/1.1 422")
+    assert b"from-trailer" not in answer
+
+
+def test_without_a_key_requests_need_a_host_and_no_foreign_page(guarded: RunningServer) -> None:
+    for headers, status in (
+        ({}, 200),
+        ({"sec-fetch-site": "none"}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+    ):
+        assert guarded.http.get("/models", headers=headers).status_code == status, headers
+    for lines in (b"GET /models HTTP/1.0\r\n", b"GET /models HTTP/1.1\r\nHost:\r\nConnection: close\r\n"):
+        with connect(guarded) as wire:
+            wire.sendall(lines + b"\r\n")
+            answer = heard(wire)
+        assert answer.split(b" ")[1] in (b"403", b"400"), answer
+
+
+def test_keys_have_rates_and_subjects_so_many_tries(serve: Serve) -> None:
+    server = serve(
+        "--with-worker", PAIRMARK_VERIFY_LIMIT="5", PAIRMARK_SEARCH_LIMIT="7", PAIRMARK_RATE_LIMIT="2"
+    )
+    rng = np.random.default_rng(0)
+    server.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
+    job = server.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    assert job["state"] == "succeeded", job
+    assert server.http.put("/galleries/g", json={"model": "m"}).status_code == 201
+    items = [{"id": f"i{at}", "subject": f"s{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
+    assert server.http.put("/galleries/g/items", json={"items": items}).status_code == 200
+    keys = [
+        json.loads(server.cli("keys", "create", "--scope", "gallery", "--json").stdout)["key"] for _ in "ab"
+    ]
+    time.sleep(0.5)
+
+    def statuses(path: str, body: object, tries: int, key: str) -> list[int]:
+        return [
+            server.http.post(path, json=body, headers={"x-api-key": key}).status_code for _ in range(tries)
+        ]
+
+    probe = {"probe": [0.0, 0.0, 0.0, 1.0]}
+    verified = statuses("/galleries/g/subjects/s0/verify?fpr=0.2", probe, 8, keys[0])
+    assert verified.count(429) == 3
+    refused = server.http.post(
+        "/galleries/g/subjects/s0/verify?fpr=0.2", json=probe, headers={"x-api-key": keys[0]}
+    )
+    assert refused.json()["type"] == "/problems/rate-limited"
+    assert int(refused.headers["retry-after"]) == refused.json()["retry_after"] >= 1
+    # Another subject, and another key, have tries of their own.
+    assert 429 not in statuses("/galleries/g/subjects/s1/verify?fpr=0.2", probe, 3, keys[0])
+    assert 429 not in statuses("/galleries/g/subjects/s0/verify?fpr=0.2", probe, 3, keys[1])
+    searched = statuses("/galleries/g/search", {"queries": [0.0, 0.0, 0.0, 1.0]}, 9, keys[1])
+    assert searched.count(429) == 2
+    many = [server.http.get("/galleries", headers={"x-api-key": keys[0]}).status_code for _ in range(40)]
+    assert 429 in many
