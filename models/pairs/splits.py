@@ -26,6 +26,8 @@ RandomState = int | np.random.Generator | None
 
 OPEN_SET_FROM = 30
 """``auto`` holds out identities from this many on; with fewer there is too little to hold out."""
+CALIBRATION_FRACTION = 0.25
+TEST_FRACTION = 0.2
 SAME_SHARE = 4
 """At most one open-set pair in this many is a same-identity pair: negatives carry the guarantee."""
 _REDRAWS = 100
@@ -110,8 +112,8 @@ def split_data(
     y_codes: ArrayLike,
     *,
     protocol: str = "auto",
-    calibration_fraction: float | None = 0.25,
-    test_fraction: float = 0.2,
+    calibration_fraction: float | None = CALIBRATION_FRACTION,
+    test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
 ) -> Split:
     """Split rows into training, calibration and test parts.
@@ -176,8 +178,8 @@ def split_pairs(
     *,
     protocol: Protocol,
     name: str = "units",
-    calibration_fraction: float | None = 0.25,
-    test_fraction: float = 0.2,
+    calibration_fraction: float | None = CALIBRATION_FRACTION,
+    test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
 ) -> PairSplit:
     """Split an explicit list of pairs so that no sampling unit is in two parts.

@@ -9,7 +9,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics
+from pairmark.service.cli.training import resolve, show_leaderboard, show_metrics, show_promise
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -147,6 +147,7 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
         if promotion:
             became = "promoted" if promotion["promoted"] else "not promoted"
             to.print(f"\n{became}: {promotion['reason']}", markup=False)
+        show_promise(to, found)
 
     output.show(found, human)
 
@@ -260,6 +261,7 @@ def _show_dataset(to: Console, found: dict[str, Any]) -> None:
         first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
         shown["label_counts"] = first + (f", and {more} more" if more > 0 else "")
     output.facts(shown)(to)
+    show_promise(to, found)
     for warning in found.get("warnings") or []:
         to.print(f"warning: {warning}", style="yellow", markup=False)
 

@@ -306,7 +306,14 @@ def _show_trained(to: Console, job: dict[str, Any], version: dict[str, Any]) -> 
     to.print(f"{version['model']}:{version['version']}  {version['kind']}", style="bold", markup=False)
     show_metrics(to, version.get("metrics") or {})
     show_leaderboard(to, version.get("facts") or {})
-    to.print(str(job.get("message") or ""), markup=False)
+    to.print("\n" + str(job.get("message") or ""), markup=False)
+    show_promise(to, version)
+
+
+def show_promise(to: Console, of: dict[str, Any]) -> None:
+    """What a dataset or version can promise, in a sentence."""
+    if of.get("promise"):
+        to.print(f"promise: {of['promise']['text']}", markup=False)
 
 
 def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.data import LabelledData, load_data
+from pairmark.service.datasets.promises import dataset_promise
 from pairmark.service.datasets.reader import format_of, read_dataset
 from pairmark.service.datasets.schemas import (
     MAX_LISTED_FEATURES,
@@ -298,6 +299,7 @@ def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:
         features=row.features,
         size_bytes=row.size_bytes,
         label_counts=dict(row.summary["label_counts"]),
+        promise=dataset_promise(row.summary, row.rows),
         created_at=iso(row.created_at),
         existing=existing,
         **facts,

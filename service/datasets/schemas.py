@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from pairmark.service.datasets.promises import Promise
+
 Format = Literal["csv", "parquet", "npz", "svmlight"]
 
 MAX_LISTED_LABELS = 100
@@ -82,6 +84,10 @@ class DatasetOut(BaseModel):
     n_pairs: int = Field(description="explicit pairs")
     n_same_pairs: int
     warnings: list[str]
+    promise: Promise | None = Field(
+        description="the smallest false positive rate that a job on it can promise by default; null where its size "
+        "does not say"
+    )
     size_bytes: int = Field(description="of what is stored")
     created_at: str
     existing: bool = Field(False, description="true: this very upload was the newest version already")

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
+
 Protocol = Literal["auto", "open-set", "closed-set"]
 GroupRole = Literal["together", "compare"]
 ROLE_TEXT = (
@@ -26,9 +28,12 @@ class EvaluationRequest(BaseModel):
         "training. auto means open-set from 30 identities up.",
     )
     calibration_fraction: float = Field(
-        0.25, gt=0.0, lt=1.0, description="share held out for the operating point, and used for nothing else"
+        CALIBRATION_FRACTION,
+        gt=0.0,
+        lt=1.0,
+        description="share held out for the operating point, and used for nothing else",
     )
-    test_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="share held out for the report")
+    test_fraction: float = Field(TEST_FRACTION, gt=0.0, lt=1.0, description="share held out for the report")
     groups: GroupRole = Field("together", description=ROLE_TEXT)
     n_pairs: int = Field(
         DEFAULT_EVALUATION_PAIRS, ge=2, description="most pairs scored in each of the two held-out parts"

@@ -93,7 +93,6 @@ class JobQueue(Leases):
             state="queued",
             progress=0.0,
             stage="queued",
-            message="",
             attempt=0,
             cancel_requested=False,
             created_at=self._db.now(session),

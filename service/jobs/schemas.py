@@ -104,6 +104,7 @@ class NewJob:
     ----------
     dataset, unlabelled : `name:version`, with their ids.
     params : checked; for galleries, the body of the request.
+    message : what its owner should know before it runs.
     """
 
     task: Task = "training"
@@ -117,6 +118,7 @@ class NewJob:
     params: dict[str, Any]
     evaluation: dict[str, Any] = field(default_factory=dict)
     promote: str | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,9 @@ def job_out(row: JobRow, attempts: list[JobAttempt], *, attended: bool = True) -
     ----------
     attended : whether a worker is alive; a job that waits says so where none is.
     """
-    message = row.message if attended or row.state != "queued" else _UNATTENDED
+    message = row.message
+    if not attended and row.state == "queued":
+        message = f"{_UNATTENDED}. {message}" if message else _UNATTENDED
     return JobOut.model_validate(
         {
             "id": row.id,

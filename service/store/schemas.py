@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import OverlapOut, RocOut
 
 Protocol = Literal["auto", "open-set", "closed-set"]
@@ -101,6 +102,10 @@ class VersionOut(VersionSummary):
     lineage: Lineage
     facts: dict[str, Any] = Field(description="sizes of the parts, protocol, bytes on disk")
     calibrations: list[CalibrationOut]
+    promise: Promise | None = Field(
+        description="the smallest false positive rate that its calibration can promise, and how many more people the "
+        "next power of ten takes; null where the sizes do not say"
+    )
     has_roc: bool
     has_tree: bool
 

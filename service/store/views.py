@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pairmark.models.core.registry import LEARNERS
+from pairmark.service.datasets.promises import Promise, promise_of
 from pairmark.service.store.schemas import (
     AliasChangeOut,
     AliasOut,
@@ -63,6 +64,7 @@ def version_out(
     model: str, row: ModelVersion, aliases: Iterable[Alias], calibrations: Iterable[CalibrationRow]
 ) -> VersionOut:
     """Everything about a version."""
+    shown = list(calibrations)
     spec = next((one for one in LEARNERS if one.kind == row.kind), None)
     facts = {name: value for name, value in row.facts.items() if name not in ("n_features", "feature_names")}
     return VersionOut(
@@ -75,7 +77,29 @@ def version_out(
         metrics=row.metrics,
         lineage=Lineage.model_validate({**row.lineage, "artefact_sha256": row.artefact_sha256}),
         facts=facts,
-        calibrations=[calibration_out(one, model) for one in calibrations],
+        calibrations=[calibration_out(one, model) for one in shown],
+        promise=_promise(row, shown),
         has_roc=row.report is not None,
         has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
+    )
+
+
+def _promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:
+    """What the calibration that answers by default can promise; None for pairs that were listed, and scores."""
+    one = next((one for one in calibrations if one.id == row.calibration_id), None)
+    if one is None or one.summary.get("independent_rows") or "n_units" not in one.summary:
+        return None
+    parts = row.facts.get("parts", {})
+    if "calibration_rows" not in parts:
+        return None
+    own = one.summary.get("dataset") == row.lineage.get("dataset")
+    asked = row.lineage.get("evaluation", {})
+    fraction = float(asked.get("calibration_fraction", 1.0)) if own else 1.0
+    units = int(one.summary["n_units"])
+    return promise_of(
+        round(units / fraction),
+        fraction,
+        protocol=one.protocol,
+        different_share=float(one.summary.get("different_share", 1.0)),
+        calibration_units=units,
     )

@@ -1,9 +1,9 @@
-"""How much of a dataset is held out to calibrate on."""
+"""How much of a dataset is held out to calibrate on, and what that can promise."""
 
 from __future__ import annotations
 
 from pairmark.models.calibration.promises import units_needed
-from pairmark.models.pairs.splits import resolve_protocol
+from pairmark.service.datasets.promises import promise_of, units_of
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.heldout.schemas import EvaluationRequest
 
@@ -28,7 +28,7 @@ def filled_evaluation(
     units = calibration_units(dataset, asked.protocol)
     if units is None:
         return asked
-    count, different = units
+    count, different, _ = units
     needed = units_needed(asked.target_fpr, different_share=different)["finite-sample"]
     assert needed is not None
     most = min(_MOST, 0.8 - asked.test_fraction)
@@ -36,14 +36,25 @@ def filled_evaluation(
     return asked.model_copy(update={"calibration_fraction": round(fraction, 4)})
 
 
-def calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float] | None:
-    """Units of a dataset with identities, people or (closed-set) samples, and the share of different pairs.
+def calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float, str] | None:
+    """Units of a dataset with identities, the share of different pairs among them, and the protocol.
 
     None where its size does not say: a list of pairs, rankings.
     """
     if dataset.n_pairs or dataset.label is None or dataset.n_labels < 2:
         return None
-    if resolve_protocol(protocol, dataset.n_labels) == "open-set":
-        return dataset.n_labels, 1.0
-    # Only the most frequent labels are listed; the others weigh little in this sum.
-    return dataset.rows, 1 - sum((count / dataset.rows) ** 2 for count in dataset.label_counts.values())
+    return units_of(
+        n_labels=dataset.n_labels, rows=dataset.rows, label_counts=dataset.label_counts, protocol=protocol
+    )
+
+
+def outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
+    """What the job will be able to promise, a sentence for its owner; empty where the size does not say."""
+    units = calibration_units(dataset, evaluation.protocol)
+    if units is None:
+        return ""
+    count, different, protocol = units
+    found = promise_of(count, evaluation.calibration_fraction, protocol=protocol, different_share=different)
+    if evaluation.target_fpr is None or (found.smallest_fpr or 1.0) <= evaluation.target_fpr:
+        return found.text
+    return f"{found.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"

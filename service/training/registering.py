@@ -130,7 +130,7 @@ class Registry:
             summary = self.store.register(
                 session, new, promote=asked.alias, only_from=asked.only_from, by=f"job:{claim.job_id}"
             )
-            message = _message(new.model, summary, reported)
+            message = _message(new, summary, reported)
             self.queue.finish(claim, session, version=summary.version, message=message)
             made.append(summary.version)
 
@@ -138,19 +138,28 @@ class Registry:
         return made[-1]
 
 
-def _message(model: str, version: VersionSummary, reported: Reported) -> str:
-    """What became of the job, for its owner: the version, its alias and why, and the baselines."""
+def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> str:
+    """What became of the job, for its owner: the version, its alias and why, the baselines, what it can promise."""
     asked, verdict = reported.promotion, reported.leaderboard["verdict"]
-    said = f"registered {model}:{version.version}"
+    said = f"registered {new.model}:{version.version}"
     if asked.alias in version.aliases:
-        said += f", now {model}@{asked.alias}"
+        said += f", now {new.model}@{asked.alias}"
     elif asked.alias is not None:
-        said += f", not promoted, since {model}@{asked.alias} was moved meanwhile"
+        said += f", not promoted, since {new.model}@{asked.alias} was moved meanwhile"
     elif asked.reason:
         said += ", not promoted"
     if asked.reason:
         said += f": {asked.reason}"
-    return said if verdict is None else f"{said}. {verdict[0].upper()}{verdict[1:]}"
+    if verdict is not None:
+        said += f". {verdict[0].upper()}{verdict[1:]}"
+    if new.calibration is not None:
+        smallest = new.calibration.summary["smallest_fpr"]["0.95"]["finite-sample"]
+        said += (
+            ". It can promise no false positive rate: it takes more people to calibrate on"
+            if smallest is None
+            else f". It can promise false positive rates from {smallest:.2g} up (95% confidence)"
+        )
+    return said
 
 
 def _lineage(loaded: Loaded) -> dict[str, Any]:

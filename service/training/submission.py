@@ -12,6 +12,7 @@ from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob, Once
+from pairmark.service.training.fractions import outlook
 from pairmark.service.training.schemas import JobRequest
 from pairmark.service.training.validation import checked_request
 
@@ -58,6 +59,7 @@ class TrainingQueue(JobQueue):
                 params=checked.params,
                 evaluation=checked.evaluation.model_dump(),
                 promote=checked.promote,
+                message=outlook(checked.evaluation, dataset),
             )
 
         return self.enqueue(prepare, once)

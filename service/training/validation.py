@@ -16,7 +16,7 @@ from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
-from pairmark.service.training.fractions import filled_evaluation
+from pairmark.service.training.fractions import calibration_units, filled_evaluation
 from pairmark.service.training.schemas import IF_BETTER, JobRequest
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
@@ -52,7 +52,7 @@ def checked_request(
     if unlabelled is not None:
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
-    params = checked_params(spec, _with_budget(spec, request))
+    params = checked_params(spec, _told(spec, request, dataset))
     evaluation = filled_evaluation(request.evaluation, dataset, learns=spec.learns(params))
     _check_evaluation(evaluation, dataset, settings, learns=spec.learns(params))
     return CheckedRequest(
@@ -114,17 +114,24 @@ def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _with_budget(spec: LearnerSpec, request: JobRequest) -> dict[str, Any]:
-    """The parameters, the budget of a race among them."""
-    if request.budget_seconds is None:
-        return request.params
-    if "budget_seconds" not in spec.params.model_fields:
+def _told(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> dict[str, Any]:
+    """The parameters, and what the job says that the learner wants to know: budget, rate and protocol of its race."""
+    if request.budget_seconds is not None and "budget_seconds" not in spec.params.model_fields:
         raise InvalidInput(
             f"budget_seconds: {spec.kind} races no candidates; leave it out, or choose a learner that does "
             f"({', '.join(one.kind for one in LEARNERS if 'budget_seconds' in one.params.model_fields) or 'none yet'})",
             field="budget_seconds",
         )
-    return {**request.params, "budget_seconds": request.budget_seconds}
+    units = calibration_units(dataset, request.evaluation.protocol)
+    job = {
+        "budget_seconds": request.budget_seconds,
+        "target_fpr": request.evaluation.target_fpr,
+        "protocol": request.evaluation.protocol if units is None else units[2],
+    }
+    known = {
+        name: value for name, value in job.items() if value is not None and name in spec.params.model_fields
+    }
+    return {**known, **request.params}
 
 
 def _check_unlabelled(spec: LearnerSpec, dataset: DatasetOut, unlabelled: DatasetOut) -> None:

@@ -1,0 +1,92 @@
+"""What data of a size can promise, before anything is trained: by the number of people alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from pairmark.models.calibration.promises import reach
+from pairmark.models.pairs.splits import CALIBRATION_FRACTION, resolve_protocol
+
+
+class Promise(BaseModel):
+    """The smallest false positive rate that can be promised, and what the next power of ten takes."""
+
+    protocol: str
+    counted: str = Field(description="what is counted: people (open-set) or samples (closed-set)")
+    units: int = Field(description="of them in the dataset")
+    calibration_fraction: float = Field(description="share of them that calibrates")
+    calibration_units: int
+    confidence: float
+    smallest_fpr: float | None = Field(description="finite-sample; null: none")
+    next_fpr: float
+    more_units: int = Field(description="how many more of them in the dataset `next_fpr` takes")
+    text: str
+
+
+def promise_of(
+    units: int,
+    fraction: float = CALIBRATION_FRACTION,
+    *,
+    protocol: str,
+    different_share: float = 1.0,
+    calibration_units: int | None = None,
+) -> Promise:
+    """What can be promised when a share of so many people (or samples) calibrates.
+
+    Parameters
+    ----------
+    different_share : of pairs, in closed-set use.
+    calibration_units : how many of them calibrate, where that is known; default: the share.
+    """
+    own = round(units * fraction) if calibration_units is None else calibration_units
+    found = reach(own, different_share=different_share)
+    counted = "people" if protocol == "open-set" else "samples"
+    more = max(0, math.ceil(found.next_units / fraction) - units)
+    said = f"{own:,} of {units:,} {counted} calibrate: "
+    if found.smallest_fpr is None:
+        said += "no false positive rate can be promised"
+    else:
+        said += f"false positive rates from {found.smallest_fpr:.2g} up can be promised"
+    said += f" ({found.confidence:.0%} confidence); {found.next_fpr:g} takes {more:,} more {counted}"
+    return Promise(
+        protocol=protocol,
+        counted=counted,
+        units=units,
+        calibration_fraction=fraction,
+        calibration_units=own,
+        confidence=found.confidence,
+        smallest_fpr=found.smallest_fpr,
+        next_fpr=found.next_fpr,
+        more_units=more,
+        text=said,
+    )
+
+
+def units_of(
+    *, n_labels: int, rows: int, label_counts: Mapping[str, int], protocol: str = "auto"
+) -> tuple[int, float, str]:
+    """Units of a dataset with identities, the share of different pairs among them, and the protocol.
+
+    Parameters
+    ----------
+    label_counts : rows of the most frequent labels; the others weigh little.
+    """
+    resolved = resolve_protocol(protocol, n_labels)
+    if resolved == "open-set":
+        return n_labels, 1.0, resolved
+    return rows, 1 - sum((count / rows) ** 2 for count in label_counts.values()), resolved
+
+
+def dataset_promise(summary: Mapping[str, Any], rows: int) -> Promise | None:
+    """What a job on a dataset could promise by its defaults; None where the size does not say: a list of pairs,
+    rankings, rows without labels."""
+    if summary["n_pairs"] or summary["n_labels"] < 2 or summary["ranking_labels"]:
+        return None
+    units, different, protocol = units_of(
+        n_labels=summary["n_labels"], rows=rows, label_counts=dict(summary["label_counts"])
+    )
+    return promise_of(units, protocol=protocol, different_share=different)

@@ -1,0 +1,61 @@
+"""What data can promise is said at upload, at submission and by the version, before anybody is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from tests.service.conftest import people
+
+
+def test_what_is_promised_at_upload_is_what_the_version_keeps(house):
+    added = house.upload("some", *people(200, 3))
+    told = added.promise
+    assert (told.protocol, told.units, told.calibration_units) == ("open-set", 200, 50)
+    job = house.queue.submit(
+        house.request(dataset="some", model="some", params={}, learner="similarity-forest")
+    )
+    assert told.text in job.message
+    house.queue.cancel(job.id)
+    house.train(dataset="some", model="some")
+    version = house.store.version("some", 1)
+    assert version.promise == told
+    calibration = house.store.calibration(version.calibration_id)[0]
+    at_least = told.smallest_fpr
+    assert (
+        calibration.operating_point(at_least * 1.001, method="finite-sample").fpr_upper_bound
+        <= at_least * 1.001
+    )
+    with pytest.raises(InsufficientCalibrationData):
+        calibration.operating_point(at_least * 0.98, method="finite-sample")
+
+
+def test_the_people_that_the_next_rate_takes_are_enough(house):
+    told = house.upload("few", *people(60, 2)).promise
+    assert told.next_fpr == 0.1
+    enough = house.upload("enough", *people(told.units + told.more_units, 2)).promise
+    assert enough.smallest_fpr <= told.next_fpr
+    assert f"0.1 takes {told.more_units} more people" in told.text
+
+
+def test_a_target_out_of_reach_is_said_when_the_job_is_queued(house):
+    job = house.queue.submit(house.request(evaluation={"target_fpr": 0.001}))
+    assert "The target of 0.001 cannot be promised from this dataset" in job.message
+
+
+def test_a_list_of_pairs_promises_nothing_by_its_size(house):
+    X, _ = people(40, 2)
+    pairs = "left,right,same\n" + "\n".join(
+        f"{2 * i},{2 * i + 1},1\n{2 * i},{(2 * i + 2) % 80},0" for i in range(40)
+    )
+    assert house.upload("listed", X, pairs=pairs).promise is None
+
+
+def test_classes_are_counted_in_samples(house):
+    told = house.upload("classes", *people(4, 40)).promise
+    assert (told.protocol, told.counted, told.units, told.calibration_units) == (
+        "closed-set",
+        "samples",
+        160,
+        40,
+    )
