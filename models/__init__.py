@@ -1,5 +1,6 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
+from pairmark.models.auto.estimator import SimilarityAuto
 from pairmark.models.calibration.operating_points import (
     InsufficientCalibrationData,
     OperatingPoint,
@@ -32,6 +33,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "Plda",
     "RSBL",
     "RankBoostKernel",
+    "SimilarityAuto",
     "SimilarityForest",
     "SimilarityTree",
     "kendall_tau",

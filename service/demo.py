@@ -141,9 +141,8 @@ def _train(client: Client) -> None:
     with progress_bar(f"training {NAME}") as progress:
         # A quarter, the default, just misses what a rate of 0.1 % takes.
         evaluation = {"calibration_fraction": 0.3}
-        params = {"random_state": 0}
         job = client.train(
-            "similarity-forest", NAME, NAME, params=params, evaluation=evaluation, progress=progress
+            dataset=NAME, model=NAME, evaluation=evaluation, budget_seconds=60.0, progress=progress
         )
     print(f"model {NAME}: version {job['version']} trained, calibrated, in production")
 

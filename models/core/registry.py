@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.auto import spec as auto
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
@@ -21,6 +22,7 @@ from pairmark.models.rsbl import spec as rsbl
 from pairmark.models.similarity import spec as similarity
 
 LEARNERS: tuple[LearnerSpec, ...] = (
+    auto.AUTO,
     plda.PLDA,
     similarity.TREE,
     similarity.FOREST,

@@ -8,7 +8,14 @@ import numpy as np
 
 from pairmark.models.core.registry import LEARNERS
 
-_SMALL = {"n_estimators": 2, "depth": 1, "k_max": 2, "n_pairs": 64, "random_state": 0}
+_SMALL = {
+    "n_estimators": 2,
+    "depth": 1,
+    "k_max": 2,
+    "n_pairs": 64,
+    "random_state": 0,
+    "budget_seconds": 0.001,
+}
 
 _TIMES = 400
 _WIDE = 600

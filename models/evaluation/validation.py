@@ -127,6 +127,11 @@ def validation_folds(
     return found
 
 
+def some_rows(codes: Indices, random: np.random.Generator, most: int) -> Indices:
+    """At most so many rows to choose on: about equally many an identity, whole identities where they are many."""
+    return _some(np.arange(codes.size), codes, random, most)
+
+
 def _identity_parts(counts: Indices, n_folds: int, random: np.random.Generator) -> Indices:
     order = random.permutation(counts.size)
     # Identities of several rows first, so that every part has its share of them.

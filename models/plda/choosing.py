@@ -89,9 +89,11 @@ class Chooser:
         asked: Asked,
         rates: tuple[float, ...],
         random: np.random.Generator,
+        *,
+        cosine: bool = False,
     ) -> None:
         self._X, self._codes, self._folds, self._asked, self._at = X, codes, folds, asked, rates
-        self._random = random
+        self._random, self._cosine = random, cosine
         self._most = min(max(asked.n_components), MOST_COMPONENTS)
         self._rotates = X.shape[1] >= (ROTATED_FROM if asked.n_components == WIDTHS else self._most + 1)
         self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
@@ -159,7 +161,9 @@ class Chooser:
             rows = shaped(self._rows[number % len(self._rows)], shape)
             seen = moments(rows[fold.train], self._codes[fold.train])
             for at, setting in enumerate(new):
-                found[at, number] = fold.rates(_square(seen, setting, rows[fold.test]), self._at)
+                found[at, number] = fold.rates(
+                    _square(seen, setting, rows[fold.test], self._cosine), self._at
+                )
         self._found.update(zip(new, found, strict=True))
 
     def _turn(self, way: Marginals) -> None:
@@ -188,10 +192,13 @@ def fitted_model(
     return preparation, shrunk_model(found, setting.shrink_within, setting.shrink_between)
 
 
-def _square(seen: Moments, setting: Setting, rows: Float32) -> Float32:
-    """Log-likelihood ratios of all pairs of rows, good to float32."""
+def _square(seen: Moments, setting: Setting, rows: Float32, cosine: bool) -> Float32:
+    """Log-likelihood ratios (or cosines) of all pairs of rows, good to float32."""
     model = shrunk_model(seen, setting.shrink_within, setting.shrink_between)
     latent = (rows - model.centre.astype(np.float32)) @ model.axes.astype(np.float32)
+    if cosine:
+        latent /= np.maximum(np.linalg.norm(latent, axis=1, keepdims=True), np.float32(1e-30))
+        return np.asarray(latent @ latent.T)
     weight, square, _ = pair_terms(model.psi)
     weighted = latent * np.sqrt(weight).astype(np.float32)
     offset = -(latent * latent) @ square.astype(np.float32)

@@ -21,9 +21,16 @@ from pairmark.models.core.base import (
     checked_matrix,
     checked_pairs,
 )
+from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.two_covariance import pair_terms
-from pairmark.models.evaluation.validation import Fold, judged_rates, learner_protocol, validation_folds
+from pairmark.models.evaluation.validation import (
+    Fold,
+    judged_rates,
+    learner_protocol,
+    some_rows,
+    validation_folds,
+)
 from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.plda import explain
 from pairmark.models.plda.choosing import (
@@ -66,6 +73,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     length_norm : whether centred rows are scaled to one length (Garcia-Romero and Espy-Wilson, Interspeech 2011).
     n_components : principal components that the model is fitted in, where there are more features.
     shrink_within, shrink_between : how far each covariance is shrunk to a ball of the same trace, 0 to 1.
+    scoring : ``llr``, or the ``cosine`` of latent coordinates.
     protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
     target_fpr : false positive rate to choose settings for; None: the mean over .1, .03, .01 and .003.
     random_state : seed of the folds.
@@ -86,6 +94,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         n_components: Literal["auto"] | int = "auto",
         shrink_within: Literal["auto"] | float = "auto",
         shrink_between: Literal["auto"] | float = "auto",
+        scoring: Literal["llr", "cosine"] = "llr",
         protocol: Literal["auto", "open-set", "closed-set"] = "auto",
         target_fpr: float | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -95,6 +104,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.n_components = n_components
         self.shrink_within = shrink_within
         self.shrink_between = shrink_between
+        self.scoring = scoring
         self.protocol = protocol
         self.target_fpr = target_fpr
         self.random_state = random_state
@@ -166,7 +176,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             between=given(self.shrink_between, BETWEEN),
         )
         random = np.random.default_rng(_seed(self.random_state))
-        return Chooser(X, codes, folds, asked, judged_rates(self.target_fpr), random).choose()
+        rates = judged_rates(self.target_fpr)
+        return Chooser(X, codes, folds, asked, rates, random, cosine=self.scoring == "cosine").choose()
 
     def refit(self, X: Float32, codes: NDArray[np.int64], choice: Choice) -> Self:
         """Fit checked rows with a setting that was chosen before."""
@@ -186,7 +197,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _learn(self, X: Float32, codes: NDArray[np.int64]) -> Self:
         random = np.random.default_rng(_seed(self.random_state))
         n_classes = int(codes.max()) + 1
-        rows = _some_rows(codes, random)
+        rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
         some, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
         folds = validation_folds(place, learner_protocol(self.protocol, n_classes), random)
         choice = self.choose(some, place, folds)
@@ -195,8 +206,11 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _restored(self, rows: RowMap, psi: NDArray[np.float64]) -> Self:
         """Build what scoring needs; also after loading."""
         self._map, self.psi_ = rows, psi
-        weight, self._square, self._constant = pair_terms(psi)
-        self._roots = np.sqrt(weight)
+        if self.scoring == "cosine":
+            self._roots, self._square, self._constant = np.ones(psi.size), np.zeros(psi.size), 0.0
+        else:
+            weight, self._square, self._constant = pair_terms(psi)
+            self._roots = np.sqrt(weight)
         self._width = -(-psi.size // kernels.LANES) * kernels.LANES
         return self
 
@@ -224,6 +238,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def subject_score(self, left: Samples | Subjects, right: Samples | Subjects) -> Float32:
         """Log-likelihood ratios of subjects of several samples on either side, exactly as the model has them.
 
+        With ``scoring="cosine"``, the cosines of the sums of their latent coordinates.
+
         Parameters
         ----------
         left, right : subjects, as (k, d) arrays or what `subjects` made of them; equally many, or one on a side.
@@ -235,6 +251,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         check_is_fitted(self)
         a, b = (side if isinstance(side, Subjects) else self.subjects(side) for side in (left, right))
         n, step_a, step_b = sides_of(a, b)
+        if self.scoring == "cosine":
+            sides = [self._columns_of(side.sums.astype(np.float32)) for side in (a, b)]
+            return self._scored(*sides)
         scores = np.empty(n, dtype=np.float32)
         kernels.score_subjects(a.counts, a.sums, step_a, b.counts, b.sums, step_b, self.psi_, scores)
         counts_a, counts_b = a.counts[np.arange(n) * step_a], b.counts[np.arange(n) * step_b]
@@ -265,6 +284,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
         latent = [self._map.latent(side)[0].astype(np.float64) for side in (a, b)]
+        if self.scoring == "cosine":
+            latent = [z / max(float(np.linalg.norm(z)), 1e-30) for z in latent]
         return explain.contributions(
             self, latent[0], latent[1], float(self._pair_score(a, b)[0]), feature_names
         )
@@ -278,6 +299,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _columns_of(self, latent: Float32) -> Float32:
         columns = np.zeros((latent.shape[0], self._width + kernels.LANES), dtype=np.float32)
+        if self.scoring == "cosine":
+            latent = latent.copy()
+            row_kernels.unit_lengths(latent, 1.0)
         kernels.complete(latent, self._roots, self._square, self._width, columns)
         return columns
 
@@ -327,21 +351,6 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 def _one_of_equals(rows: Any) -> Any:
     """The first row where all are one row, broadcast: it need not be mapped again and again."""
     return rows[:1] if rows.shape[0] > 1 and rows.strides[0] == 0 else rows
-
-
-def _some_rows(codes: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-    """At most `JUDGED_TRAINING_ROWS` rows to choose settings on, whole identities where they are many."""
-    n = codes.size
-    if n <= JUDGED_TRAINING_ROWS:
-        return np.arange(n)
-    turn = random.permutation(int(codes.max()) + 1)[codes]
-    each = max(10, JUDGED_TRAINING_ROWS // int(codes.max() + 1))
-    order = random.permutation(n)
-    order = order[np.argsort(turn[order], kind="stable")]
-    starts = np.concatenate([[True], np.diff(turn[order]) > 0])
-    places = np.arange(n)
-    rank = places - np.maximum.accumulate(np.where(starts, places, 0))
-    return np.sort(order[rank < each][:JUDGED_TRAINING_ROWS])
 
 
 def _seed(random_state: Any) -> int:

@@ -34,7 +34,14 @@ def contributions(
     psi = estimator.psi_
     weight, square = psi / (2 * psi + 1), psi**2 / (2 * (psi + 1) * (2 * psi + 1))
     parts = (
-        weight * left * right - square * (left**2 + right**2) + np.log(psi + 1) - 0.5 * np.log(2 * psi + 1)
+        left * right
+        if estimator.scoring == "cosine"
+        else (
+            weight * left * right
+            - square * (left**2 + right**2)
+            + np.log(psi + 1)
+            - 0.5 * np.log(2 * psi + 1)
+        )
     )
     order = [int(j) for j in np.argsort(-np.abs(parts), kind="stable")[:LISTED]]
     loadings = estimator.loadings_

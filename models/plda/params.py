@@ -35,6 +35,10 @@ class PldaParams(Params):
     shrink_between: Literal["auto"] | Share = Field(
         "auto", description="how far the covariance between identities is shrunk to a ball: 0 to 1"
     )
+    scoring: Literal["llr", "cosine"] = Field(
+        "llr",
+        description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant analysis)",
+    )
     protocol: Literal["auto", "open-set", "closed-set"] = Field(
         "auto",
         description="what cross-validation holds out: identities (open-set), or rows of shared classes (closed-set); "

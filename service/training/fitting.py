@@ -26,7 +26,9 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
     """
     loaded = parts.loaded
     spec = loaded.spec
-    estimator = spec.estimator(**spec.params.model_validate(loaded.claim.params).model_dump())
+    estimator = spec.estimator(
+        **{**spec.params.model_validate(loaded.claim.params).model_dump(), **_told(parts)}
+    )
     more = _unlabelled(loaded, settings)
     with (
         engine(spec, settings),
@@ -40,6 +42,18 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
         else:
             fit_listed(estimator, parts, **more)
     return Fitted(parts=parts, estimator=estimator)
+
+
+def _told(parts: Parts) -> dict[str, Any]:
+    """What the job knows and a learner that chooses by cross-validation should: the use it is meant for."""
+    claim = parts.loaded.claim
+    known: dict[str, Any] = {}
+    if claim.params.get("protocol") == "auto":
+        known["protocol"] = parts.protocol
+    target = claim.evaluation.target_fpr
+    if target is not None and "target_fpr" in claim.params and claim.params["target_fpr"] is None:
+        known["target_fpr"] = target
+    return known
 
 
 def fit_listed(estimator: Any, parts: Parts, **more: Any) -> None:

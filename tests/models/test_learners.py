@@ -31,6 +31,7 @@ SMALL: dict[str, Any] = {
     "k_max": 5,
     "candidates": ["neighbours", "extra-trees"],
 }
+OF_KIND: dict[str, dict[str, Any]] = {"similarity-auto": {"candidates": ["cosine", "plda"]}}
 HUGE = float(np.float32(1e18))
 CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}
 """Kinds that give every pair one score where the others refuse pairs of one kind; see the family's own tests."""
@@ -49,7 +50,8 @@ def by_kind(specs: list[LearnerSpec] | tuple[LearnerSpec, ...]) -> Any:
 
 
 def build(spec: LearnerSpec, **params: Any) -> Any:
-    known = {name: value for name, value in {**SMALL, **params}.items() if name in spec.params.model_fields}
+    asked = {**SMALL, **OF_KIND.get(spec.kind, {}), **params}
+    known = {name: value for name, value in asked.items() if name in spec.params.model_fields}
     return spec.estimator(**known)
 
 

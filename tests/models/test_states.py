@@ -21,7 +21,7 @@ import pairmark
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.registry import LEARNERS, jsonable_params, restored, spec_for
 from pairmark.models.core.schema import Stateful, StateSchema
-from tests.models.test_learners import SMALL, X, build, target, y
+from tests.models.test_learners import OF_KIND, SMALL, X, build, target, y
 
 SMALL_FOREST = {"n_estimators": 3, "max_depth": 4, "n_pairs": 500}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,7 +66,8 @@ def saved(variant: str) -> Artefact:
     """One fitted learner as the artefact that it is saved as."""
     kind, params = VARIANTS[variant]
     spec = KINDS[kind]
-    known = {name: value for name, value in SMALL.items() if name in spec.params.model_fields}
+    small = {**SMALL, **OF_KIND.get(kind, {})}
+    known = {name: value for name, value in small.items() if name in spec.params.model_fields}
     model = spec.estimator(**{**known, **params}).fit(X[::2], target(spec)[::2])
     return artefact_of(model)
 

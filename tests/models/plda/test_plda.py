@@ -228,12 +228,13 @@ def test_every_form_is_saved_and_loaded(params: dict[str, Any], tmp_path: Path) 
 def test_a_state_that_no_fit_writes_is_refused(name: str, value: float) -> None:
     from pairmark.models.core.registry import spec_of
 
-    spec = spec_of("plda")
-    arrays, meta = spec.to_state(MODEL)
+    check = spec_of("plda").state.check
+    arrays, meta = MODEL.to_state()
     meta = {**meta, "n_features_in": D}
+    check(MODEL.get_params(), meta, arrays)
     spoiled = {key: np.array(array) for key, array in arrays.items()}
     spoiled[name].flat[0] = value
     with pytest.raises(ArtefactError, match=name):
-        spec.from_state(Plda(**PLAIN), spoiled, meta)
+        check(MODEL.get_params(), meta, spoiled)
     with pytest.raises(ArtefactError, match="bias"):
-        spec.from_state(Plda(**PLAIN), {**arrays, "bias": arrays["bias"][:-1]}, meta)
+        check(MODEL.get_params(), meta, {**arrays, "bias": arrays["bias"][:-1]})

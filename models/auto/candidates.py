@@ -1,0 +1,122 @@
+"""Who races, the simplest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pairmark.models.auto.params import CandidateName
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.ghost import spec as ghost
+from pairmark.models.metric import spec as metric
+from pairmark.models.plda import spec as plda
+from pairmark.models.rankboost import spec as rankboost
+from pairmark.models.similarity import spec as similarity
+
+RACING: Final[dict[str, LearnerSpec]] = {
+    spec.kind: spec for spec in (metric.METRIC, plda.PLDA, similarity.FOREST, rankboost.KERNEL, ghost.GHOST)
+}
+"""Learners by kind."""
+_GHOST_ROWS = 1_000
+_WHITENED_WIDTH = 2_048
+DENSE_CELLS = 50_000_000
+"""Sparse rows that fill at most so many numbers are taken as dense ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What decides who takes part.
+
+    Attributes
+    ----------
+    n, d : rows and features. closed : whether classes are shared. pairs : whether explicit pairs are learned from.
+    """
+
+    n: int
+    d: int
+    n_classes: int
+    closed: bool
+    sparse: bool
+    pairs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One that races.
+
+    Attributes
+    ----------
+    quick : raced whatever the budget.
+    params : from the data, of the learner.
+    takes : whether it takes the data.
+    """
+
+    name: CandidateName
+    kind: str
+    quick: bool
+    params: Callable[[Data], dict[str, Any]] = field(repr=False)
+    takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
+
+    def build(self, data: Data, params: dict[str, Any], shared: dict[str, Any]) -> Any:
+        """The estimator, unfitted; of ``shared`` parameters it gets those it knows."""
+        spec = RACING[self.kind]
+        known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
+        return spec.estimator(**{**spec.params().model_dump(), **known, **self.params(data), **params})
+
+
+def _dense(data: Data) -> bool:
+    return not data.sparse
+
+
+def _forest(data: Data) -> dict[str, Any]:
+    features = "posteriors" if data.closed else "discriminant"
+    return {"n_estimators": 25, "n_pairs": 20_000, "pair_features": features}
+
+
+CANDIDATES: Final[tuple[Candidate, ...]] = (
+    Candidate(name="cosine", kind="metric", quick=True, params=lambda data: {}),
+    Candidate(
+        name="whitened cosine",
+        kind="metric",
+        quick=True,
+        params=lambda data: {"whiten": True},
+        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH,
+    ),
+    Candidate(
+        name="discriminant cosine",
+        kind="plda",
+        quick=True,
+        params=lambda data: {"scoring": "cosine"},
+        takes=_dense,
+    ),
+    Candidate(name="plda", kind="plda", quick=True, params=lambda data: {}, takes=_dense),
+    Candidate(
+        name="similarity forest",
+        kind="similarity-forest",
+        quick=False,
+        params=_forest,
+        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
+    ),
+    Candidate(
+        name="boosted forest",
+        kind="similarity-forest",
+        quick=False,
+        params=lambda data: {**_forest(data), "leaf_rank": "boosting", "max_depth": 6},
+        takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
+    ),
+    Candidate(
+        name="rankboost",
+        kind="rankboost-kernel",
+        quick=False,
+        params=lambda data: {"n_estimators": 100},
+        takes=lambda data: data.sparse,
+    ),
+    Candidate(
+        name="ghost",
+        kind="ghost",
+        quick=False,
+        params=lambda data: {},
+        takes=lambda data: data.closed and not data.sparse and data.n <= _GHOST_ROWS and not data.pairs,
+    ),
+)

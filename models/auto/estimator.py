@@ -1,0 +1,383 @@
+"""The best similarity without choosing: candidates race on held-out identities, the winner learns from all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, Data
+from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
+from pairmark.models.auto.race import Entry, IdentityTask, PairFold, PairTask, Race, Task, leaderboard, winner
+from pairmark.models.auto.state import AutoState
+from pairmark.models.core.base import (
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_pairs,
+)
+from pairmark.models.core.checkpoints import Shelf, shelf
+from pairmark.models.core.progress import preparing, report
+from pairmark.models.core.spec import check_params
+from pairmark.models.evaluation.validation import (
+    judged_rates,
+    learner_protocol,
+    some_rows,
+    validation_folds,
+)
+from pairmark.models.pairs.identities import identities_of_pairs
+from pairmark.models.search.index import Found, Rows
+
+RACE_VERSION = 1
+"""Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
+_PAIR_FOLDS, _PAIR_REPEATS = 4, 2
+
+
+def _winner_has(name: str) -> Any:
+    return available_if(lambda self: hasattr(self, "model_") and hasattr(self.model_, name))
+
+
+class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
+    """Race simple and strong similarities on held-out identities, and be the winner.
+
+    Cosine, whitened cosine, cosine of discriminant coordinates and PLDA always race; forests and others follow as the
+    budget allows, by successive halving. Everybody is judged on the same twice four folds, which hold identities out
+    (rows, where classes are shared), by the mean true positive rate at low false positive rates. The simplest candidate
+    within one standard error of the best, paired fold by fold, wins and learns from all rows.
+
+    Parameters
+    ----------
+    candidates : names of those that race; None: all that take the data.
+    budget_seconds : wall seconds after which no slow candidate is begun, so what races then depends on the machine;
+        ``leaderboard_`` records it. The quick ones depend on data and seed alone.
+    protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
+    target_fpr : false positive rate to judge around; None: the mean over .1, .03, .01 and .003.
+    max_rows : most rows of the race.
+    random_state : seed of folds and candidates.
+    n_jobs : threads of candidates that use several.
+    verbose : 1 prints a line a candidate.
+
+    Attributes
+    ----------
+    model_ : the winner, fitted to all rows. winner_ : its name.
+    leaderboard_ : list of dicts, best first; see `pairmark.models.auto.race.leaderboard`.
+    """
+
+    def __init__(
+        self,
+        *,
+        candidates: list[CandidateName] | None = None,
+        budget_seconds: float = 120.0,
+        protocol: str = "auto",
+        target_fpr: float | None = None,
+        max_rows: int = 10_000,
+        random_state: int | np.random.RandomState | None = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.candidates = candidates
+        self.budget_seconds = budget_seconds
+        self.protocol = protocol
+        self.target_fpr = target_fpr
+        self.max_rows = max_rows
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @property
+    def _accepts_sparse(self) -> bool:  # type: ignore[override]
+        return True
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Race, then fit the winner to points and identities.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense or CSR.
+        y : (n,) identities or classes; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, on parameters out of bounds, and where no candidate takes the data.
+        """
+        check_params(self, SimilarityAutoParams)
+        rows = _dense_enough(checked_matrix(self, X, "X", accept_sparse=True, reset=True))
+        _, codes = checked_identities(y, rows.shape[0])
+        seed = self._seed()
+        random = np.random.default_rng(seed)
+        n_classes = int(codes.max()) + 1
+        protocol = learner_protocol(self.protocol, n_classes)
+        some = some_rows(codes, random, self.max_rows)
+        place = np.unique(codes[some], return_inverse=True)[1]
+        raced = rows[some]
+        task = IdentityTask(
+            X=raced,
+            codes=place,
+            folds=validation_folds(place, protocol, random),
+            data=_data(rows, n_classes, protocol == "closed-set", pairs=False),
+        )
+        kept = self._shelf(seed, raced, place)
+        return self._race(task, kept, seed, lambda model: model.fit(rows, codes))
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Race on listed pairs, then fit the winner to all of them.
+
+        Folds hold out connected groups of points that same pairs join (open-set), or points (closed-set), with the
+        pairs among them; pairs across are left out of that fold.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, dense or CSR.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        check_params(self, SimilarityAutoParams)
+        a = _dense_enough(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
+        b = _dense_enough(checked_matrix(self, right, "right", accept_sparse=True))
+        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+        if _is_sparse(a) != _is_sparse(b):
+            a, b = _dense(a), _dense(b)
+        seed = self._seed()
+        random = np.random.default_rng(seed)
+        folds, n_groups, closed = _pair_folds(a, b, flags, weight, self.protocol, random)
+        task = PairTask(
+            left=a,
+            right=b,
+            same=flags,
+            weight=weight,
+            folds=folds,
+            data=_data(a, n_groups, closed, pairs=True),
+        )
+        kept = self._shelf(seed, a, flags) if not _is_sparse(a) else None
+        return self._race(
+            task, kept, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
+        )
+
+    def _race(self, task: Task, kept: Shelf | None, seed: int, fit: Any) -> Self:
+        from threadpoolctl import threadpool_limits
+
+        at = judged_rates(self.target_fpr)
+        racing = self._racing(task.data)
+        shared = {
+            "random_state": seed,
+            "n_jobs": self.n_jobs,
+            "protocol": "closed-set" if task.data.closed else "open-set",
+            "target_fpr": self.target_fpr,
+        }
+        # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
+        with threadpool_limits(1, user_api="blas"):
+            if task.folds:
+                race = Race(
+                    task,
+                    at=at,
+                    shared=shared,
+                    budget_seconds=self.budget_seconds,
+                    kept=kept,
+                    verbose=self.verbose,
+                )
+                entries = race.run(racing)
+                chosen = winner(entries)
+            else:
+                # Too little to hold any of it out: the simplest.
+                entries = [Entry(candidate=racing[0], params={}, rates=np.empty((0, len(at))))]
+                chosen = entries[0]
+                chosen.status = "not raced: too few rows to hold any out"
+            report(0.75, f"learning {chosen.candidate.name}")
+            model = chosen.candidate.build(task.data, chosen.params, shared)
+            with preparing(f"learning {chosen.candidate.name}"):
+                self.model_ = fit(model)
+        self.winner_ = chosen.candidate.name
+        self.leaderboard_ = leaderboard(entries, chosen, at)
+        return self
+
+    def _racing(self, data: Data) -> list[Candidate]:
+        asked = None if self.candidates is None else set(self.candidates)
+        if asked is not None and not asked:
+            raise ValueError("candidates is empty; expected at least one name, or None for all")
+        found = [one for one in CANDIDATES if (asked is None or one.name in asked) and one.takes(data)]
+        if not found:
+            raise ValueError(
+                f"none of the candidates {sorted(asked or ())} takes this data ({data.d} features, "
+                f"{'sparse' if data.sparse else 'dense'}): name others, or leave candidates out"
+            )
+        return found
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _shelf(self, seed: int, rows: Any, codes: NDArray[Any]) -> Shelf | None:
+        told = {
+            "learner": "similarity-auto",
+            "race": RACE_VERSION,
+            "seed": seed,
+            "protocol": self.protocol,
+            "target_fpr": self.target_fpr,
+            "max_rows": self.max_rows,
+        }
+        if _is_sparse(rows):
+            return shelf(told, rows.data, rows.indices, rows.indptr, codes)
+        return shelf(told, rows, codes)
+
+    def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
+        """What a version says of itself: the winner and the race."""
+        check_is_fitted(self)
+        facts = self.model_.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
+        return {**facts, "race": {"winner": self.winner_, "candidates": self.leaderboard_}}
+
+    @property
+    def unavailable_(self) -> frozenset[str]:
+        """Capabilities that the winner lacks."""
+        spec = RACING[self._kind]
+        return frozenset({"embed"}) - spec.capabilities
+
+    @property
+    def _kind(self) -> str:
+        return next(kind for kind, spec in RACING.items() if type(self.model_) is spec.estimator)
+
+    @_winner_has("transform")  # type: ignore[untyped-decorator]
+    def transform(self, X: ArrayLike) -> Float32:
+        """The winner's vectors; where it has none, there is no such method."""
+        return np.asarray(self.model_.transform(self._validated(X, "X")))
+
+    @_winner_has("explain")  # type: ignore[untyped-decorator]
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """The winner's account of one pair's score."""
+        told: dict[str, Any] = self.model_.explain(left, right, feature_names=feature_names)
+        return {"learner": self._kind, **told}
+
+    @_winner_has("subjects")  # type: ignore[untyped-decorator]
+    def subjects(self, samples: Any) -> Any:
+        """See `Plda.subjects`; where the winner is another, there is no such method."""
+        return self.model_.subjects(samples)
+
+    @_winner_has("subject_score")  # type: ignore[untyped-decorator]
+    def subject_score(self, left: Any, right: Any) -> Float32:
+        """See `Plda.subject_score`; where the winner is another, there is no such method."""
+        return np.asarray(self.model_.subject_score(left, right))
+
+    def _validated(self, X: Any, name: str) -> Matrix:
+        checked: Matrix = self._taken(super()._validated(X, name))
+        return checked
+
+    def _taken(self, rows: Any) -> Matrix:
+        """Rows as the winner takes them, which dense ones it always does."""
+        taken: Matrix = rows if RACING[self._kind].accepts_sparse else _dense(rows)
+        return taken
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        return np.asarray(self.model_._pair_score(self._taken(left), self._taken(right)))
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        return dict(self.model_._index_arrays(self._taken(vectors)))
+
+    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
+        found: GalleryIndex = self.model_._passing_index(self._taken(vectors))
+        return found
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        return np.asarray(self.model_._score_rows(self._taken(queries), index, rows))
+
+    def _top_k(
+        self,
+        queries: Matrix,
+        index: GalleryIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        found: Found = self.model_._top_k(self._taken(queries), index, k, allowed, above)
+        return found
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+
+def _data(rows: Any, n_classes: int, closed: bool, *, pairs: bool) -> Data:
+    return Data(
+        n=int(rows.shape[0]),
+        d=int(rows.shape[1]),
+        n_classes=n_classes,
+        closed=closed,
+        sparse=_is_sparse(rows),
+        pairs=pairs,
+    )
+
+
+def _is_sparse(rows: Any) -> bool:
+    return bool(issparse(rows))
+
+
+def _dense(rows: Any) -> Any:
+    return rows.toarray() if _is_sparse(rows) else rows
+
+
+def _dense_enough(rows: Any) -> Any:
+    """Sparse rows of few features as dense ones, which every candidate takes."""
+    small = _is_sparse(rows) and rows.shape[0] * rows.shape[1] <= DENSE_CELLS and rows.shape[1] <= 4_096
+    return _dense(rows) if small else rows
+
+
+def _pair_folds(
+    a: Any,
+    b: Any,
+    same: NDArray[np.bool_],
+    weight: NDArray[np.float64],
+    protocol: str,
+    random: np.random.Generator,
+) -> tuple[list[PairFold], int, bool]:
+    """Folds of listed pairs, the number of groups of points, and whether points rather than groups are held out."""
+    used = np.flatnonzero(weight > 0)
+    points, group = _points(a, b, same & (weight > 0))
+    n = same.size
+    n_groups = int(group.max()) + 1
+    closed = learner_protocol(protocol, n_groups) == "closed-set"
+    unit = points if closed else group
+    n_units = int(unit.max()) + 1
+    folds = []
+    for _ in range(_PAIR_REPEATS):
+        part = (random.permutation(n_units) % _PAIR_FOLDS)[unit]
+        left, right = part[:n], part[n:]
+        for number in range(_PAIR_FOLDS):
+            test = used[(left[used] == number) & (right[used] == number)]
+            train = used[(left[used] != number) & (right[used] != number)]
+            if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
+                folds.append(PairFold(train=train, test=test))
+    return folds, n_groups, closed
+
+
+def _points(a: Any, b: Any, same: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of distinct points, and of the groups that same pairs join, of left rows, then right rows."""
+    if _is_sparse(a):
+        from scipy.sparse import csr_array, vstack
+
+        rows = csr_array(vstack([a, b]))
+        rows.sort_indices()
+        keys = [
+            rows.indices[start:stop].tobytes() + rows.data[start:stop].tobytes()
+            for start, stop in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
+        ]
+        points = np.unique(np.array(keys, dtype=object), return_inverse=True)[1].astype(np.float32)[:, None]
+    else:
+        points = np.concatenate([a, b])
+    number = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return number, identities_of_pairs(points, same.size, same)

@@ -1,0 +1,309 @@
+"""The race: quick candidates are judged on all folds, slow ones as long as they may win and there is time.
+
+Rates of two candidates on one fold move together, so candidates are compared fold by fold. The simplest one whose mean
+is within one standard error of the best's, of the mean difference over folds, wins: a difference that small is no
+reason for a model that costs more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from pairmark.models.auto.candidates import Candidate, Data
+from pairmark.models.core.checkpoints import Shelf
+from pairmark.models.core.progress import preparing, report
+from pairmark.models.evaluation.validation import Fold, tpr_at
+
+Float64 = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_RUNGS = (1, 3)
+"""Folds after which the worse half of the slow candidates leaves, and after which all that are behind leave."""
+
+
+class Task(Protocol):
+    """What is learned from and judged on."""
+
+    @property
+    def data(self) -> Data:
+        """What decides who takes part."""
+
+    @property
+    def folds(self) -> Sequence[Any]:
+        """Folds to judge on."""
+
+    def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> Float64:
+        """TPR at each FPR on a fold, of an estimator fitted to its training part."""
+
+    def tuned(self, candidate: Candidate, estimator: Any) -> tuple[Float64, dict[str, Any]] | None:
+        """Rates on all folds and the parameters chosen on them, of learners that choose for themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentityTask:
+    """Rows with identities 0, 1, ..."""
+
+    X: Any = field(repr=False)
+    codes: Indices = field(repr=False)
+    folds: Sequence[Fold] = field(repr=False)
+    data: Data
+
+    def rates(self, estimator: Any, fold: Fold, at: tuple[float, ...]) -> Float64:
+        """See `Task`."""
+        estimator.fit(self.X[fold.train], self.codes[fold.train])
+        rows = self.X[fold.test]
+        return fold.rates(estimator.score_against(rows, rows), at)
+
+    def tuned(self, candidate: Candidate, estimator: Any) -> tuple[Float64, dict[str, Any]] | None:
+        """See `Task`."""
+        if candidate.kind != "plda":
+            return None
+        choice = estimator.choose(self.X, self.codes, self.folds)
+        assert choice.rates is not None
+        return choice.rates, choice.setting.told()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFold:
+    """Numbers of listed pairs: training ones, and those that judge."""
+
+    train: Indices = field(repr=False)
+    test: Indices = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTask:
+    """Listed pairs."""
+
+    left: Any = field(repr=False)
+    right: Any = field(repr=False)
+    same: NDArray[np.bool_] = field(repr=False)
+    weight: Float64 = field(repr=False)
+    folds: Sequence[PairFold] = field(repr=False)
+    data: Data
+
+    def rates(self, estimator: Any, fold: PairFold, at: tuple[float, ...]) -> Float64:
+        """See `Task`."""
+        seen, judged = fold.train, fold.test
+        estimator.fit_pairs(
+            self.left[seen], self.right[seen], self.same[seen], sample_weight=self.weight[seen]
+        )
+        scores, same = estimator.pair_score(self.left[judged], self.right[judged]), self.same[judged]
+        return tpr_at(scores[same], scores[~same], at)
+
+    def tuned(self, candidate: Candidate, estimator: Any) -> tuple[Float64, dict[str, Any]] | None:
+        """See `Task`."""
+        return None
+
+
+@dataclass(kw_only=True)
+class Entry:
+    """One candidate's part of the race.
+
+    Attributes
+    ----------
+    rates : (n_folds judged, n_rates). status : ``raced``, or why it did not race to the end.
+    """
+
+    candidate: Candidate
+    params: dict[str, Any]
+    rates: Float64 = field(repr=False)
+    seconds: float = 0.0
+    status: str = "raced"
+
+    @property
+    def means(self) -> Float64:
+        """(n_folds,) what is judged: each fold's mean over the rates."""
+        return np.asarray(self.rates.mean(axis=1))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it was judged on every fold."""
+        return self.status == "raced"
+
+
+class Race:
+    """One race over a task.
+
+    Parameters
+    ----------
+    shared : parameters that every candidate gets which knows them.
+    budget_seconds : wall seconds after which no slow candidate is begun.
+    kept : where finished candidates are kept, so that a race that was cut goes on.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        at: tuple[float, ...],
+        shared: dict[str, Any],
+        budget_seconds: float,
+        kept: Shelf | None,
+        verbose: int = 0,
+    ) -> None:
+        self._task, self._at, self._shared, self._kept = task, at, shared, kept
+        self._begun, self._budget, self._verbose = time.monotonic(), budget_seconds, verbose
+
+    def run(self, candidates: Sequence[Candidate]) -> list[Entry]:
+        """Everybody's entry, in the order given."""
+        entries = [
+            Entry(candidate=candidate, params={}, rates=np.empty((0, len(self._at))))
+            for candidate in candidates
+        ]
+        self._entries = entries
+        quick = [entry for entry in entries if entry.candidate.quick]
+        for number, entry in enumerate(quick):
+            report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
+            self._to_the_end(entry)
+        slow = [entry for entry in entries if not entry.candidate.quick]
+        if slow:
+            self._halving(slow, 0.6 * len(quick) / len(entries))
+        return entries
+
+    def _to_the_end(self, entry: Entry) -> None:
+        if self._restored(entry):
+            return
+        begun = time.process_time()
+        with preparing(f"racing {entry.candidate.name}"):
+            tuned = self._task.tuned(entry.candidate, self._build(entry))
+            if tuned is None:
+                self._judge(entry, len(self._task.folds))
+            else:
+                entry.rates, entry.params = tuned
+        entry.seconds = entry.seconds or time.process_time() - begun
+        self._store(entry)
+
+    def _halving(self, entries: list[Entry], done: float) -> None:
+        """Slow candidates: the better half after the first fold, then the cheapest first, unless they are behind."""
+        racing = [entry for entry in entries if not self._restored(entry)]
+        n_folds = len(self._task.folds)
+        first, early = (min(rung, n_folds) for rung in _RUNGS)
+        for number, entry in enumerate(racing):
+            self._advance(entry, first, done + (0.75 - done) * 0.3 * number / len(racing))
+        racing = sorted(
+            (entry for entry in racing if entry.whole), key=lambda entry: -float(entry.means.mean())
+        )
+        stay = -(-len(racing) // 2)
+        for entry in racing[stay:]:
+            entry.status = f"left after {first} of {n_folds} folds"
+        for number, entry in enumerate(sorted(racing[:stay], key=lambda entry: entry.seconds)):
+            share = done + (0.75 - done) * (0.3 + 0.7 * number / stay)
+            self._advance(entry, early, share)
+            if entry.whole and early < n_folds and self._behind(entry):
+                entry.status = f"left after {early} of {n_folds} folds"
+            if entry.whole:
+                self._advance(entry, n_folds, share)
+                self._store(entry)
+
+    def _advance(self, entry: Entry, n_folds: int, share: float) -> None:
+        report(share, f"racing {entry.candidate.name}")
+        with preparing(f"racing {entry.candidate.name}"):
+            self._judge(entry, n_folds)
+
+    def _behind(self, entry: Entry) -> bool:
+        """Whether somebody who raced to the end is ahead, on the folds so far, by more than a standard error."""
+        judged = entry.means.size
+        whole = [other for other in self._entries if other.whole and other.means.size > judged]
+        apart = [other.means[:judged] - entry.means for other in whole]
+        return any(one.mean() > _standard_error(one) for one in apart)
+
+    def _judge(self, entry: Entry, n_folds: int) -> None:
+        """On folds up to a number of them, as long as there is time."""
+        while entry.rates.shape[0] < n_folds:
+            done = entry.rates.shape[0]
+            spent = time.monotonic() - self._begun
+            next_one = entry.seconds / done if done else 0.0
+            if not entry.candidate.quick and spent + next_one >= self._budget:
+                entry.status = f"out of time after {done} of {len(self._task.folds)} folds"
+                return
+            begun = time.process_time()
+            found = self._task.rates(self._build(entry), self._task.folds[done], self._at)
+            entry.rates = np.vstack([entry.rates, found])
+            entry.seconds += time.process_time() - begun
+
+    def _build(self, entry: Entry) -> Any:
+        return entry.candidate.build(self._task.data, entry.params, self._shared)
+
+    def _store(self, entry: Entry) -> None:
+        if self._verbose:
+            print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
+        if self._kept is not None and entry.whole:
+            told = json.dumps(entry.params)
+            self._kept.store(
+                _file(entry),
+                {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(told)},
+            )
+
+    def _restored(self, entry: Entry) -> bool:
+        stored = None if self._kept is None else self._kept.load(_file(entry))
+        if stored is None:
+            return False
+        entry.rates, entry.seconds = stored["rates"], float(stored["seconds"])
+        entry.params = json.loads(str(stored["params"]))
+        return True
+
+
+def _file(entry: Entry) -> str:
+    return entry.candidate.name.replace(" ", "-")
+
+
+def winner(entries: Sequence[Entry]) -> Entry:
+    """The simplest candidate within one standard error of the best, fold by fold."""
+    whole = [entry for entry in entries if entry.whole and entry.rates.size]
+    best = max(whole, key=lambda entry: float(entry.means.mean()))
+    for entry in whole:
+        behind = best.means - entry.means
+        if behind.mean() <= _standard_error(behind):
+            return entry
+    return best
+
+
+def leaderboard(entries: Sequence[Entry], chosen: Entry, at: tuple[float, ...]) -> list[dict[str, Any]]:
+    """The race for people, best first, JSON-able.
+
+    Returns
+    -------
+    For each candidate ``name``, ``kind``, ``params``, ``status``, ``chosen``, ``folds``, ``mean_tpr`` (over folds and
+    rates), ``tpr_at_fpr``, ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds
+    (which share training rows, so it is a guide and no test), and CPU ``seconds``.
+    """
+    lines = []
+    for entry in entries:
+        judged = entry.rates.shape[0]
+        line: dict[str, Any] = {
+            "name": entry.candidate.name,
+            "kind": entry.candidate.kind,
+            "params": entry.params,
+            "status": entry.status,
+            "chosen": entry is chosen,
+            "folds": judged,
+            "mean_tpr": float(entry.means.mean()) if judged else None,
+            "tpr_at_fpr": {
+                f"{rate:g}": float(value)
+                for rate, value in zip(at, entry.rates.mean(axis=0) if judged else (), strict=False)
+            },
+            "difference": None,
+            "seconds": round(entry.seconds, 3),
+        }
+        if judged > 1:
+            apart = entry.means - chosen.means[:judged]
+            reach = float(student.ppf(0.975, judged - 1)) * _standard_error(apart)
+            mean = float(apart.mean())
+            line["difference"] = {"value": mean, "interval": [mean - reach, mean + reach]}
+        lines.append(line)
+    return sorted(
+        lines, key=lambda line: -1.0 if line["mean_tpr"] is None else line["mean_tpr"], reverse=True
+    )
+
+
+def _standard_error(values: Float64) -> float:
+    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0

@@ -1,0 +1,20 @@
+"""The race, for the registry."""
+
+from __future__ import annotations
+
+from pairmark.models.auto.candidates import RACING
+from pairmark.models.auto.estimator import SimilarityAuto
+from pairmark.models.auto.params import SimilarityAutoParams
+from pairmark.models.auto.state import SCHEMA
+from pairmark.models.core.spec import LearnerSpec
+
+AUTO = LearnerSpec(
+    kind="similarity-auto",
+    title="Auto: cosine, PLDA, forests and others race on held-out identities; the simplest of the best is kept",
+    estimator=SimilarityAuto,
+    capabilities=frozenset({"similarity", "match", "search", "embed"}),
+    params=SimilarityAutoParams,
+    state=SCHEMA,
+    accepts_sparse=True,
+    keeps_rows=any(spec.keeps_rows for spec in RACING.values()),
+)

@@ -1,0 +1,194 @@
+"""The race: who wins, that it is fair and repeatable, and that the winner is what the estimator then is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import load_digits
+
+import pairmark
+from pairmark import MetricSimilarity, Plda, SimilarityAuto
+from pairmark.models.auto.candidates import CANDIDATES
+from pairmark.models.auto.race import Entry, leaderboard, winner
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.checkpoints import keeping
+from pairmark.models.core.progress import listening
+from pairmark.models.core.registry import spec_of
+
+QUICK = 0.001
+
+
+def people(n: int, each: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    mix = np.random.default_rng(99).standard_normal((d, d))
+    y = np.repeat(np.arange(n), each)
+    centres = rng.standard_normal((n, d)) * np.linspace(3.0, 0.2, d)
+    return ((centres[y] + rng.standard_normal((y.size, d))) @ mix).astype(np.float32), y
+
+
+X, Y = people(40, 6)
+MODEL = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
+
+
+def entry(at: int, rates: list[float]) -> Entry:
+    return Entry(candidate=CANDIDATES[at], params={}, rates=np.array(rates)[:, None])
+
+
+def test_the_simplest_within_one_standard_error_of_the_best_wins() -> None:
+    simple, strong = [0.50, 0.60, 0.70, 0.40], [0.52, 0.58, 0.73, 0.39]
+    assert winner([entry(0, simple), entry(1, strong)]).candidate is CANDIDATES[0]
+    ahead = [value + 0.05 for value in simple]
+    assert winner([entry(0, simple), entry(1, ahead)]).candidate is CANDIDATES[1]
+    unfinished = entry(2, [0.9])
+    unfinished.status = "out of time"
+    assert winner([entry(0, simple), unfinished]).candidate is CANDIDATES[0]
+
+
+def test_a_leaderboard_compares_fold_by_fold() -> None:
+    entries = [entry(0, [0.5, 0.7]), entry(1, [0.6, 0.8])]
+    first, second = leaderboard(entries, entries[1], (0.01,))
+    assert (first["name"], first["chosen"], second["chosen"]) == (CANDIDATES[1].name, True, False)
+    assert second["difference"]["value"] == pytest.approx(-0.1)
+    assert second["difference"]["interval"] == pytest.approx([-0.1, -0.1])
+    assert second["tpr_at_fpr"] == {"0.01": pytest.approx(0.6)}
+
+
+def test_plda_wins_on_its_own_data_and_is_what_scores() -> None:
+    assert MODEL.winner_ == "plda"
+    alone = Plda(**MODEL.model_.get_params()).fit(X, Y)
+    assert MODEL.pair_score(X[:30], X[30:60]).tobytes() == alone.pair_score(X[:30], X[30:60]).tobytes()
+    assert MODEL.transform(X).tobytes() == alone.transform(X).tobytes()
+    assert MODEL.explain(X[0], X[1])["learner"] == "plda"
+    assert MODEL.subject_score([X[:3]], [X[3:6]]).shape == (1,)
+    board = MODEL.leaderboard_
+    assert [line["name"] for line in board if line["chosen"]] == ["plda"]
+    assert {line["status"] for line in board if line["name"] in ("cosine", "plda")} == {"raced"}
+    assert all("out of time" in line["status"] for line in board if "forest" in line["name"])
+    assert MODEL.model_facts()["race"]["candidates"] == board
+
+
+def test_cosine_wins_where_directions_are_all_there_is() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(30), 6)
+    rows = rng.standard_normal((30, 16))[y] + 0.5 * rng.standard_normal((180, 16))
+    rows *= rng.lognormal(0, 2, (180, 1))
+    model = SimilarityAuto(budget_seconds=QUICK).fit(rows, y)
+    assert model.winner_ == "cosine"
+    assert model.pair_score(rows[:9], rows[9:18]).tobytes() == (
+        MetricSimilarity().fit(rows, y).pair_score(rows[:9], rows[9:18]).tobytes()
+    )
+
+
+def test_shared_classes_that_no_line_parts_are_left_to_a_forest() -> None:
+    digits, y = load_digits(return_X_y=True)
+    model = SimilarityAuto(candidates=["cosine", "plda", "similarity forest"]).fit(digits[::3], y[::3])
+    assert model.winner_ == "similarity forest"
+    assert not hasattr(model, "transform")
+    assert model.unavailable_ == {"embed"}
+    ids, _ = model.top_k(digits[1:20:3], model.index(digits[::3]), 1)
+    assert (y[::3][ids[:, 0]] == y[1:20:3]).mean() > 0.8
+
+
+def test_sparse_rows_race_and_stay_sparse() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(30), 4)
+    words = rng.random((30, 5_000)) < 0.004
+    rows = csr_array((words[y] & (rng.random((120, 5_000)) < 0.7)).astype(np.float32))
+    model = SimilarityAuto(budget_seconds=QUICK).fit(rows, y)
+    assert model.winner_ == "cosine"
+    scores = model.score_against(rows, rows)
+    same = y[:, None] == y[None]
+    assert scores[same].mean() > scores[~same].mean() + 0.3
+
+
+def test_sparse_rows_of_few_features_race_as_dense_ones() -> None:
+    model = SimilarityAuto(budget_seconds=QUICK).fit(csr_array(X), Y)
+    assert model.winner_ == "plda"
+    # A service that holds sparse rows hands them over unchecked.
+    sides = csr_array(X[:5]), csr_array(X[5:10])
+    assert model._pair_score(*sides).tobytes() == MODEL.pair_score(X[:5], X[5:10]).tobytes()
+    assert model.pair_score(csr_array(X[:5]), X[5:10]).tobytes() == MODEL.pair_score(X[:5], X[5:10]).tobytes()
+
+
+def test_listed_pairs_race_on_pairs_held_out() -> None:
+    left, right = np.triu_indices(Y.size, 1)
+    same = Y[left] == Y[right]
+    keep = same | (np.random.default_rng(0).random(same.size) < 0.2)
+    left, right, same = left[keep], right[keep], same[keep]
+    model = SimilarityAuto(budget_seconds=QUICK).fit_pairs(X[left], X[right], same)
+    assert model.winner_ in ("plda", "discriminant cosine")
+    assert max(line["folds"] for line in model.leaderboard_) == 8
+    sparse = SimilarityAuto(candidates=["cosine"]).fit_pairs(csr_array(X)[left], csr_array(X)[right], same)
+    assert sparse.winner_ == "cosine"
+
+
+def test_too_few_rows_to_race_give_the_simplest() -> None:
+    model = SimilarityAuto().fit(X[[0, 1, 6]], Y[[0, 1, 6]])
+    assert model.winner_ == "cosine"
+    assert "not raced" in model.leaderboard_[0]["status"]
+
+
+def test_the_race_is_repeatable_and_saved_with_its_winner(tmp_path: Path) -> None:
+    again = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
+    pairmark.save(again, tmp_path / "model")
+    loaded = pairmark.load(tmp_path / "model")
+    for other in (again, loaded):
+        assert other.pair_score(X[:9], X[9:18]).tobytes() == MODEL.pair_score(X[:9], X[9:18]).tobytes()
+        for mine, theirs in zip(MODEL.leaderboard_, other.leaderboard_, strict=True):
+            assert {**mine, "seconds": 0} == {**theirs, "seconds": 0}
+    assert loaded.winner_ == "plda"
+    assert loaded.top_k(X[:2], X, 3)[0].tolist() == MODEL.top_k(X[:2], X, 3)[0].tolist()
+
+
+def test_a_race_that_was_cut_goes_on_where_it_stood(tmp_path: Path) -> None:
+    class Cut(Exception):
+        pass
+
+    def cut(share: float, stage: str) -> None:
+        stages.append(stage)
+        if stage == until:
+            raise Cut
+
+    stages: list[str] = []
+    until: str | None = "racing plda"
+    with keeping(tmp_path), listening(cut), pytest.raises(Cut):
+        SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
+    assert stages[-1] == "racing plda"
+    kept = sorted(path.stem for path in tmp_path.rglob("*.npz"))
+    assert kept == ["cosine", "discriminant-cosine", "whitened-cosine"]
+    until = None
+    with keeping(tmp_path), listening(cut):
+        model = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
+    assert model.pair_score(X[:9], X[9:18]).tobytes() == MODEL.pair_score(X[:9], X[9:18]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"candidates": []}, "candidates is empty"),
+        ({"candidates": ["nobody"]}, "candidates"),
+        ({"candidates": ["ghost"]}, "takes this data"),
+        ({"budget_seconds": 0.0}, "budget_seconds"),
+        ({"target_fpr": 1.0}, "target_fpr"),
+    ],
+)
+def test_bad_settings_are_named(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SimilarityAuto(**params).fit(X, Y)
+
+
+def test_a_winner_that_never_raced_is_refused() -> None:
+    check = spec_of("similarity-auto").state.check
+    arrays, meta = MODEL.to_state()
+    meta = {**meta, "n_features_in": 8}
+    check(MODEL.get_params(), meta, arrays)
+    with pytest.raises(ArtefactError, match=r"model\.kind"):
+        check({}, {**meta, "model": {**meta["model"], "kind": "other"}}, arrays)
+    with pytest.raises(ArtefactError, match="psi"):
+        check({}, meta, {name: array for name, array in arrays.items() if not name.endswith("psi")})
+    with pytest.raises(ArtefactError, match="stranger"):
+        check({}, meta, {**arrays, "stranger": arrays["winner-psi"]})
