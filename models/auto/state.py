@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pairmark.models.auto.candidates import RACING
+from pairmark.models.auto.params import CandidateName
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Facts, State, Stateful, StateSchema
 
@@ -59,7 +60,7 @@ class _Model(BaseModel):
 class AutoFacts(Facts):
     """What a saved race says beside the winner's arrays."""
 
-    winner: str
+    winner: CandidateName
     model: _Model
     leaderboard: list[dict[str, Any]]
 
