@@ -27,6 +27,7 @@ from pairmark.models.calibration.bounds import (
     order_upper,
     smallest_true,
 )
+from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, mixture, multiple_of_floor
 
 Rule = Literal["binomial", "average", "order", "product"]
@@ -60,7 +61,7 @@ class FiniteSample:
     matched: NDArray[np.int64] | None = field(default=None, repr=False)
     n_matched: int | None = None
     disjoint: bool = False
-    product: AllPairs | None = field(default=None, repr=False)
+    product: AllPairs | ListedPairs | None = field(default=None, repr=False)
     protocol: str = "open-set"
 
     def rule(self, fpr: float, confidence: float) -> Rule:

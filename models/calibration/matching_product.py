@@ -51,9 +51,9 @@ def mixture(multiple: float, protocol: str) -> Mixture | None:
         return None
     if multiple < 2:
         return ((1.0, 0.999),)
-    if multiple < 3.5:
-        return ((0.8, 0.999), (0.2, 0.8))
-    return ((1.0, 0.8),) if multiple < 6 else ((1.0, 0.75),)
+    if multiple < 6:
+        return ((0.8, 0.999), (0.2, 0.8)) if multiple < 3.5 else ((0.3, 0.999), (0.7, 0.8))
+    return ((1.0, 0.75),)
 
 
 def multiple_of_floor(n: int, fpr: float, confidence: float) -> float:

@@ -40,6 +40,7 @@ from pairmark.models.calibration.bootstrap import (
 from pairmark.models.calibration.bounds import MOST_BLOCKS, wilson_interval
 from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.finite_sample import FiniteSample
+from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
 from pairmark.models.calibration.promises import checked_rate, units_needed
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
@@ -162,9 +163,11 @@ class Calibration:
             matched=self._arrays.get("matched"),
             n_matched=meta.get("n_matched"),
             disjoint=bool(meta.get("disjoint", False)),
-            product=AllPairs(graph, self._arrays["above"], seed=int(meta["seed"]))
-            if graph is not None and graph.cell.size
-            else None,
+            product=None
+            if graph is None
+            else (AllPairs if graph.cell.size else ListedPairs)(
+                graph, self._arrays["above"], seed=int(meta["seed"])
+            ),
             protocol=str(meta["protocol"]),
         )
 

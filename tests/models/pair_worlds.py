@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from pairmark.models.pairs.splits import held_out_pairs
+from pairmark.models.pairs.listed import listed_units
+from pairmark.models.pairs.splits import held_out_pairs, split_data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +92,158 @@ class Classes:
                     near = norm.cdf((-threshold - (a - b)) / scale) - norm.cdf((threshold - (a - b)) / scale)
                     hit += p * q * max(0.0, near)
         return hit / different
+
+
+Kind = Literal["wolves", "lambs", "lognormal", "relatives", "camps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """Open-set people of one kind; the true rate is that of two million fresh pairs.
+
+    wolves: a share of people who match everybody. lambs: a fifth who match more than others. lognormal: effects with a
+    heavy upper tail. relatives: 15 families, within which scores are higher. camps: two of them.
+    """
+
+    m: int
+    kind: Kind
+    share: float = 0.01
+    n_pairs: int = 20_000
+    step: float = 0.0
+    uneven: bool = False
+    listed: Literal["", "hubs", "random"] = ""
+
+    def draw(self, rng: np.random.Generator) -> Scored:
+        if self.listed:
+            ends = _list(self.listed, self.m, rng)
+            same = np.zeros(ends.shape[0], dtype=np.bool_)
+        else:
+            samples = (
+                np.minimum(rng.geometric(0.2, self.m), 40) if self.uneven else np.ones(self.m, dtype=int)
+            )
+            y = np.repeat(np.arange(self.m), samples)
+            pairs = held_out_pairs(y, protocol="open-set", n_pairs=self.n_pairs, random_state=rng)
+            ends, same = pairs.units, pairs.same
+        people = self._people(rng, self.m)
+        scores = self._scores(rng, people[ends[:, 0]], people[ends[:, 1]]) + 4.0 * same
+        return Scored(scores=scores.astype(np.float32), same=same, units=ends)
+
+    def true_rate(self, threshold: float) -> float:
+        ordered = _fresh(self)
+        return 1 - float(np.searchsorted(ordered, np.float32(threshold), side="right")) / ordered.size
+
+    def _people(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        if self.kind == "wolves":
+            return 0.5 * rng.standard_normal(n) + 12.0 * (rng.random(n) < self.share)
+        if self.kind == "lambs":
+            return 0.5 * rng.standard_normal(n) + 1.5 * (rng.random(n) < 0.2)
+        if self.kind == "lognormal":
+            return np.exp(0.8 * rng.standard_normal(n))
+        return rng.integers(0, 15 if self.kind == "relatives" else 2, n).astype(np.float64)
+
+    def _scores(
+        self, rng: np.random.Generator, left: NDArray[np.float64], right: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        if self.kind in ("relatives", "camps"):
+            together = (2.5 if self.kind == "relatives" else 1.0) * (left == right)
+        else:
+            together = left + right
+        scores = together + rng.standard_normal(left.size)
+        if self.step:
+            scores = np.floor(scores / self.step) * self.step
+        return scores.astype(np.float32)
+
+
+def _list(kind: str, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A list of pairs in which everybody is: at random, or half of it with one of a few people."""
+    first = np.concatenate([np.arange(m), rng.integers(0, m, 3 * m)])
+    if kind == "hubs":
+        first[2 * m :] = rng.integers(0, max(2, m // 20), 2 * m)
+    second = rng.integers(0, m, first.size)
+    kept = first != second
+    found: NDArray[np.int64] = np.stack([first[kept], second[kept]], axis=1)
+    return found
+
+
+@lru_cache
+def _fresh(crowd: Crowd) -> NDArray[np.float32]:
+    rng = np.random.default_rng(98)
+    left, right = (crowd._people(rng, 2_000_000) for _ in range(2))
+    return np.sort(crowd._scores(rng, left, right))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photos:
+    """A list of pairs of photos, some of whose owners match everybody; units as a pairs file gives them."""
+
+    n_people: int = 60
+    photos: int = 40
+    share: float = 0.03
+    named: bool = True
+
+    def draw(self, rng: np.random.Generator) -> Scored:
+        person = np.repeat(np.arange(self.n_people), self.photos)
+        left = rng.integers(0, person.size, 6_000)
+        right = (left + rng.integers(1, person.size, left.size)) % person.size
+        mates = rng.integers(0, person.size - 1, 900)
+        left, right = np.concatenate([left, mates]), np.concatenate([right, mates + 1])
+        same = person[left] == person[right]
+        people = self._crowd()._people(rng, self.n_people)
+        scores = self._crowd()._scores(rng, people[person[left]], people[person[right]]) + 4.0 * same
+        listed = listed_units(left, right, same, labels=person if self.named else None)
+        return Scored(scores=scores.astype(np.float32), same=same, units=listed.units)
+
+    def true_rate(self, threshold: float) -> float:
+        return self._crowd().true_rate(threshold)
+
+    def _crowd(self) -> Crowd:
+        return Crowd(m=1, kind="wolves", share=self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndToEnd:
+    """Rows of people, split, learned from, paired and calibrated as a job does it; the rate is that of fresh people."""
+
+    m: int
+    calibration_fraction: float = 0.5
+    width: int = 8
+
+    def draw(self, rng: np.random.Generator) -> Scored:
+        centre = rng.standard_normal((self.m, self.width)) * rng.exponential(1.0, (self.m, 1))
+        y = np.repeat(np.arange(self.m), 3)
+        X = (centre[y] + 0.7 * rng.standard_normal((y.size, self.width))).astype(np.float32)
+        parts = split_data(
+            y,
+            protocol="open-set",
+            calibration_fraction=self.calibration_fraction,
+            test_fraction=0.1,
+            random_state=rng,
+        )
+        rows = parts.calibration
+        pairs = held_out_pairs(y[rows], protocol="open-set", n_pairs=20_000, random_state=rng)
+        scores = _cosine(X[rows[pairs.left]], X[rows[pairs.right]])
+        return Scored(scores=scores, same=pairs.same, units=pairs.units)
+
+    def true_rate(self, threshold: float) -> float:
+        ordered = _fresh_cosines(self.width)
+        return 1 - float(np.searchsorted(ordered, np.float32(threshold), side="right")) / ordered.size
+
+
+@lru_cache
+def _fresh_cosines(width: int) -> NDArray[np.float32]:
+    rng = np.random.default_rng(97)
+    sides = [
+        rng.standard_normal((1_000_000, width)) * rng.exponential(1.0, (1_000_000, 1))
+        + 0.7 * rng.standard_normal((1_000_000, width))
+        for _ in range(2)
+    ]
+    return np.sort(_cosine(*(side.astype(np.float32) for side in sides)))
+
+
+def _cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+    product = (left * right).sum(axis=1)
+    cosines: NDArray[np.float32] = product / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    return cosines
+
+
+World = People | Classes | Crowd | Photos | EndToEnd

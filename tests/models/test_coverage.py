@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import binom
 
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
-from tests.models.pair_worlds import Classes, People, Scored
+from tests.models.pair_worlds import Classes, Crowd, EndToEnd, People, Photos, Scored, World
 
 
 def failures(
-    world: People | Classes, fpr: float, method: str, *, n: int, confidence: float = 0.9, units: bool = True
+    world: World, fpr: float, method: str, *, n: int, confidence: float = 0.9, units: bool = True
 ) -> tuple[int, int]:
     """How often the promise was broken, and how often an answer was given, in n calibrations."""
     rng = np.random.default_rng(20_261_121)
@@ -72,6 +72,53 @@ def test_finite_sample_keeps_its_promise(name: str) -> None:
     assert broken <= most_failures(n, 0.9)
 
 
+PINNED: dict[str, tuple[World, float, tuple[int, int]]] = {
+    # World, rate asked, and how many of 100 calibrations at 95 % may exceed it: with this seed, give or take.
+    "1 % wolves": (Crowd(m=120, kind="wolves"), 0.05, (2, 10)),
+    "0.5 % wolves": (Crowd(m=240, kind="wolves", share=0.005), 0.05, (0, 9)),
+    "1.25 % wolves": (Crowd(m=240, kind="wolves", share=0.0125), 0.025, (1, 11)),
+    "lambs": (Crowd(m=240, kind="lambs"), 0.05, (0, 9)),
+    "lognormal effects": (Crowd(m=240, kind="lognormal"), 0.05, (0, 9)),
+    "relatives": (Crowd(m=240, kind="relatives"), 0.05, (0, 9)),
+    "two camps": (Crowd(m=240, kind="camps"), 0.05, (0, 9)),
+    "unequal samples": (Crowd(m=120, kind="lambs", uneven=True), 0.1, (0, 9)),
+    "few levels": (Crowd(m=240, kind="lambs", step=1.0), 0.05, (0, 9)),
+    "hubs in a list": (Crowd(m=400, kind="lambs", listed="hubs"), 0.05, (0, 9)),
+    "wolves in a list": (Crowd(m=300, kind="wolves", share=0.012, listed="hubs"), 0.03, (0, 10)),
+    "rare classes": (Classes(m=160, n_classes=12), 0.1, (0, 9)),
+    "photos": (Photos(), 0.15, (0, 9)),
+    "end to end": (EndToEnd(m=240), 0.1, (0, 9)),
+}
+
+
+@pytest.mark.parametrize("name", list(PINNED))
+def test_auto_keeps_its_promise_in_worlds_it_was_not_tuned_on(name: str) -> None:
+    world, fpr, (least, most) = PINNED[name]
+    broken, answered = failures(world, fpr, "auto", n=100, confidence=0.95)
+    assert answered > 0
+    assert least <= broken <= most
+
+
+def test_what_is_promised_before_the_rate_is_chosen_holds_after() -> None:
+    """Scores of few levels: the bound that comes with the threshold is exceeded no more often than stated."""
+    world = Crowd(m=160, kind="camps", step=0.5)
+    rng = np.random.default_rng(5)
+    exceeded = 0
+    for _ in range(150):
+        drawn = world.draw(rng)
+        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=rng, n_replicates=1_000)
+        point = made.operating_point(0.08)
+        exceeded += world.true_rate(point.threshold) > point.fpr_upper_bound
+    assert exceeded <= most_failures(150, 0.95)
+
+
+def test_guessed_units_break_the_promise() -> None:
+    """Why a pairs file needs labels, groups or units: photos of one person are no people of their own."""
+    broken, answered = failures(Photos(named=False), 0.05, "auto", n=100, confidence=0.95)
+    assert answered == 100
+    assert broken > 2 * most_failures(100, 0.95)
+
+
 @pytest.mark.parametrize("name", ["people", "few people, many samples", "classes", "a partial list"])
 def test_the_naive_quantile_does_not(name: str) -> None:
     world, fpr = WORLDS[name]
@@ -107,7 +154,7 @@ def test_independent_rows_use_up_what_is_allowed_and_no_more() -> None:
         (Classes(m=140), 0.1),
     ],
 )
-def test_bootstrap_is_close_to_its_promise(world: People | Classes, fpr: float) -> None:
+def test_bootstrap_is_close_to_its_promise(world: World, fpr: float) -> None:
     n = 80
     broken, answered = failures(world, fpr, "bootstrap", n=n)
     assert answered > 0.9 * n

@@ -1,0 +1,70 @@
+"""Random matchings inside of a list of pairs, drawn towards those that matter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.compiled import kernel
+
+
+@kernel
+def draw_matchings(
+    start: NDArray[np.int64],
+    neighbour: NDArray[np.int32],
+    edge: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    order: NDArray[np.int32],
+    uniform: NDArray[np.float64],
+    matched: NDArray[np.int32],
+    log_ratio: NDArray[np.float64],
+) -> None:
+    """Fill ``matched`` with edges of matchings, -1 after the last, and ``log_ratio`` with log P0 / Q of each.
+
+    Units are visited in a given order; one that is still free takes one of its free neighbours: under P0 each with the
+    same probability, as drawn (Q) in proportion to the edge's weight.
+
+    Parameters
+    ----------
+    start : (m + 1,) where each unit's neighbours begin.
+    neighbour, edge : (2 E,) units, and numbers of the edges to them.
+    weight : (E,) positive.
+    order : (B, m) units of each draw in the order of their visits.
+    uniform : (B, m) numbers in [0, 1).
+    matched : (B, m // 2). log_ratio : (B,).
+    """
+    m = start.size - 1
+    taken = np.empty(m, dtype=np.bool_)
+    for b in range(order.shape[0]):
+        taken[:] = False
+        n = 0
+        ratio = 0.0
+        for k in range(m):
+            u = order[b, k]
+            if taken[u]:
+                continue
+            free = 0
+            total = 0.0
+            for at in range(start[u], start[u + 1]):
+                if not taken[neighbour[at]]:
+                    free += 1
+                    total += weight[edge[at]]
+            if free == 0:
+                continue
+            left = uniform[b, k] * total
+            chosen = -1
+            for at in range(start[u], start[u + 1]):
+                if not taken[neighbour[at]]:
+                    chosen = at
+                    left -= weight[edge[at]]
+                    if left < 0:
+                        break
+            ratio += math.log(total / (free * weight[edge[chosen]]))
+            taken[u] = True
+            taken[neighbour[chosen]] = True
+            matched[b, n] = edge[chosen]
+            n += 1
+        matched[b, n:] = -1
+        log_ratio[b] = ratio
