@@ -1,4 +1,13 @@
 """Alembic migrations; they travel inside the wheel."""
 
-HEAD = "0007"
+from __future__ import annotations
+
+from pathlib import Path
+
+HEAD = "0008"
 """The newest revision: a database that is at it needs no look at the scripts."""
+
+
+def revisions() -> list[str]:
+    """Every revision that this version knows, oldest first."""
+    return sorted(path.name[:4] for path in (Path(__file__).parent / "versions").glob("[0-9]*.py"))

@@ -162,11 +162,11 @@ def _await_database(house: House) -> None:
     house.database.wait(START_PATIENCE_S)
     while True:
         try:
-            house.database.ping()
+            house.database.check_schema()
             return
-        except NotReady as error:
+        except NotReady:
             if time.monotonic() > deadline:
-                raise NotReady(f"{error.detail}; run 'pairmark db upgrade'") from error
+                raise
         time.sleep(0.5)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from pairmark import migrations
-from pairmark.service.errors import InvalidInput, NotReady, StorageFailed
+from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.settings import Settings
 from pairmark.service.tables import Revision
 
@@ -95,7 +97,10 @@ class Database:
             return True
         deadline = time.monotonic() + seconds
         # Not within a transaction, which the engine's own connections begin.
-        connection = self.engine.raw_connection()
+        try:
+            connection = self.engine.raw_connection()
+        except OperationalError:
+            return False
         try:
             while True:
                 cursor = connection.cursor()
@@ -106,13 +111,34 @@ class Database:
                 if not busy or time.monotonic() > deadline:
                     return not busy
                 time.sleep(0.02)
+        except sqlite3.Error:
+            # A full or failing disk: what was deleted is deleted, but stays in the log until there is room.
+            return False
         finally:
             connection.close()
 
-    def upgrade(self) -> None:
-        """Bring the schema to the newest migration. Safe to call from several processes at once."""
-        if self._revision() == migrations.HEAD:
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """A session for reading everything as of one moment, however long it takes; writers go on meanwhile."""
+        engine = self.engine
+        if not self.is_sqlite:
+            engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        with _in_our_words(), Session(engine, expire_on_commit=False) as session:
+            yield session
+
+    def upgrade(self, to: str = migrations.HEAD) -> None:
+        """Bring the schema to a revision, by default the newest. Safe to call from several processes at once.
+
+        Raises
+        ------
+        SchemaMismatch
+            When the database is at a revision that this version does not know.
+        """
+        found = self.revision()
+        if found == to:
             return
+        if found is not None:
+            self._check_known(found)
         from alembic import command
         from alembic.config import Config
 
@@ -122,15 +148,76 @@ class Database:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7261947)"))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, to)
 
-    def _revision(self) -> str | None:
+    def revision(self) -> str | None:
+        """The migration that the schema is at; None for a database without tables.
+
+        Raises
+        ------
+        NotReady
+            When the database does not answer.
+        """
         try:
             with self.engine.connect() as connection:
                 found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
                 return found
-        except (OperationalError, ProgrammingError):
+        except ProgrammingError:
             return None
+        except OperationalError as error:
+            if "no such table" in str(error.orig):
+                return None
+            raise NotReady("the database does not answer just now: try again in a moment") from error
+
+    def check_schema(self) -> None:
+        """Raise `SchemaMismatch` unless the schema is the one that this version works with."""
+        found = self.revision()
+        if found == migrations.HEAD:
+            return
+        if found is None:
+            raise SchemaMismatch("the database has no Pairmark tables yet: run `pairmark db upgrade`")
+        self._check_known(found)
+        raise SchemaMismatch(
+            f"the database is at revision {found}, and this version needs {migrations.HEAD}: take a backup, then run "
+            "`pairmark db upgrade`"
+        )
+
+    def _check_known(self, found: str) -> None:
+        if found not in migrations.revisions():
+            raise SchemaMismatch(
+                f"the database is at revision {found}, which this version of Pairmark (newest revision "
+                f"{migrations.HEAD}) does not know: a newer version upgraded it. Run that version, or restore a backup "
+                "made before the upgrade"
+            )
+
+    def copy_to(self, target: Path) -> None:
+        """Write a consistent copy of an embedded database, while it is in use.
+
+        Another process may migrate it meanwhile: then the copy is of no use, and is not kept.
+
+        Raises
+        ------
+        StorageFailed
+            When there is no room for it.
+        """
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        part.unlink(missing_ok=True)
+        expected = self.revision()
+        source = self.engine.raw_connection()
+        try:
+            copy = sqlite3.connect(part)
+            try:
+                source.driver_connection.backup(copy)  # type: ignore[union-attr]
+                found = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+            finally:
+                copy.close()
+            if found == (expected,):
+                part.replace(target)
+        except (OSError, sqlite3.Error) as error:
+            raise StorageFailed(f"the database could not be copied to {target}: {error}") from error
+        finally:
+            source.close()
+            part.unlink(missing_ok=True)
 
     def ping(self) -> None:
         """Raise `NotReady` when the database does not answer or has no schema."""

@@ -155,6 +155,10 @@ class NotReady(PairmarkError):
     slug, title = "not-ready", "The service is not ready to answer"
 
 
+class SchemaMismatch(NotReady):
+    """The database's schema is not the one that this version works with."""
+
+
 class StorageFailed(PairmarkError):
     """Storage did not take the data."""
 

@@ -153,6 +153,16 @@ class WorkerRow(Base):
     job_id: Mapped[str | None] = mapped_column(String(32))
 
 
+class BackupRow(Base):
+    """A backup: until `holds_until` no blob is deleted; the newest one that was finished is remembered."""
+
+    __tablename__ = "backups"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    started_at: Mapped[float]
+    holds_until: Mapped[float]
+    finished_at: Mapped[float | None]
+
+
 class AuditRow(Base):
     """An entry of the audit log; a trigger refuses to change one. Names and numbers only: nothing of what must stay
     erasable is kept."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy.orm import Session
 
 from pairmark.service.blobs.base import Blobs
-from pairmark.service.blobs.repository import lock_blobs, named_blobs
+from pairmark.service.blobs.repository import backup_under_way, lock_blobs, named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import StorageFailed
 
@@ -34,13 +34,16 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
 
     Returns
     -------
-    The keys that were deleted.
+    The keys that were deleted; none while a backup is under way.
     """
     wanted = set(keys)
     if not wanted:
         return []
     with db.write() as session:
         lock_blobs(session, exclusive=True)
+        if backup_under_way(session, db.now(session)):
+            # The backup may have seen rows that are gone by now; a later `collect` removes what stays.
+            return []
         unused = sorted(wanted - named_blobs(session, wanted))
         for key in unused:
             blobs.delete(key)

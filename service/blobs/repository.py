@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from pairmark.service.tables import CalibrationRow, DatasetRow, ModelVersion
+from pairmark.service.tables import BackupRow, CalibrationRow, DatasetRow, ModelVersion
 
 _NAMED = (DatasetRow.blob, ModelVersion.artefact, ModelVersion.report, CalibrationRow.blob)
 _LOCK = 7261948
@@ -35,3 +35,37 @@ def named_blobs(session: Session, keys: Iterable[str]) -> set[str]:
                 key for key in session.scalars(select(column).where(column.in_(chunk))) if key is not None
             )
     return named
+
+
+def all_named_blobs(session: Session) -> set[str]:
+    """Every key that some row names."""
+    return {key for column in _NAMED for key in session.scalars(select(column)) if key}
+
+
+def begin_backup(session: Session, hold: str, now: float, until: float) -> None:
+    """Keep every blob until a time."""
+    session.execute(insert(BackupRow).values(id=hold, started_at=now, holds_until=until))
+
+
+def extend_backup(session: Session, hold: str, until: float) -> None:
+    """Keep every blob for longer."""
+    session.execute(update(BackupRow).where(BackupRow.id == hold).values(holds_until=until))
+
+
+def finish_backup(session: Session, hold: str, now: float, *, finished: bool) -> None:
+    """End the hold; only the newest backup that was finished is remembered."""
+    if not finished:
+        session.execute(delete(BackupRow).where(BackupRow.id == hold))
+        return
+    session.execute(update(BackupRow).where(BackupRow.id == hold).values(holds_until=now, finished_at=now))
+    session.execute(delete(BackupRow).where(BackupRow.id != hold, BackupRow.holds_until < now))
+
+
+def last_backup(session: Session) -> float | None:
+    """When the last backup was finished."""
+    return session.scalar(select(func.max(BackupRow.finished_at)))
+
+
+def backup_under_way(session: Session, now: float) -> bool:
+    """Whether some backup keeps blobs from being deleted."""
+    return bool(session.scalar(select(exists().where(BackupRow.holds_until > now))))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from pairmark.client import Client
+    from pairmark.service.db import Database
     from pairmark.service.settings import Settings
 
 UrlOption = Annotated[
@@ -51,29 +53,55 @@ def connected(url: str | None) -> Iterator[Client]:
 def prepare_database(chosen: Settings, wait: float = 0.0) -> None:
     """Migrate the embedded database; a PostgreSQL one is only checked, since others may be using it.
 
+    An embedded database that is older is copied first, and both are said on stderr.
+
     Parameters
     ----------
     wait : seconds to wait for PostgreSQL to answer and to have its tables.
+
+    Raises
+    ------
+    SchemaMismatch
+        When PostgreSQL's tables are older or missing, or the database is newer than this version.
     """
     from pairmark.service.db import open_database
-    from pairmark.service.errors import NotReady
+    from pairmark.service.errors import SchemaMismatch
 
     database = open_database(chosen)
     deadline = time.monotonic() + wait
     try:
         if database.is_sqlite:
-            database.upgrade()
+            migrate_embedded(database)
             return
         database.wait(max(wait, 5.0))
         while True:
             try:
-                database.ping()
+                database.check_schema()
                 return
-            except NotReady as error:
+            except SchemaMismatch:
                 if time.monotonic() >= deadline:
-                    raise NotReady(
-                        "the database has no Pairmark tables yet: run `pairmark db upgrade`"
-                    ) from error
+                    raise
             time.sleep(0.5)
     finally:
         database.dispose()
+
+
+def migrate_embedded(database: Database) -> None:
+    """Bring an embedded database to the newest revision, after copying one that holds data."""
+    from pairmark import migrations
+
+    before = database.revision()
+    if before in (None, migrations.HEAD):
+        database.upgrade()
+        return
+    if before not in migrations.revisions():
+        database.check_schema()
+    file = Path(database.url.database or "")
+    copy = file.with_name(f"{file.name}.revision-{before}")
+    if not copy.exists():
+        database.copy_to(copy)
+    database.upgrade()
+    typer.echo(
+        f"the database was migrated from revision {before} to {migrations.HEAD}; a copy from before is in {copy}",
+        err=True,
+    )

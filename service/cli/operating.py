@@ -1,14 +1,24 @@
-"""Commands for those who run the service: audit."""
+"""Commands for those who run the service: audit, backup, restore, doctor."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.connect import UrlOption, connected, settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pairmark.service.blobs import Blobs
+    from pairmark.service.db import Database
+    from pairmark.service.settings import Settings
 
 
 def audit(
@@ -48,3 +58,85 @@ def _facts(entry: dict[str, Any]) -> str:
             continue
         told.append(f"{name}: {new}" if old is None else f"{name}: {old} -> {new}")
     return ", ".join(told)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False)],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    json: output.JsonOption = False,
+) -> None:
+    """Back up the database and artefacts of the settings, while the service goes on. 1: something is damaged."""
+    from pairmark.service.operations.backup import back_up
+
+    if file.exists() and not force:
+        output.complain(f"{file} is there already: name another, or overwrite it with --force")
+        raise typer.Exit(2)
+    with _opened() as (chosen, database, blobs):
+        made = back_up(database, blobs, chosen, file)
+
+    def human(to: Console) -> None:
+        size = f"{made['bytes'] / 2**20:.1f} MiB"
+        to.print(f"{file}: {made['rows']} rows and {made['blobs']} blobs, {size}", markup=False)
+        for what, detail in made["damaged"].items():
+            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
+
+    output.show(made, human)
+    if made["damaged"]:
+        raise typer.Exit(1)
+
+
+def restore(
+    file: Annotated[
+        Path, typer.Argument(help="A file that `pairmark backup` wrote.", exists=True, dir_okay=False)
+    ],
+    json: output.JsonOption = False,
+) -> None:
+    """Restore a backup into the empty database (of either kind) and artefacts of the settings, and check its scores."""
+    from pairmark.service.operations.restore import restore as restored
+
+    with _opened() as (chosen, database, blobs):
+        made = restored(database, blobs, chosen, file)
+
+    def human(to: Console) -> None:
+        to.print(f"restored {made['rows']} rows and {made['blobs']} blobs from {file}", markup=False)
+        to.print(f"{len(made['same'])} versions in use score as before, to the bit")
+        for ref in made["close"]:
+            to.print(
+                f"{ref} scores as before but for rounding: another CPU, or other libraries", markup=False
+            )
+        for what, detail in made["missing"].items():
+            to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
+
+    output.show(made, human)
+
+
+def doctor(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out checksums of blobs and the compiling of kernels.")
+    ] = False,
+    json: output.JsonOption = False,
+) -> None:
+    """Check database, clocks, workers, stored data, calibrations, disk and kernels; 1: something is broken."""
+    from pairmark.service.operations.doctor import Doctor, as_json
+
+    with _opened() as (chosen, database, blobs):
+        findings = Doctor(database, blobs, chosen, quick=quick).examine()
+    told = as_json(findings)
+    rows = [[one.status, one.check, one.detail, one.advice] for one in findings]
+    output.show(told, output.table(("status", "check", "finding", "what to do"), rows, empty="No findings."))
+    if told["status"] == "failure":
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _opened() -> Iterator[tuple[Settings, Database, Blobs]]:
+    """Database and storage of the settings, as they are: nothing is migrated."""
+    from pairmark.service.blobs import open_blobs
+    from pairmark.service.db import open_database
+
+    chosen = settings()
+    database = open_database(chosen)
+    try:
+        yield chosen, database, open_blobs(chosen)
+    finally:
+        database.dispose()

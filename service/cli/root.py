@@ -48,6 +48,9 @@ for command in (
     serving.warmup,
     setup.setup,
     operating.audit,
+    operating.backup,
+    operating.restore,
+    operating.doctor,
 ):
     app.command()(command)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.connect import prepare_database, settings
+from pairmark.service.cli.connect import migrate_embedded, prepare_database, settings
 from pairmark.service.cli.listening import announce, answer, listen
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def upgrade(
     opened = open_database(settings())
     try:
         opened.wait(wait)
-        opened.upgrade()
+        if opened.is_sqlite:
+            migrate_embedded(opened)
+        else:
+            opened.upgrade()
         shown = opened.url.render_as_string(hide_password=True)
     finally:
         opened.dispose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -23,6 +24,7 @@ from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
     InvalidInput,
+    StorageFailed,
     TooLarge,
     UnknownGallery,
     UnknownItem,
@@ -57,6 +59,7 @@ from pairmark.service.store import repository as store_repository
 from pairmark.service.tables import GalleryItem
 from pairmark.service.times import iso
 
+log = logging.getLogger("pairmark.galleries")
 OPEN_GALLERIES = 64
 """Galleries (by version) whose views one process keeps."""
 ERASED_AT_A_TIME = 20_000
@@ -252,9 +255,13 @@ class Galleries:
         with self._lock:
             for key in [key for key in self._live if key[0] == state.key]:
                 del self._live[key]
-        self.disk(state).drop()
         self._spread.settle(f"pairmark-{state.key}-")
-        self._remove_rows(state.id)
+        try:
+            self.disk(state).drop()
+            self._remove_rows(state.id)
+        except (OSError, StorageFailed) as error:
+            # The gallery is gone, whatever becomes of what it held: `sweep` removes the rest when there is room.
+            log.warning("a deleted gallery's data is removed later", extra={"reason": str(error)})
         self._db.truncate_log()
 
     def _remove_rows(self, gallery_id: int) -> None:
@@ -395,9 +402,14 @@ class Galleries:
             now = self._db.now(session)
             repository.erase(session, state, ids, now)
             record(session, now, "gallery.erase", f"gallery:{name}", before={"items": len(ids)})
-        # An erasure that was cut short before this point is completed by asking again.
-        blocks = self.disk(state).drop_holders(ids or ([id] if id is not None else []))
-        complete = self._db.truncate_log()
+        # An erasure that was cut short before this point is completed by asking again, or by the next search.
+        unfinished = None
+        try:
+            blocks = self.disk(state).drop_holders(ids or ([id] if id is not None else []))
+        except OSError as error:
+            # The rows are gone for good, which the receipt has to say.
+            blocks, unfinished = 0, error.strerror or type(error).__name__
+        complete = self._db.truncate_log() and unfinished is None
         for live in self._open(state.key):
             self._in_background(live, lambda live=live: live.view(state.seq + 1))  # type: ignore[misc]
         if id is not None and not ids:
@@ -405,6 +417,11 @@ class Galleries:
         pending = [
             "other API processes mask it at their next search, and let go of mapped files within 15 seconds"
         ]
+        if unfinished is not None:
+            pending.append(
+                f"files of the index hold it still ({unfinished}): free some space and ask again; searches "
+                "do not find it there"
+            )
         if self._settings.dask_scheduler is not None:
             pending.append(
                 "Dask workers mask it at their next search, and let go of its block within 15 seconds"
@@ -414,8 +431,10 @@ class Galleries:
             pending.append(
                 "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, or wait for autovacuum"
             )
-        elif not complete:
-            pending.append("the database's log is in use by a long reader; it is emptied by the next erasure")
+        elif not complete and unfinished is None:
+            pending.append(
+                "the database's log is in use by a long reader, or its disk is full; it is emptied by the next erasure"
+            )
         keeping = [
             ModelOfGallery(name=entry.name, version=entry.version, kind=entry.kind)
             for model in catalogue.models.values()

@@ -500,3 +500,21 @@ def find_evaluation(session: Session, gallery_id: int, id: str) -> GalleryEvalua
     """An evaluation of this gallery."""
     row = session.get(GalleryEvaluationRow, id)
     return row if row is not None and row.gallery_id == gallery_id else None
+
+
+def calibration_ages(session: Session) -> list[tuple[str, int, int]]:
+    """Of each gallery with a calibration: its name, how many items it had then, and how many rows changed since."""
+    table = GalleryCalibrationRow
+    newest = (
+        select(table.gallery_id, func.max(table.created_at).label("at")).group_by(table.gallery_id).subquery()
+    )
+    statement = (
+        select(GalleryRow.name, GalleryRow.seq, table.seq, table.summary)
+        .join(table, table.gallery_id == GalleryRow.id)
+        .join(newest, (newest.c.gallery_id == table.gallery_id) & (newest.c.at == table.created_at))
+        .order_by(GalleryRow.name)
+    )
+    return [
+        (name, int(summary["gallery_size"]), seq - calibrated)
+        for name, seq, calibrated, summary in session.execute(statement)
+    ]

@@ -29,6 +29,11 @@ def count_queued(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(JobRow).where(JobRow.state == "queued")) or 0
 
 
+def oldest_queued(session: Session) -> float | None:
+    """When the job that waits longest was submitted."""
+    return session.scalar(select(func.min(JobRow.created_at)).where(JobRow.state == "queued"))
+
+
 def count_by_state(session: Session) -> dict[str, int]:
     """How many jobs are in each state."""
     rows = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()

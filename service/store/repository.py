@@ -235,3 +235,24 @@ def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> l
     """Blobs that a version and its calibrations name."""
     named: list[Any] = [version.artefact, version.report, *(row.blob for row in calibrations)]
     return [key for key in named if key]
+
+
+def versions_in_use(session: Session) -> list[tuple[str, int]]:
+    """Names and numbers of versions that an alias holds or a gallery uses, in order."""
+    held = select(Model.name, Alias.version).join(Model, Model.id == Alias.model_id)
+    using = select(Model.name, GalleryRow.version).join(Model, Model.id == GalleryRow.model_id)
+    rows = [*session.execute(held), *session.execute(using)]
+    return sorted({(name, version) for name, version in rows})
+
+
+def calibrations_in_use(session: Session) -> list[tuple[str, int, float]]:
+    """Name, version and time of the calibration of every version that an alias holds."""
+    statement = (
+        select(Model.name, ModelVersion.version, CalibrationRow.created_at)
+        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        .join(Alias, (Alias.model_id == Model.id) & (Alias.version == ModelVersion.version))
+        .join(CalibrationRow, CalibrationRow.id == ModelVersion.calibration_id)
+        .distinct()
+        .order_by(Model.name, ModelVersion.version)
+    )
+    return [(row[0], row[1], row[2]) for row in session.execute(statement)]

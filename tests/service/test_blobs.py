@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,35 +21,6 @@ from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch):
-    import boto3
-
-    for name, value in {
-        "AWS_ENDPOINT_URL": s3_server,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    bucket = boto3.resource("s3").Bucket("house")
-    bucket.create()
-    yield bucket
-    bucket.objects.all().delete()
-    bucket.delete()
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -19,7 +19,7 @@ from sqlalchemy import inspect, make_url, select, text
 
 from pairmark import migrations
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import InvalidInput, NotReady, StorageFailed
+from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.tables import Base, DatasetName, Revision
 
 KINDS = ("sqlite", "postgresql")
@@ -239,3 +239,87 @@ def test_a_server_without_a_locale_still_answers_in_text(postgres_url: str) -> N
         with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text(f"DROP DATABASE {name}"))
         admin.dispose()
+
+
+def at_revision(url: str, revision: str) -> None:
+    """Leave the tables as they are, and say that they are of another revision."""
+    database = Database(url)
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    database.dispose()
+
+
+def downgraded(url: str, revision: str) -> None:
+    database = Database(url)
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    with database.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+    database.dispose()
+
+
+def pairmark(url: str, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "pairmark.service.cli", *words],
+        env={**os.environ, "PAIRMARK_DATABASE_URL": url, "PAIRMARK_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_database_newer_than_the_program_is_refused_in_words(new_database, tmp_path, kind: str) -> None:
+    url = new_database(kind)
+    at_revision(url, "9999")
+    database = Database(url)
+    for call in (database.check_schema, database.upgrade):
+        with pytest.raises(SchemaMismatch, match="a newer version upgraded it"):
+            call()
+    database.dispose()
+    for words in (("serve", "--port", "0"), ("db", "upgrade"), ("doctor", "--quick")):
+        done = pairmark(url, tmp_path, *words)
+        assert done.returncode == 1
+        assert "9999" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_an_older_postgresql_database_is_migrated_on_request_only(new_database, tmp_path) -> None:
+    url = new_database("postgresql")
+    downgraded(url, "0004")
+    done = pairmark(url, tmp_path, "serve", "--port", "0")
+    assert done.returncode == 1
+    assert "run `pairmark db upgrade`" in done.stderr
+    database = Database(url)
+    assert database.revision() == "0004"
+    assert pairmark(url, tmp_path, "db", "upgrade").returncode == 0
+    assert database.revision() == migrations.HEAD
+    database.dispose()
+
+
+def test_an_older_embedded_database_is_copied_then_migrated_and_that_is_said(new_database, tmp_path) -> None:
+    url = new_database("sqlite")
+    database = Database(url)
+    with database.write() as session:
+        session.add(DatasetName(name="kept", next_version=3))
+    database.dispose()
+    downgraded(url, "0004")
+    done = pairmark(url, tmp_path, "keys", "list")
+    assert done.returncode == 0, done.stderr
+    assert f"migrated from revision 0004 to {migrations.HEAD}" in done.stderr
+    copy = Database(f"{url}.revision-0004")
+    assert copy.revision() == "0004"
+    with copy.read() as session:
+        assert session.get(DatasetName, "kept") is not None
+    copy.dispose()
+    again = pairmark(url, tmp_path, "keys", "list")
+    assert again.stderr == ""
+
+
+def test_the_revisions_are_those_of_the_scripts() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    scripts = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert migrations.revisions() == sorted(scripts)

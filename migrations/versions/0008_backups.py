@@ -1,0 +1,26 @@
+"""backups under way, and those that were made"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "backups",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("holds_until", sa.Double(), nullable=False),
+        sa.Column("finished_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_backups")),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("backups")

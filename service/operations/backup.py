@@ -1,0 +1,149 @@
+"""Backups: one file with every row and every blob, taken while the service goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pairmark import migrations
+from pairmark.service.audit.log import record
+from pairmark.service.blobs import Blobs
+from pairmark.service.blobs.base import storage_errors
+from pairmark.service.blobs.holds import hold_all
+from pairmark.service.blobs.repository import all_named_blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import PairmarkError
+from pairmark.service.operations import dump
+from pairmark.service.operations.probes import probe
+from pairmark.service.settings import Settings
+from pairmark.service.store import repository as store_repository
+from pairmark.service.store.store import ModelStore
+from pairmark.version import VERSION
+
+FORMAT = "pairmark-backup"
+FORMAT_VERSION = 1
+MANIFEST = "pairmark-backup.json"
+
+
+def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dict[str, Any]:
+    """Write a backup; the service may go on reading and writing meanwhile.
+
+    Rows come from one snapshot of the database. Blobs are held until they are copied, each is checked against its
+    key, and the versions in use are loaded and asked, so that `restore` can compare.
+
+    Parameters
+    ----------
+    target : the tar file to write. It appears whole or not at all.
+
+    Returns
+    -------
+    What was written: counts of ``rows`` and ``blobs``, ``bytes``, the ``versions`` that were asked, and ``damaged``
+    blobs, which could not be kept.
+
+    Raises
+    ------
+    StorageFailed
+        When there is no room, or ``target`` cannot be written.
+    """
+    db.check_schema()
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    with storage_errors(f"writing {target}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with hold_all(db), storage_errors(f"writing {target}"):
+            with part.open("xb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+                manifest = _written(db, blobs, settings, archive)
+                _add_bytes(archive, MANIFEST, json.dumps(manifest, indent=1).encode())
+            # The archive is closed before it is flushed: closing writes its end.
+            _flush(part)
+            part.replace(target)
+            _flush(target.parent)
+    finally:
+        part.unlink(missing_ok=True)
+    with db.write() as session:
+        record(session, db.now(session), "backup.create", "backup", after={"blobs": len(manifest["blobs"])})
+    return {
+        "file": str(target),
+        "rows": sum(table["rows"] for table in manifest["tables"].values()),
+        "blobs": len(manifest["blobs"]),
+        "bytes": target.stat().st_size,
+        "versions": sorted(manifest["probes"]),
+        "damaged": manifest["damaged"],
+    }
+
+
+def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.TarFile) -> dict[str, Any]:
+    tables: dict[str, Any] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="pairmark-backup-") as scratch,
+        db.snapshot() as session,
+    ):
+        for table in dump.dumped_tables():
+            path = Path(scratch) / table.name
+            tables[table.name] = dump.write_table(session, table, path)
+            archive.add(path, f"tables/{table.name}.jsonl")
+            path.unlink()
+        sequences = dump.sequences(session)
+        keys = sorted(all_named_blobs(session))
+        versions = store_repository.versions_in_use(session)
+    kept, damaged = _copied(blobs, keys, archive)
+    store = ModelStore(db, blobs, settings)
+    probes = {}
+    for name, version in versions:
+        try:
+            probes[f"{name}:{version}"] = probe(store, name, version)
+        except PairmarkError as error:
+            damaged[f"{name}:{version}"] = error.detail
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "code_version": VERSION,
+        "revision": migrations.HEAD,
+        "made_at": time.time(),
+        "database": "sqlite" if db.is_sqlite else "postgresql",
+        "tables": tables,
+        "sequences": sequences,
+        "blobs": kept,
+        "probes": probes,
+        "damaged": damaged,
+    }
+
+
+def _copied(
+    blobs: Blobs, keys: list[str], archive: tarfile.TarFile
+) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Add every blob; returns the files of each, and what was wrong with those that cannot be read."""
+    kept: dict[str, list[str]] = {}
+    damaged: dict[str, str] = {}
+    for key in keys:
+        try:
+            folder = blobs.folder(key)
+        except PairmarkError as error:
+            damaged[key] = error.detail
+            continue
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        for name in names:
+            archive.add(folder / name, f"blobs/{key}/{name}")
+        kept[key] = names
+    return kept, damaged
+
+
+def _add_bytes(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def _flush(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,272 @@
+"""A check-up of a deployment: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pairmark import migrations
+from pairmark.service.blobs import Blobs, LocalBlobs
+from pairmark.service.blobs.holds import last_finished
+from pairmark.service.blobs.repository import all_named_blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import NotReady, PairmarkError
+from pairmark.service.galleries import repository as gallery_repository
+from pairmark.service.galleries.searching import is_stale
+from pairmark.service.jobs import repository as job_repository
+from pairmark.service.jobs.queue import JobQueue
+from pairmark.service.settings import Settings
+from pairmark.service.store import repository as store_repository
+
+Status = Literal["ok", "warning", "failure"]
+LOW_BYTES, EMPTY_BYTES = 2 * 1024**3, 256 * 1024**2
+SKEW_S = 1.0
+OLD_CALIBRATION_DAYS = 365.0
+OLD_BACKUP_DAYS = 7.0
+_DAY_S = 86_400.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one check found.
+
+    Attributes
+    ----------
+    advice : what to do; empty when nothing is wrong.
+    """
+
+    check: str
+    status: Status
+    detail: str
+    advice: str = ""
+
+
+class Doctor:
+    """Runs every check, each on its own, so that one that fails hides no other.
+
+    Parameters
+    ----------
+    quick : leave out what takes long: hashing every blob, and compiling kernels.
+    """
+
+    def __init__(self, db: Database, blobs: Blobs, settings: Settings, *, quick: bool = False) -> None:
+        self._db = db
+        self._blobs = blobs
+        self._settings = settings
+        self._quick = quick
+
+    def examine(self) -> list[Finding]:
+        """Every finding, in the order of the checks."""
+        found = [*self._run("database", self._database)]
+        if found[-1].status != "failure":
+            for name, check in (
+                ("clock", self._clock),
+                ("workers", self._workers),
+                ("blobs", self.stored),
+                ("calibrations", self._calibrations),
+                ("galleries", self._galleries),
+                ("backup", self._backup),
+            ):
+                found += self._run(name, check)
+        found += self._run("disk", self._disk)
+        if not self._quick:
+            found += self._run("kernels", self._kernels)
+        return found
+
+    def _run(self, name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+        try:
+            return list(check())
+        except PairmarkError as error:
+            return [
+                Finding(
+                    check=name, status="failure", detail=error.detail, advice="mend this and run it again"
+                )
+            ]
+
+    def _database(self) -> Iterator[Finding]:
+        shown = self._db.url.render_as_string(hide_password=True)
+        try:
+            self._db.check_schema()
+        except NotReady as error:
+            detail, _, advice = error.detail.partition(": ")
+            yield Finding(check="database", status="failure", detail=detail, advice=advice or "start it")
+            return
+        yield Finding(check="database", status="ok", detail=f"{shown} answers, at revision {migrations.HEAD}")
+
+    def _clock(self) -> Iterator[Finding]:
+        with self._db.read() as session:
+            self._db.now(session)
+            before = time.time()
+            theirs = self._db.now(session)
+            ours = (before + time.time()) / 2
+        skew = theirs - ours
+        if abs(skew) <= SKEW_S:
+            yield Finding(
+                check="clock", status="ok", detail=f"the database's clock is {skew:+.3f} s from this host's"
+            )
+            return
+        yield Finding(
+            check="clock",
+            status="warning",
+            detail=f"the database's clock is {skew:+.1f} s from this host's",
+            advice="synchronise both with NTP; leases run on the database's clock and stay right, times in logs do not",
+        )
+
+    def _workers(self) -> Iterator[Finding]:
+        workers = JobQueue(self._db, self._settings).workers()
+        with self._db.read() as session:
+            waiting = job_repository.count_queued(session)
+            oldest = job_repository.oldest_queued(session)
+            waited = 0.0 if oldest is None else self._db.now(session) - oldest
+        if workers:
+            jobs = f"{waiting} jobs wait, the first for {waited:.0f} s" if waiting else "no job waits"
+            yield Finding(check="workers", status="ok", detail=f"{len(workers)} alive; {jobs}")
+            return
+        yield Finding(
+            check="workers",
+            status="failure" if waiting else "warning",
+            detail=f"no worker is alive; {waiting} jobs wait",
+            advice="start one: `pairmark worker`, or `pairmark serve --with-worker`",
+        )
+
+    def stored(self) -> Iterator[Finding]:
+        """Whether every blob that a row names is there, and (unless quick) has the bytes that were stored."""
+        with self._db.read() as session:
+            keys = sorted(all_named_blobs(session))
+        damaged = []
+        for key in keys:
+            try:
+                if self._quick:
+                    if not self._blobs.exists(key):
+                        damaged.append(f"{key[:12]} is missing")
+                else:
+                    self._blobs.folder(key)
+            except PairmarkError as error:
+                damaged.append(error.detail)
+        how = "there" if self._quick else "there, with the right checksums"
+        if not damaged:
+            yield Finding(check="blobs", status="ok", detail=f"{len(keys)} blobs are {how}")
+        for detail in damaged[:_SHOWN]:
+            yield Finding(
+                check="blobs",
+                status="failure",
+                detail=detail,
+                advice="restore a backup elsewhere and copy the blob's folder from there, or delete what names it",
+            )
+        if len(damaged) > _SHOWN:
+            yield Finding(
+                check="blobs", status="failure", detail=f"{len(damaged) - _SHOWN} more blobs are damaged"
+            )
+
+    def _calibrations(self) -> Iterator[Finding]:
+        with self._db.read() as session:
+            now = self._db.now(session)
+            served = store_repository.calibrations_in_use(session)
+        old = [
+            (f"{name}:{version}", (now - made) / _DAY_S)
+            for name, version, made in served
+            if now - made > OLD_CALIBRATION_DAYS * _DAY_S
+        ]
+        if not old:
+            yield Finding(
+                check="calibrations", status="ok", detail=f"{len(served)} in use, none older than a year"
+            )
+        for ref, days in old[:_SHOWN]:
+            yield Finding(
+                check="calibrations",
+                status="warning",
+                detail=f"{ref} answers by a calibration that is {days:.0f} days old",
+                advice="look at its live check in /metrics, and calibrate it on recent data",
+            )
+
+    def _galleries(self) -> Iterator[Finding]:
+        with self._db.read() as session:
+            stale = [
+                name
+                for name, items, changed in gallery_repository.calibration_ages(session)
+                if is_stale(items, changed)
+            ]
+        if not stale:
+            yield Finding(check="galleries", status="ok", detail="no gallery has outgrown its calibration")
+        for name in stale[:_SHOWN]:
+            yield Finding(
+                check="galleries",
+                status="warning",
+                detail=f"gallery {name!r} changed much since it was calibrated",
+                advice=f"calibrate it again: POST /galleries/{name}/calibrations",
+            )
+
+    def _backup(self) -> Iterator[Finding]:
+        made = last_finished(self._db)
+        with self._db.read() as session:
+            days = None if made is None else (self._db.now(session) - made) / _DAY_S
+        advice = "take one: `pairmark backup FILE`"
+        if days is None:
+            yield Finding(check="backup", status="warning", detail="no backup was made yet", advice=advice)
+        elif days > OLD_BACKUP_DAYS:
+            yield Finding(
+                check="backup",
+                status="warning",
+                detail=f"the last backup is {days:.0f} days old",
+                advice=advice,
+            )
+        else:
+            yield Finding(check="backup", status="ok", detail=f"the last backup is {days:.1f} days old")
+
+    def _disk(self) -> Iterator[Finding]:
+        places = {"home": self._settings.home}
+        if isinstance(self._blobs, LocalBlobs):
+            places["artefacts"] = self._blobs.root
+        if self._db.is_sqlite and self._db.url.database:
+            places["database"] = Path(self._db.url.database).parent
+        seen = set()
+        for name, path in places.items():
+            there = _existing(path)
+            if (device := there.stat().st_dev) in seen:
+                continue
+            seen.add(device)
+            free = shutil.disk_usage(there).free
+            status: Status = "ok" if free >= LOW_BYTES else "warning" if free >= EMPTY_BYTES else "failure"
+            yield Finding(
+                check="disk",
+                status=status,
+                detail=f"{free / 2**30:.1f} GiB free for {name} ({path})",
+                advice=""
+                if status == "ok"
+                else "free some space: nothing can be stored or erased on a full disk",
+            )
+
+    def _kernels(self) -> Iterator[Finding]:
+        from pairmark.models.core.warmup import warm
+
+        started = time.perf_counter()
+        try:
+            warm()
+        except Exception as error:
+            yield Finding(
+                check="kernels",
+                status="failure",
+                detail=f"kernels do not run: {type(error).__name__}: {error}",
+                advice="reinstall numba and llvmlite in the locked versions",
+            )
+            return
+        seconds = time.perf_counter() - started
+        yield Finding(check="kernels", status="ok", detail=f"every kernel runs (warm in {seconds:.1f} s)")
+
+
+def as_json(findings: list[Finding]) -> dict[str, Any]:
+    """Findings as JSON, with the worst status of all."""
+    worst = max((finding.status for finding in findings), key=("ok", "warning", "failure").index)
+    return {"status": worst, "findings": [asdict(finding) for finding in findings]}
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path

@@ -1,0 +1,161 @@
+"""Restoring a backup into an empty database, and checking that it answers as before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from pairmark import migrations
+from pairmark.service.audit.log import record
+from pairmark.service.blobs import Blobs
+from pairmark.service.blobs.base import storage_errors
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
+from pairmark.service.operations import dump
+from pairmark.service.operations.backup import FORMAT, FORMAT_VERSION, MANIFEST
+from pairmark.service.operations.probes import probe
+from pairmark.service.settings import Settings
+from pairmark.service.store.refs import parse_ref
+from pairmark.service.store.store import ModelStore
+
+_CLOSE = 1e-5
+_MAX_MANIFEST_BYTES = 256 * 1024**2
+
+
+def restore(db: Database, blobs: Blobs, settings: Settings, source: Path) -> dict[str, Any]:
+    """Fill an empty database, of either kind, and its blob storage from a backup.
+
+    All rows appear in one transaction, after every blob is in place. The versions that were in use are then loaded
+    and asked the questions that they were asked for the backup.
+
+    Returns
+    -------
+    Counts of ``rows`` and ``blobs``, and the answers: ``same`` to the bit, ``close`` (another CPU may round
+    differently), and what was ``missing`` from the backup.
+
+    Raises
+    ------
+    InvalidInput
+        When the file is no backup, or one of a newer version of Pairmark.
+    Conflict
+        When the database holds something already.
+    CorruptArtefact
+        When the file was changed, or a version answers differently.
+    """
+    with _opened(source) as archive:
+        manifest = _manifest(archive, source)
+        present = db.revision()
+        if present not in (None, manifest["revision"]):
+            raise Conflict(
+                f"the database's tables are of revision {present}, the backup's of {manifest['revision']}; "
+                "restore into a database without tables"
+            )
+        db.upgrade(manifest["revision"])
+        for key, names in manifest["blobs"].items():
+            _restore_blob(blobs, archive, key, names)
+        with db.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
+            _restore_rows(connection, archive, manifest)
+    db.upgrade()
+    with db.write() as session:
+        record(session, db.now(session), "backup.restore", "backup", after={"made_at": manifest["made_at"]})
+    same, close = _compared(ModelStore(db, blobs, settings), manifest["probes"])
+    return {
+        "rows": sum(table["rows"] for table in manifest["tables"].values()),
+        "blobs": len(manifest["blobs"]),
+        "same": same,
+        "close": close,
+        "missing": manifest["damaged"],
+    }
+
+
+def _opened(source: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(source, mode="r:")
+    except tarfile.TarError as error:
+        raise InvalidInput(
+            f"{source} is not a backup: expected a file that `pairmark backup` wrote"
+        ) from error
+
+
+def _manifest(archive: tarfile.TarFile, source: Path) -> dict[str, Any]:
+    try:
+        entry = archive.getmember(MANIFEST)
+        if entry.size > _MAX_MANIFEST_BYTES:
+            raise ValueError
+        manifest: dict[str, Any] = json.loads(_content(archive, MANIFEST).read())
+        if manifest["format"] != FORMAT:
+            raise ValueError
+    except (KeyError, ValueError, TypeError, tarfile.TarError) as error:
+        raise InvalidInput(f"{source} is not a whole backup: its {MANIFEST} is missing or damaged") from error
+    if manifest["format_version"] > FORMAT_VERSION or manifest["revision"] not in migrations.revisions():
+        raise InvalidInput(
+            f"{source} was written by Pairmark {manifest.get('code_version')}, which is newer than this one: restore "
+            "it with that version"
+        )
+    return manifest
+
+
+def _content(archive: tarfile.TarFile, name: str) -> Any:
+    try:
+        content = archive.extractfile(name)
+    except (KeyError, tarfile.TarError) as error:
+        raise CorruptArtefact(f"the backup lacks {name}: it is not whole") from error
+    if content is None:
+        raise CorruptArtefact(f"the backup's {name} is not a plain file")
+    return content
+
+
+def _restore_blob(blobs: Blobs, archive: tarfile.TarFile, key: str, names: list[str]) -> None:
+    with blobs.workspace() as folder:
+        for name in names:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder.resolve()):
+                raise CorruptArtefact(f"the backup's blob {key[:12]} names a file outside its folder")
+            with storage_errors("restoring a blob"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("xb") as stream:
+                    shutil.copyfileobj(_content(archive, f"blobs/{key}/{name}"), stream)
+        if blobs.put_folder(folder) != key:
+            raise CorruptArtefact(
+                f"the backup's blob {key[:12]} was changed after it was written (sha256 differs)"
+            )
+
+
+def _restore_rows(connection: Connection, archive: tarfile.TarFile, manifest: dict[str, Any]) -> None:
+    tables = dump.tables_at(connection, newest=manifest["revision"] == migrations.HEAD)
+    for name in manifest["tables"]:
+        if name not in tables:
+            raise CorruptArtefact(f"the backup holds a table {name[:50]!r} that its revision does not have")
+        if name != "revision" and connection.execute(select(tables[name]).limit(1)).first() is not None:
+            raise Conflict(
+                "the database holds data already; restore into an empty one: another PAIRMARK_DATABASE_URL, or another "
+                "PAIRMARK_HOME"
+            )
+    # Migrations leave a first row of their own.
+    connection.execute(tables["revision"].delete())
+    for name, facts in manifest["tables"].items():
+        dump.read_table(connection, tables[name], facts, _content(archive, f"tables/{name}.jsonl"))
+    dump.continue_sequences(connection, manifest["sequences"])
+
+
+def _compared(store: ModelStore, probes: dict[str, Any]) -> tuple[list[str], list[str]]:
+    same, close = [], []
+    for ref, expected in sorted(probes.items()):
+        parsed = parse_ref(ref)
+        assert parsed.version is not None
+        found = probe(store, parsed.name, parsed.version)
+        if found["sha256"] == expected["sha256"]:
+            same.append(ref)
+        elif abs(found["first"] - expected["first"]) <= _CLOSE * max(1.0, abs(expected["first"])):
+            close.append(ref)
+        else:
+            raise CorruptArtefact(
+                f"everything was restored, but {ref} scores {found['first']:g} where it scored "
+                f"{expected['first']:g}: do not use it before the cause is known"
+            )
+    return same, close

@@ -1,0 +1,279 @@
+"""Backups: taken while the service goes on, restored into either database, the same answers to the bit."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import people
+from sqlalchemy import func, select, text
+
+from pairmark.service.blobs import Blobs, collect, delete_unused, open_blobs
+from pairmark.service.blobs.holds import hold_all
+from pairmark.service.blobs.repository import all_named_blobs
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
+from pairmark.service.keys import Keys
+from pairmark.service.operations.backup import MANIFEST, back_up
+from pairmark.service.operations.dump import dumped_tables
+from pairmark.service.operations.restore import restore
+from pairmark.service.settings import Settings
+from pairmark.service.store.store import ModelStore
+from pairmark.service.tables import AuditRow, GalleryItem, GalleryRow
+
+KINDS = ("sqlite", "postgresql")
+
+
+@dataclass
+class Place:
+    """Settings with their open database and storage."""
+
+    settings: Settings
+    db: Database
+    blobs: Blobs
+
+    @property
+    def store(self) -> ModelStore:
+        return ModelStore(self.db, self.blobs, self.settings)
+
+    def back_up(self, target: Path):
+        return back_up(self.db, self.blobs, self.settings, target)
+
+    def restore(self, source: Path):
+        return restore(self.db, self.blobs, self.settings, source)
+
+    def rows(self):
+        """Every row of every table that is kept, the log of changes aside."""
+        with self.db.read() as session:
+            return {
+                table.name: session.execute(select(table).order_by(*table.primary_key.columns)).all()
+                for table in dumped_tables()
+                if table is not AuditRow.__table__
+            }
+
+
+@pytest.fixture
+def place(house):
+    """A place with a model, a gallery's rows and a key."""
+    house.train()
+    Keys(house.db).create("laptop", ["score"])
+    vector = np.random.default_rng(1).normal(size=6).astype("<f4").tobytes()
+    with house.db.write() as session:
+        gallery = GalleryRow(
+            key="k", name="staff", model_id="m", version=1, dimension=6, items=1, seq=7, floor=0,
+            fields=["site"], created_at=1.5, updated_at=2.5,
+        )  # fmt: skip
+        session.add(gallery)
+        session.flush()
+        session.add(GalleryItem(gallery_id=gallery.id, id="ä", vector=vector, facts='{"a":1}', seq=7))
+    return Place(house.settings, house.db, house.blobs)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, new_database):
+    """``elsewhere(kind)`` -> an empty place, without tables."""
+    opened = []
+
+    def make(kind, **settings):
+        home = tmp_path / f"elsewhere-{len(opened)}"
+        chosen = Settings(home=home, database_url=new_database(kind, migrated=False), **settings)
+        opened.append(Database(chosen.resolved_database_url))
+        return Place(chosen, opened[-1], open_blobs(chosen))
+
+    yield make
+    for database in opened:
+        database.dispose()
+
+
+def scores(place: Place) -> bytes:
+    learner = place.store.load("faces", 1)
+    X = people(5, 4, seed=9)[0]
+    return learner.pair_score(X[:10], X[10:]).tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_place_is_the_same_to_the_bit_whatever_its_database(place, elsewhere, tmp_path, kind):
+    made = place.back_up(tmp_path / "a.tar")
+    assert made["versions"] == ["faces:1"]
+    assert made["damaged"] == {}
+    there = elsewhere(kind)
+    told = there.restore(tmp_path / "a.tar")
+    assert (told["same"], told["close"], told["missing"]) == (["faces:1"], [], {})
+    assert there.rows() == place.rows()
+    assert scores(there) == scores(place)
+    # Numbers are not given out twice.
+    with there.db.write() as session:
+        session.add(
+            GalleryRow(
+                key="l", name="new", model_id="m", version=1, dimension=6, items=0, seq=0, floor=0, fields=[],
+                created_at=0.0, updated_at=0.0,
+            )
+        )  # fmt: skip
+        session.flush()
+        assert session.scalar(select(func.max(GalleryRow.id))) == 2
+    # And it goes on as before.
+    there.store.promote("faces", "canary", 1, by="test")
+
+
+def test_a_backup_under_load_is_one_moment_and_whole(house, elsewhere, tmp_path):
+    house.train()
+    stop, errors = threading.Event(), []
+
+    def churn():
+        at = 0
+        while not stop.is_set():
+            at += 1
+            try:
+                X, y = people(6, 4, seed=at)
+                house.upload(f"d{at}", X, y)
+                if at > 2:
+                    house.datasets.delete(f"d{at - 2}")
+            except Exception as error:
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        place = Place(house.settings, house.db, house.blobs)
+        for number in range(4):
+            place.back_up(tmp_path / f"{number}.tar")
+    finally:
+        stop.set()
+        thread.join()
+    assert errors == []
+    for number in range(4):
+        there = elsewhere("sqlite")
+        assert there.restore(tmp_path / f"{number}.tar")["same"] == ["faces:1"]
+        with there.db.read() as session:
+            for key in all_named_blobs(session):
+                there.blobs.folder(key)
+        names = {dataset.name for dataset in there_datasets(there)}
+        # At most the newest ones are there, without a gap: what one moment can hold.
+        numbers = sorted(int(name[1:]) for name in names if name[0] == "d")
+        assert len(numbers) <= 3
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+
+
+def there_datasets(place):
+    from pairmark.service.datasets.ingest import Datasets
+
+    return Datasets(place.db, place.blobs, place.settings).page().items
+
+
+def test_nothing_that_is_held_is_deleted_and_it_goes_later(house):
+    with house.db.read() as session:
+        (key,) = all_named_blobs(session)
+    with hold_all(house.db):
+        house.datasets.delete("people")
+        assert house.blobs.exists(key)
+        assert delete_unused(house.db, house.blobs, [key]) == []
+    assert collect(house.db, house.blobs, grace_s=0) == [key]
+
+
+def test_a_hold_of_a_killed_backup_ends_by_itself(house):
+    with house.db.write() as session:
+        session.execute(text("INSERT INTO backups (id, started_at, holds_until) VALUES ('x', 0, 1)"))
+    with house.db.read() as session:
+        (key,) = all_named_blobs(session)
+    house.datasets.delete("people")
+    assert not house.blobs.exists(key)
+
+
+def test_a_damaged_blob_is_named_and_the_rest_is_kept(place, elsewhere, tmp_path):
+    with place.db.read() as session:
+        key = session.execute(text("SELECT blob FROM datasets")).scalar_one()
+    file = next(path for path in place.blobs.folder(key).iterdir() if path.suffix == ".npy")
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    made = place.back_up(tmp_path / "a.tar")
+    assert list(made["damaged"]) == [key]
+    there = elsewhere("sqlite")
+    assert list(there.restore(tmp_path / "a.tar")["missing"]) == [key]
+    assert scores(there) == scores(place)
+
+
+def changed(source: Path, target: Path, name: str, change) -> Path:
+    with tarfile.open(source) as old, tarfile.open(target, "w") as new:
+        for entry in old.getmembers():
+            content = old.extractfile(entry).read()
+            if entry.name.startswith(name):
+                content = change(content)
+                entry.size = len(content)
+            new.addfile(entry, io.BytesIO(content))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "said"),
+    [
+        ("tables/jobs", lambda body: body.replace(b"people", b"PEOPLE"), CorruptArtefact, "jobs was changed"),
+        ("blobs/", lambda body: body[:-1] + b"!", CorruptArtefact, "was changed after it was written"),
+        (MANIFEST, lambda body: body[:-9], InvalidInput, "not a whole backup"),
+        (MANIFEST, lambda body: body.replace(b'"revision": "', b'"revision": "9'), InvalidInput, "newer"),
+    ],
+)
+def test_a_changed_backup_is_refused_and_leaves_no_row(house, elsewhere, tmp_path, name, change, error, said):
+    house.queue.submit(house.request())
+    Place(house.settings, house.db, house.blobs).back_up(tmp_path / "a.tar")
+    there = elsewhere("sqlite")
+    with pytest.raises(error, match=said):
+        there.restore(changed(tmp_path / "a.tar", tmp_path / "b.tar", name, change))
+    if there.db.revision() is not None:
+        assert not any(rows for table, rows in there.rows().items() if table != "revision")
+
+
+def test_only_an_empty_database_is_restored_into(house, tmp_path):
+    place = Place(house.settings, house.db, house.blobs)
+    place.back_up(tmp_path / "a.tar")
+    with pytest.raises(Conflict, match="holds data already"):
+        place.restore(tmp_path / "a.tar")
+    (tmp_path / "no.tar").write_text("this is no archive")
+    with pytest.raises(InvalidInput, match="not a backup"):
+        place.restore(tmp_path / "no.tar")
+
+
+def test_a_backup_from_s3_is_restored_into_s3(elsewhere, bucket, tmp_path, house):
+    house.train()
+    remote = house.settings.model_copy(update={"artefacts": "s3://house/first"})
+    # The same rows, with their blobs moved to S3.
+    there = open_blobs(remote)
+    with house.db.read() as session:
+        for key in all_named_blobs(session):
+            assert there.put_folder(house.blobs.folder(key)) == key
+    shutil.rmtree(house.blobs.root)
+    Place(remote, house.db, there).back_up(tmp_path / "a.tar")
+    second = elsewhere("postgresql", artefacts="s3://house/second")
+    assert second.restore(tmp_path / "a.tar")["same"] == ["faces:1"]
+    assert any(entry.key.startswith("second/") for entry in bucket.objects.all())
+
+
+def test_a_failed_backup_leaves_no_file(place, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Exception, match="file"):
+        place.back_up(tmp_path / "file" / "a.tar")
+    target = tmp_path / "a.tar"
+    target.mkdir()
+    with pytest.raises(Exception, match=r"a\.tar"):
+        place.back_up(target)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_the_manifest_says_what_is_inside(place, tmp_path):
+    place.back_up(tmp_path / "a.tar")
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        manifest = json.loads(archive.extractfile(MANIFEST).read())
+        names = set(archive.getnames())
+    assert manifest["tables"]["api_keys"]["rows"] == 1
+    assert names == {
+        MANIFEST,
+        *(f"tables/{name}.jsonl" for name in manifest["tables"]),
+        *(f"blobs/{key}/{name}" for key, files in manifest["blobs"].items() for name in files),
+    }
