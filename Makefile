@@ -14,12 +14,13 @@ TEST_PROCESSES ?= 2
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo test check format bench lock clean browser
+.PHONY: help demo docs test check format bench lock clean browser
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
 	@echo "make test    everything the tests need, then the tests (TEST_ARGS=tests/models for some of them)"
 	@echo "make check   format, lint, types, import contracts"
+	@echo "make docs    build the documentation site, which the service serves at /guide"
 	@echo "make format  let ruff format and fix"
 	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full, BENCH_ARGS='--data FOLDER')"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
@@ -83,6 +84,14 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+
+# The site lands where the service serves it at /guide. Warnings, missing pages and broken links fail.
+docs: $(VENV)/.dev
+	@rm -rf service/guide
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs service/guide
+	@rm -rf service/guide/.buildinfo service/guide/objects.inv
+	@echo "the guide is in service/guide and, while the service runs, at /guide"
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .

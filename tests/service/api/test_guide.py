@@ -1,0 +1,49 @@
+"""The documentation site, served beside the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pairmark.service.api import guide
+from pairmark.service.app import create_app
+from pairmark.service.inprocess import InProcessTransport
+from pairmark.service.settings import Settings
+
+NewDatabase = Callable[..., str]
+
+
+@pytest.fixture
+def client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_database: NewDatabase
+) -> Iterator[httpx.Client]:
+    monkeypatch.setattr(guide, "FOLDER", tmp_path / "guide")
+    guide._files.cache_clear()
+    settings = Settings(home=tmp_path, database_url=new_database("sqlite"))
+    transport = InProcessTransport(create_app(settings, warm=False))
+    with httpx.Client(transport=transport, base_url="http://127.0.0.1", follow_redirects=True) as opened:
+        yield opened
+    guide._files.cache_clear()
+
+
+def test_it_says_how_to_build_a_guide_that_is_not_there(client: httpx.Client) -> None:
+    answer = client.get("/guide/")
+    assert answer.status_code == 404
+    assert "make docs" in answer.json()["detail"]
+
+
+def test_pages_are_served_and_nothing_beside_them(client: httpx.Client, tmp_path: Path) -> None:
+    folder = tmp_path / "guide"
+    (folder / "how-to").mkdir(parents=True)
+    (folder / "index.html").write_text("<p>first</p>")
+    (folder / "how-to" / "keys.html").write_text("<p>keys</p>")
+    (tmp_path / "secret").write_text("secret")
+    assert client.get("/guide").text == "<p>first</p>"
+    page = client.get("/guide/how-to/keys.html")
+    assert page.text == "<p>keys</p>"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for path in ("/guide/../secret", "/guide/..%2fsecret", "/guide/%2e%2e/secret"):
+        assert client.get(path).status_code == 404
