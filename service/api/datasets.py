@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import File, Form, Path, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pairmark.service.api.house import InHouse
-from pairmark.service.api.query import FROM_QUERY, PageQuery
-from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 
@@ -76,6 +76,18 @@ def list_datasets(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> Da
 def get_dataset(house: InHouse, ref: Ref) -> DatasetOut:
     """One version of a dataset."""
     return house.datasets.get(ref)
+
+
+class RowsQuery(Query):
+    """Which rows."""
+
+    start: int = Field(0, ge=0, lt=2**53, description="0-based place of the first")
+    limit: int = Field(20, ge=1, le=100, description="most rows in the answer")
+
+
+def list_rows(house: InHouse, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
+    """Rows of a dataset as they were read: their vectors, labels and ids."""
+    return house.datasets.rows(ref, query.start, query.limit)
 
 
 def delete_dataset(house: InHouse, ref: Ref) -> None:

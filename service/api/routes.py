@@ -37,7 +37,7 @@ from pairmark.service.api.answers import (
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import Binary, Limits, Route
 from pairmark.service.audit.schemas import AuditPage
-from pairmark.service.datasets.schemas import DatasetOut, DatasetPage
+from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, RowsOut
 from pairmark.service.galleries.imports import KINDS
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
@@ -155,6 +155,9 @@ DATASETS: Final = (
     Route("GET", "/datasets", datasets.list_datasets, access="any", tag="datasets", query=PageQuery,
           answer=DatasetPage),
     Route("GET", "/datasets/{ref}", datasets.get_dataset, access="any", tag="datasets", answer=DatasetOut),
+    # What people uploaded, not only facts about it: not for every key.
+    Route("GET", "/datasets/{ref}/rows", datasets.list_rows, access="train", tag="datasets",
+          query=datasets.RowsQuery, answer=RowsOut),
     Route("DELETE", "/datasets/{ref}", datasets.delete_dataset, access="train", tag="datasets", status=204,
           errors=(409,)),
 )  # fmt: skip

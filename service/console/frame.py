@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -23,13 +24,34 @@ HEADERS = {
     "cache-control": "no-store",
 }
 HERE = Path(__file__).parent
-# (address, words, the scope without which the page is of no use)
-NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
-    ("/", "Overview", None),
-    ("/console/models", "Models", None),
-    ("/console/jobs", "Jobs", None),
-    ("/console/datasets", "Datasets", None),
-    ("/console/galleries", "Galleries", "gallery"),
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A place in the navigation.
+
+    Attributes
+    ----------
+    scope : without which the page is of no use; None: any key may read it.
+    asks : the route of the API that it shows; the page is left out where the service has none.
+    """
+
+    href: str
+    words: str
+    scope: Scope | None = None
+    asks: str | None = None
+
+
+NAVIGATION = (
+    Entry(href="/", words="Overview"),
+    Entry(href="/console/models", words="Models"),
+    Entry(href="/console/try", words="Try it", scope="score"),
+    Entry(href="/console/train", words="Train", scope="train"),
+    Entry(href="/console/jobs", words="Jobs"),
+    Entry(href="/console/datasets", words="Datasets"),
+    Entry(href="/console/galleries", words="Galleries", scope="gallery"),
+    Entry(href="/console/keys", words="Keys", scope="admin", asks="/keys"),
+    Entry(href="/console/audit", words="Audit", scope="admin", asks="/audit"),
 )
 
 
@@ -44,7 +66,13 @@ def page(
     """
     rights = {scope: may(request, scope) for scope in get_args(Scope)}
     key = request.scope.get("pairmark.key")
-    links = [(href, words) for href, words, scope in NAVIGATION if scope is None or rights[scope]]
+    table = request.app.table
+    links = [
+        (entry.href, entry.words)
+        for entry in NAVIGATION
+        if (entry.scope is None or rights[entry.scope])
+        and (entry.asks is None or table.find("GET", entry.asks) is not None)
+    ]
     body = (
         _templates()
         .get_template(template)

@@ -22,13 +22,13 @@ async def overview(request: Request) -> HTMLResponse:
     """The console's first page."""
     api = Api(request)
     nothing: dict[str, Any] = {"items": []}
-    listed, running, queued, recent, galleries, workers = await asyncio.gather(
+    listed, running, queued, recent, galleries, ready = await asyncio.gather(
         api.get("/models", limit=LOOKED_AT),
         api.get("/jobs", state="running", limit=100),
         api.get("/jobs", state="queued", limit=100),
         api.get("/jobs", limit=SHOWN),
         api.get("/galleries", limit=100),
-        api.get("/workers"),
+        api.get("/readyz"),
     )
     models = (listed.found or nothing)["items"]
     serving = [
@@ -64,8 +64,8 @@ async def overview(request: Request) -> HTMLResponse:
         jobs=jobs,
         recent=history,
         galleries=(galleries.found or nothing)["items"],
-        workers=workers.found,
-        attention=_attention(rows, models, history, jobs, workers.found, trains=may(request, "train")),
+        workers=(ready.found or {}).get("workers"),
+        attention=_attention(rows, models, history, ready.data, trains=may(request, "train")),
     )
 
 
@@ -73,8 +73,7 @@ def _attention(
     rows: list[dict[str, Any]],
     models: list[dict[str, Any]],
     recent: list[dict[str, Any]],
-    jobs: dict[str, list[dict[str, Any]]],
-    workers: dict[str, Any] | None,
+    ready: dict[str, Any] | None,
     *,
     trains: bool,
 ) -> list[dict[str, str]]:
@@ -84,13 +83,8 @@ def _attention(
     def note(level: str, tag: str, words: str, href: str) -> None:
         found.append({"level": level, "tag": tag, "words": words, "href": href})
 
-    if workers is not None and not workers.get("items") and (jobs["queued"] or jobs["running"]):
-        note(
-            "bad",
-            "no worker",
-            "Jobs are waiting and no worker is alive: run 'pairmark worker'.",
-            "/console/jobs",
-        )
+    for words in (ready or {}).get("warnings", ()):
+        note("bad", "service", f"{words[:1].upper()}{words[1:]}", "/console/jobs")
     for row in rows:
         version: dict[str, Any] = row["version"]
         name, told, live = f"{version['model']}:{version['version']}", row["promise"], row["live"]

@@ -13,7 +13,17 @@ from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 
 from pairmark.service.api.routing import Route
-from pairmark.service.console import datasets, galleries, jobs, models, overview, session
+from pairmark.service.console import (
+    admin,
+    datasets,
+    galleries,
+    jobs,
+    models,
+    overview,
+    session,
+    train,
+    trying,
+)
 from pairmark.service.console.frame import HERE
 
 
@@ -33,6 +43,9 @@ ROUTES: Final = (
     *jobs.ROUTES,
     *datasets.ROUTES,
     *galleries.ROUTES,
+    *train.ROUTES,
+    *trying.ROUTES,
+    *admin.ROUTES,
     *session.ROUTES,
     Route("GET", "/static/{file:path}", static_file, access="open", gives="application/octet-stream"),
 )

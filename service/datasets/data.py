@@ -107,6 +107,15 @@ class LabelledData:
         return digests
 
 
+def vector_of(data: LabelledData, row: int) -> list[float] | dict[str, list[float]]:
+    """A row as JSON writes it: its numbers, or of a sparse one ``indices`` and ``values``."""
+    if isinstance(data.X, np.ndarray):
+        dense: list[float] = data.X[row].tolist()
+        return dense
+    part = slice(int(data.X.indptr[row]), int(data.X.indptr[row + 1]))
+    return {"indices": data.X.indices[part].tolist(), "values": data.X.data[part].tolist()}
+
+
 def load_data(
     folder: Path, *, dataset_id: str, name: str, version: int, sha256: str, content_sha256: str
 ) -> LabelledData:

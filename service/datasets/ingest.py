@@ -15,7 +15,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets import repository
-from pairmark.service.datasets.data import LabelledData, load_data
+from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.promises import dataset_promise
 from pairmark.service.datasets.reader import format_of, read_dataset
 from pairmark.service.datasets.schemas import (
@@ -24,6 +24,8 @@ from pairmark.service.datasets.schemas import (
     DatasetOut,
     DatasetPage,
     DatasetRequest,
+    RowOut,
+    RowsOut,
 )
 from pairmark.service.datasets.writer import Limits, Stored
 from pairmark.service.db import Database
@@ -197,6 +199,28 @@ class Datasets:
             repository.remove(session, row)
         delete_unused(self._db, self._blobs, [blob])
         return out
+
+    def rows(self, ref: str, start: int, limit: int) -> RowsOut:
+        """At most ``limit`` rows from ``start`` on, as they were read.
+
+        Raises
+        ------
+        UnknownDataset, CorruptArtefact
+        """
+        found = self.get(ref)
+        data = self.load(found.id)
+        shown = range(min(start, len(data)), min(start + limit, len(data)))
+        items = [
+            RowOut(
+                row=at,
+                id=None if data.row_ids is None else data.row_ids[at],
+                label=None if data.y is None else data.identities[int(data.y[at])],
+                group=None if data.groups is None else data.group_names[int(data.groups[at])],
+                vector=vector_of(data, at),
+            )
+            for at in shown
+        ]
+        return RowsOut(dataset=f"{found.name}:{found.version}", rows=len(data), items=items)
 
     def load(self, dataset_id: str) -> LabelledData:
         """Open a version's data by its id, memory-mapped and checked against its sha256.

@@ -100,3 +100,23 @@ class DatasetPage(BaseModel):
     next_cursor: str | None = Field(
         None, description="send it as `cursor` for the next page; null on the last"
     )
+
+
+class RowOut(BaseModel):
+    """One row."""
+
+    row: int = Field(description="0-based place")
+    id: str | None
+    label: str | None
+    group: str | None
+    vector: list[float] | dict[str, list[float]] = Field(
+        description="the numbers; of a sparse row `indices` and `values`"
+    )
+
+
+class RowsOut(BaseModel):
+    """Some rows, in order."""
+
+    dataset: str
+    rows: int = Field(description="of the whole dataset")
+    items: list[RowOut]

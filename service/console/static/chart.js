@@ -1,7 +1,7 @@
-// A line chart as SVG: linear, logarithmic or normal-deviate axes, bands, hatched regions, a vertical cut. It redraws when its place
+// A line chart as SVG: linear and logarithmic axes, bands, hatched regions, a vertical cut. It redraws when its place
 // changes width, and takes its colours from the style sheet.
 
-import { el, percent, svg } from "./dom.js";
+import { percent, svg } from "./dom.js";
 
 const MARGIN = { top: 10, right: 12, bottom: 42, left: 54 };
 
@@ -122,14 +122,13 @@ export class Chart {
     return [svg("rect", { class: "unsupported", x: start, y: MARGIN.top, width: Math.max(this.at("x", to) - start, 0), height: this.height - MARGIN.top - MARGIN.bottom })];
   }
 
-  cut({ x, y }) {
-    const at = this.at("x", x);
-    const parts = [svg("line", { class: "cut", x1: at, x2: at, y1: MARGIN.top, y2: this.height - MARGIN.bottom })];
-    if (y !== undefined && y !== null) parts.push(svg("circle", { class: "dot", cx: at, cy: this.at("y", y), r: 5 }));
-    return parts;
+  // A vertical line at x; with y a dot, which may lie at another x: what was seen, where the line is what is promised.
+  cut({ x, y, at = x }) {
+    const line = this.at("x", x);
+    const parts = [svg("line", { class: "cut", x1: line, x2: line, y1: MARGIN.top, y2: this.height - MARGIN.bottom })];
+    if (y === undefined || y === null) return parts;
+    const [px, py] = [this.at("x", at), this.at("y", y)];
+    if (Math.abs(px - line) > 6) parts.push(svg("line", { class: "cut price", x1: px, x2: line, y1: py, y2: py }));
+    return [...parts, svg("circle", { class: "dot", cx: px, cy: py, r: 5 })];
   }
 }
-
-// A table of the same figures for those who cannot see the chart.
-export const figures = (caption, heads, rows) =>
-  el("details", { class: "small" }, el("summary", {}, caption), el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell)))))));

@@ -17,9 +17,9 @@ function smallest(told, confidence) {
   const rates = told?.summary?.smallest_fpr?.[Number(confidence).toFixed(2)];
   if (!rates) return null;
   const method = $("#method")?.value;
+  if (method === "estimate") return null;
   if (method && method !== "auto") return rates[method] ?? null;
-  const known = Object.values(rates).filter(Boolean);
-  return known.length ? Math.min(...known) : null;
+  return rates["finite-sample"] ?? null;
 }
 
 // ---------------------------------------------------------------- curves
@@ -74,7 +74,7 @@ function drawCurve() {
   shown.push(...parts(state.roc));
   if (calibration) {
     const tpr = state.point?.tpr;
-    shown.push({ kind: "cut", x: state.fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr });
+    shown.push({ kind: "cut", x: state.fpr, at: state.point?.observed_fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr });
   }
   chart.set(shown);
 }
@@ -123,17 +123,12 @@ function drawScores() {
 function local() {
   const told = state.calibration;
   if (!told) return null;
-  const { thresholds, tpr, fpr_upper_bound: bounds } = told.curve;
+  const { thresholds, fpr, tpr, fpr_upper_bound: bounds } = told.curve;
   const method = $("#method").value;
-  const order = method === "auto" ? Object.keys(bounds) : [method];
-  for (const name of order) {
-    const upper = bounds[name];
-    if (!upper) continue;
-    let at = -1;
-    for (let i = 0; i < upper.length; i += 1) if (upper[i] !== null && upper[i] <= state.fpr) at = i;
-    if (at >= 0) return { threshold: thresholds[at], tpr: tpr ? tpr[at] : null };
-  }
-  return null;
+  const upper = method === "estimate" ? fpr : bounds[method === "auto" ? "finite-sample" : method];
+  let at = -1;
+  for (let i = 0; upper && i < upper.length; i += 1) if (upper[i] !== null && upper[i] <= state.fpr) at = i;
+  return at >= 0 ? { threshold: thresholds[at], tpr: tpr ? tpr[at] : null, observed_fpr: fpr[at] } : null;
 }
 
 function choseRate(fpr, from) {

@@ -1,0 +1,265 @@
+// Upload with a preview, a form for the learner's parameters, and the job. Every request is one of the public API.
+
+import { api, ApiError, say } from "./api.js";
+import { $, $$, count, el, percent } from "./dom.js";
+
+const PREVIEW_BYTES = 65536;
+const learners = {};
+const chosen = $("#dataset");
+const upload = $("#upload");
+
+// ---------------------------------------------------------------- preview
+
+function cells(line, separator) {
+  const found = [];
+  let cell = "", quoted = false;
+  for (let at = 0; at < line.length; at += 1) {
+    const character = line[at];
+    if (quoted && character === '"' && line[at + 1] === '"') cell += line[(at += 1)];
+    else if (character === '"') quoted = !quoted;
+    else if (character === separator && !quoted) {
+      found.push(cell);
+      cell = "";
+    } else cell += character;
+  }
+  return [...found, cell].map((one) => one.trim());
+}
+
+const numeric = (values) => values.every((value) => value === "" || Number.isFinite(Number(value)));
+
+// What each column of a CSV probably is, told from its name and its first values.
+function roles(header, rows) {
+  return header.map((name, at) => {
+    const values = rows.map((row) => row[at] ?? "");
+    const word = name.toLowerCase();
+    if (values.some((value) => /\w\s*[>]\s*\w/.test(value))) return "ranking";
+    if (/^(id|row_?id|uuid|file(name)?)$/.test(word) && new Set(values).size === values.length) return "id";
+    if (/^(label|class|target|y|who|person|identity|subject|user|name|species)(_?id)?$/.test(word)) return "label";
+    return numeric(values) ? "feature" : "text";
+  });
+}
+
+function options(select, names, picked) {
+  select.replaceChildren(el("option", { value: "" }, "none"), ...names.map((name) => el("option", { value: name, selected: name === picked }, name)));
+}
+
+async function preview(file) {
+  upload.hidden = false;
+  $("#name").value ||= file.name.replace(/\.(gz)$/, "").replace(/\.\w+$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  const place = $("#preview");
+  const plain = /\.(csv|tsv)$/i.test(file.name);
+  for (const id of ["label", "ranking", "id", "group"]) options($(`#${id}`), []);
+  if (!plain) {
+    const said = /\.npz$/i.test(file.name) ? "arrays X and y are read" : /\.svm$/i.test(file.name) ? "the target in front of each line is the label" : "columns are read by the service";
+    place.replaceChildren(el("p", { class: "note" }, `${file.name}: ${said}.`));
+    for (const id of ["label", "ranking", "id", "group"]) {
+      const field = el("input", { id, name: id, autocomplete: "off" });
+      if (/\.parquet$/i.test(file.name)) $(`#${id}`).replaceWith(field);
+      else $(`#${id}`).closest(".field").hidden = true;
+    }
+    return;
+  }
+  const text = await file.slice(0, PREVIEW_BYTES).text();
+  const lines = text.split(/\r?\n/).filter(Boolean);
+  if (file.size > PREVIEW_BYTES) lines.pop();
+  const separator = [",", "\t", ";"].sort((a, b) => cells(lines[0], b).length - cells(lines[0], a).length)[0];
+  const header = cells(lines[0], separator);
+  const rows = lines.slice(1, 200).map((line) => cells(line, separator));
+  const parts = roles(header, rows);
+  const texts = header.filter((_, at) => parts[at] === "text");
+  let label = header[parts.indexOf("label")];
+  if (!label && !parts.includes("ranking") && texts.length === 1) [label] = texts;
+  if (label) parts[header.indexOf(label)] = "label";
+  options($("#label"), header, label);
+  options($("#ranking"), header, header[parts.indexOf("ranking")]);
+  options($("#id"), header, header[parts.indexOf("id")]);
+  options($("#group"), header, "");
+  $("#exclude").value = header.filter((_, at) => parts[at] === "text").join(",");
+  const shown = header.slice(0, 12);
+  place.replaceChildren(
+    el("p", { class: "quiet small" }, `${header.length} columns, first rows. The roles are a guess: change them below.`),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Preview" }, el("table", {}, el("thead", {}, el("tr", {}, shown.map((name, at) => el("th", { scope: "col" }, name, " ", el("span", { class: `tag ${parts[at] === "label" || parts[at] === "ranking" ? "accent" : ""}` }, parts[at] === "text" ? "left out" : parts[at]))))), el("tbody", {}, rows.slice(0, 4).map((row) => el("tr", {}, row.slice(0, 12).map((cell) => el("td", {}, cell))))))),
+  );
+}
+
+function form(file) {
+  const body = new FormData();
+  body.append("file", file);
+  for (const id of ["name", "label", "ranking", "id", "group", "exclude"]) {
+    const { value } = $(`#${id}`);
+    if (value && !$(`#${id}`).closest(".field").hidden) body.append(id, value);
+  }
+  return body;
+}
+
+// ---------------------------------------------------------------- what a dataset is good for
+
+function facts(told) {
+  const said = [`${count(told.rows)} rows of ${count(told.features)} features`];
+  if (told.n_labels) said.push(`${count(told.n_labels)} identities or classes, ${count(told.n_repeated_labels)} with two rows or more`);
+  if (told.ranking_labels?.length) said.push(`rankings of ${told.ranking_labels.join(", ")}`);
+  return said.join("; ");
+}
+
+async function describe() {
+  const place = $("#dataset-said");
+  place.replaceChildren();
+  fitLearners();
+  if (!chosen.value) return;
+  if (!$("#model").value) $("#model").value = chosen.selectedOptions[0].dataset.name;
+  try {
+    const told = await api("GET", `/datasets/${encodeURIComponent(chosen.value)}`);
+    place.replaceChildren(el("p", { class: "small" }, facts(told), "."), ...promised(told), ...told.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
+  } catch (error) {
+    place.replaceChildren(el("p", { class: "note bad" }, error.message));
+  }
+}
+
+// Rates that the data can promise, where the service says so.
+function promised(told) {
+  const rates = told.smallest_fpr ?? told.promises;
+  if (!rates || typeof rates !== "object") return [];
+  const words = Object.entries(rates).filter(([, rate]) => typeof rate === "number").map(([method, rate]) => `${percent(rate, 2)} (${method})`);
+  return words.length ? [el("p", { class: "note" }, `The smallest false positive rate these data could promise: ${words.join(", ")}.`)] : [];
+}
+
+// ---------------------------------------------------------------- the learner's parameters
+
+function field(name, schema) {
+  const options = schema.anyOf ?? [schema];
+  const kinds = options.map((one) => one.type);
+  const id = `p-${name}`;
+  const choices = options.find((one) => one.enum)?.enum;
+  const fixed = schema.default === undefined || schema.default === null ? "" : typeof schema.default === "object" ? JSON.stringify(schema.default) : String(schema.default);
+  let input;
+  if (choices && options.filter((one) => one.type !== "null").length === 1) {
+    input = el("select", { id }, el("option", { value: "" }, `default (${fixed || "none"})`), choices.map((one) => el("option", { value: JSON.stringify(one) }, String(one))));
+  } else if (kinds.length === 1 && kinds[0] === "boolean") {
+    input = el("select", { id }, el("option", { value: "" }, `default (${fixed})`), el("option", { value: "true" }, "true"), el("option", { value: "false" }, "false"));
+  } else if (kinds.filter((kind) => kind !== "null").every((kind) => kind === "integer" || kind === "number")) {
+    const bounds = options.find((one) => one.type !== "null");
+    input = el("input", { id, type: "number", step: kinds.includes("number") ? "any" : 1, min: bounds.minimum, max: bounds.maximum, placeholder: fixed || "default" });
+  } else {
+    input = el("input", { id, placeholder: fixed || "default", autocomplete: "off" });
+  }
+  input.dataset.param = name;
+  return el("div", { class: "field" }, el("label", { for: id }, name), input, schema.description ? el("span", { class: "help" }, schema.description) : null);
+}
+
+async function parameters() {
+  const kind = $("#learner").value;
+  $("#params-box").hidden = !kind;
+  if (!kind) return $("#params").replaceChildren();
+  learners[kind] ??= await api("GET", `/learners/${kind}`);
+  $("#params").replaceChildren(...Object.entries(learners[kind].params.properties).filter(([name]) => !["n_jobs", "verbose"].includes(name)).map(([name, schema]) => field(name, schema)));
+}
+
+function given() {
+  const found = {};
+  for (const input of $$("[data-param]")) {
+    const text = input.value.trim();
+    if (!text) continue;
+    try {
+      found[input.dataset.param] = JSON.parse(text);
+    } catch {
+      found[input.dataset.param] = text;
+    }
+  }
+  return found;
+}
+
+// A dataset of rankings is for rankers, one of identities for the others.
+function fitLearners() {
+  const needs = chosen.selectedOptions[0]?.dataset.needs;
+  for (const option of $("#learner").options) option.hidden = Boolean(needs && option.dataset.needs && option.dataset.needs !== needs);
+  const now = $("#learner").selectedOptions[0];
+  if (now?.hidden) {
+    $("#learner").value = [...$("#learner").options].find((option) => !option.hidden)?.value ?? "";
+    parameters();
+  }
+}
+
+// ---------------------------------------------------------------- sending
+
+function sendFile(body, told) {
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", "/datasets");
+    const token = $('meta[name="csrf-token"]')?.content;
+    if (token) request.setRequestHeader("x-csrf-token", token);
+    request.upload.onprogress = (event) => event.lengthComputable && told(event.loaded / event.total);
+    request.onload = () => {
+      let data = {};
+      try {
+        data = JSON.parse(request.responseText);
+      } catch { /* not JSON: the status says enough */ }
+      request.status < 300 ? done(data) : failed(new ApiError(request.status, data));
+    };
+    request.onerror = () => failed(new ApiError(0, { detail: "The upload was cut off." }));
+    request.send(body);
+  });
+}
+
+upload.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const problem = $("[data-problem]", upload);
+  problem.hidden = true;
+  const bar = el("progress", { max: 1, value: 0, "aria-label": "Upload" });
+  $("#upload-progress").replaceChildren(bar);
+  $("button[type=submit]", upload).disabled = true;
+  try {
+    const told = await sendFile(form($("#file").files[0]), (share) => (bar.value = share));
+    const ref = `${told.name}:${told.version}`;
+    const needs = told.ranking_labels.length ? "rankings" : "identities";
+    if (![...chosen.options].some((option) => option.value === ref)) chosen.append(el("option", { value: ref, "data-needs": needs, "data-name": told.name }, `${ref} (${count(told.rows)} rows)`));
+    chosen.value = ref;
+    await describe();
+    upload.hidden = true;
+    $("#dataset-said").prepend(el("p", { class: "note good" }, told.existing ? `${ref} was here already, byte for byte.` : `Stored as ${ref}.`));
+    $("#learner").focus();
+  } catch (error) {
+    say(problem, error);
+  } finally {
+    $("#upload-progress").replaceChildren();
+    $("button[type=submit]", upload).disabled = false;
+  }
+});
+
+$("#job").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const problem = $("[data-problem]", $("#job"));
+  problem.hidden = true;
+  if (!chosen.value) return say(problem, new Error("Choose a dataset, or upload one first."));
+  const fields = new FormData($("#job"));
+  const decimal = (name) => Number(String(fields.get(name)).replace(",", "."));
+  const promote = fields.get("promote");
+  const body = { dataset: chosen.value, model: fields.get("model"), params: given(), promote: { true: true, false: false }[promote] ?? promote };
+  if (fields.get("learner")) body.learner = fields.get("learner");
+  if (fields.get("target")) body.evaluation = { target_fpr: decimal("target") / 100 };
+  if (fields.get("budget")) body.budget_seconds = 60 * decimal("budget");
+  const button = $("button[type=submit]", $("#job"));
+  button.disabled = true;
+  try {
+    const job = await api("POST", "/jobs", body, { headers: { "idempotency-key": crypto.randomUUID?.() ?? String(Math.random()) } });
+    location.assign(`/console/jobs/${job.id}`);
+  } catch (error) {
+    say(problem, error);
+    button.disabled = false;
+  }
+});
+
+$("#file").addEventListener("change", (event) => event.target.files[0] && preview(event.target.files[0]));
+const drop = $("#drop");
+for (const kind of ["dragover", "dragleave", "drop"]) {
+  drop.addEventListener(kind, (event) => {
+    event.preventDefault();
+    drop.classList.toggle("over", kind === "dragover");
+    if (kind !== "drop" || !event.dataTransfer.files.length) return;
+    $("#file").files = event.dataTransfer.files;
+    preview(event.dataTransfer.files[0]);
+  });
+}
+chosen.addEventListener("change", describe);
+$("#learner").addEventListener("change", parameters);
+describe();
+parameters();
