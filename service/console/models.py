@@ -13,7 +13,7 @@ from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.routing import Route
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page, refused
-from pairmark.service.console.promises import HEADLINE_FPR, promise
+from pairmark.service.console.promises import promise
 
 AT = "/console/models"
 ON_A_PAGE = 25
@@ -80,8 +80,8 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
         api.get(f"/models/{name}/aliases/production/history", limit=20),
         api.get(f"{base}/live"),
         api.get(f"{base}/leaderboard"),
-        api.get(f"{base}/errors", kind="false-non-match", fpr=HEADLINE_FPR, limit=10),
-        api.get(f"{base}/errors", kind="false-match", fpr=HEADLINE_FPR, limit=10),
+        api.get(f"{base}/errors", kind="false-non-match", limit=8),
+        api.get(f"{base}/errors", kind="false-match", limit=8),
         api.get(f"{base}/roc", points=2),
     )
     production = next((one for one in model["aliases"] if one["alias"] == "production"), None)

@@ -44,9 +44,12 @@ async def overview(request: Request) -> HTMLResponse:
     ]
     promised = await promises(api, shown)
     live = await api.each(*(f"/models/{one['model']}/versions/{one['version']}/live" for one in shown))
+    boards = await api.each(
+        *(f"/models/{one['model']}/versions/{one['version']}/leaderboard" for one in shown)
+    )
     rows = [
-        {"version": version, "promise": told, "live": seen.found}
-        for version, told, seen in zip(shown, promised, live, strict=True)
+        {"version": version, "promise": told, "live": seen.found, "leaderboard": board.found}
+        for version, told, seen, board in zip(shown, promised, live, boards, strict=True)
     ]
     jobs = {
         state: (answer.found or nothing)["items"]
@@ -92,6 +95,14 @@ def _attention(
         if live is not None and live.get("alarm"):
             words = f"{name}: live scores no longer look like those it was calibrated on. Calibrate it on recent pairs."
             note("bad", "live alarm", words, href)
+        board = row["leaderboard"]
+        if board is not None and board.get("beaten"):
+            note(
+                "warn",
+                "beaten",
+                f"{name}: {board.get('verdict') or 'a baseline does better'}.",
+                f"{href}#leaderboard-title",
+            )
         if told is not None and told.point is None:
             note("bad", "no promise", f"{name} is in production and {_why(told)}.", href)
         elif told is not None and told.refusal is not None and told.point is not None:

@@ -24,6 +24,7 @@ class TrainQuery(Query):
     dataset: str | None = Field(None, max_length=200)
     model: str | None = Field(None, max_length=100)
     learner: str | None = Field(None, max_length=100)
+    params: str | None = Field(None, max_length=4000, description="JSON of parameters to start with")
 
 
 async def train_page(request: Request, query: Annotated[TrainQuery, FROM_QUERY]) -> HTMLResponse:

@@ -5,6 +5,7 @@ import { $, $$, count, el, percent } from "./dom.js";
 
 const PREVIEW_BYTES = 65536;
 const learners = {};
+const wanted = new URLSearchParams(location.search);
 const chosen = $("#dataset");
 const upload = $("#upload");
 
@@ -152,6 +153,18 @@ async function parameters() {
   if (!kind) return $("#params").replaceChildren();
   learners[kind] ??= await api("GET", `/learners/${kind}`);
   $("#params").replaceChildren(...Object.entries(learners[kind].params.properties).filter(([name]) => !["n_jobs", "verbose"].includes(name)).map(([name, schema]) => field(name, schema)));
+  if (kind === wanted.get("learner")) start(wanted.get("params"));
+}
+
+// Parameters that a link brought along.
+function start(text) {
+  if (!text) return;
+  for (const [name, value] of Object.entries(JSON.parse(text))) {
+    const input = $(`#p-${name}`);
+    if (!input) continue;
+    input.value = input.tagName === "SELECT" && typeof value !== "boolean" ? JSON.stringify(value) : typeof value === "string" ? value : JSON.stringify(value);
+    $("#params-box").open = true;
+  }
 }
 
 function given() {

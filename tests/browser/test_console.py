@@ -1,0 +1,415 @@
+"""The console in a real browser: what people do on each page, by pointer and by keyboard."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browsing import complaints, hosts, until
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+from serving import RunningServer, Serve, serving
+
+AXE = Path(__file__).parent / "axe-core" / "axe.min.js"
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def people(n: int, samples: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of n people, and whose each is."""
+    rng = np.random.default_rng(seed)
+    centres = np.repeat(rng.normal(size=(n, d)), samples, axis=0)
+    return (centres + 0.3 * rng.normal(size=centres.shape)).astype(np.float32), np.repeat(
+        np.arange(n), samples
+    )
+
+
+@pytest.fixture(scope="module")
+def house(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server with a worker, a model of two versions, a ranker, and a gallery with names made of markup."""
+    with serving(tmp_path_factory.mktemp("console"), new_database("sqlite"), "--with-worker") as server:
+        X, y = people(400, 3)
+        server.upload("people", X, y)
+        for metric in ("euclidean", "cosine"):
+            job = server.train(
+                learner="metric", dataset="people", model="faces", params={"metric": metric}, promote=True
+            )
+            assert job["state"] == "succeeded", job
+        rows = ["a,b,order", *(f"{at},{at % 7},{'x>y' if at % 2 else 'y>x'}" for at in range(60))]
+        answer = server.http.post(
+            "/datasets",
+            data={"name": "tastes", "ranking": "order"},
+            files={"file": ("t.csv", "\n".join(rows).encode())},
+        )
+        assert answer.status_code == 201, answer.text
+        job = server.train(learner="label-ranking-tree", dataset="tastes", model="tastes")
+        assert job["state"] == "succeeded", job
+        assert server.http.put("/galleries/staff", json={"model": "faces"}).status_code == 201
+        items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[3 * at].tolist()} for at in range(8)]
+        items.append({"id": MARKUP, "subject": MARKUP, "vector": X[30].tolist(), "metadata": {"k": MARKUP}})
+        assert server.http.put("/galleries/staff/items", json={"items": items}).status_code == 200
+        server.facts.update(X=X, y=y)
+        yield server
+
+
+def one(browser: WebDriver, selector: str) -> WebElement:
+    """The element."""
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def text(browser: WebDriver, selector: str = "main") -> str:
+    """What an element says, blanks made plain."""
+    return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())
+
+
+def press(browser: WebDriver, words: str, within: str = "main") -> None:
+    """Press the button, or follow the link, with these words."""
+    for found in one(browser, within).find_elements(By.CSS_SELECTOR, "button, a.button"):
+        if found.text.strip() == words and found.is_displayed():
+            browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
+            found.click()
+            return
+    raise AssertionError(f"no button says {words!r}")
+
+
+def agree(browser: WebDriver) -> None:
+    """Say yes to the question that the page asks."""
+    browser.switch_to.alert.accept()
+
+
+def test_from_an_upload_to_a_served_match(browser: WebDriver, house: RunningServer, tmp_path: Path) -> None:
+    X, y = people(60, 4, seed=1, d=4)
+    file = tmp_path / "guests.csv"
+    lines = [
+        ",".join([*(f"{value:.5f}" for value in row), f"guest {who}"]) for row, who in zip(X, y, strict=True)
+    ]
+    file.write_text("\n".join(["w,x,y,z,person", *lines]))
+    browser.get(f"{house.url}/console/train")
+    one(browser, "#file").send_keys(str(file))
+    until("the preview", lambda: "guest 0" in text(browser, "#preview"))
+    assert Select(one(browser, "#label")).first_selected_option.text == "person"
+    assert one(browser, "#name").get_attribute("value") == "guests"
+    press(browser, "Upload")
+    until("the dataset", lambda: "Stored as guests:1" in text(browser, "#dataset-said"))
+    assert "60 identities" in text(browser, "#dataset-said")
+    Select(one(browser, "#learner")).select_by_value("metric")
+    until("the parameters", lambda: browser.find_elements(By.ID, "p-metric"))
+    one(browser, "#params-box summary").click()
+    Select(one(browser, "#p-metric")).select_by_visible_text("euclidean")
+    assert one(browser, "#model").get_attribute("value") == "guests"
+    press(browser, "Train")
+    until("the job", lambda: "/console/jobs/" in browser.current_url)
+    until("its end", lambda: "Open guests:1" in text(browser))
+    press(browser, "Open guests:1")
+    until("the promise", lambda: "false matches" in text(browser) or "cannot promise" in text(browser))
+    assert "production" in text(browser, ".head")
+    press(browser, "Try it")
+    until("the rows", lambda: "guest 0" in text(browser, "#right-said"))
+    one(browser, "#fpr").clear()
+    one(browser, "#fpr").send_keys("40")
+    press(browser, "Compare")
+    until("the decision", lambda: "score" in text(browser, "#answer"))
+    assert text(browser, "#answer").startswith("match score"), text(browser, "#answer")
+    assert complaints(browser) == []
+
+
+def test_the_operating_point_follows_the_slider(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/models/faces")
+    until("the curve", lambda: browser.find_elements(By.CSS_SELECTOR, "#curve path.curve"))
+    until(
+        "the point",
+        lambda: "Stays below" in text(browser, "#said") and "/match?fpr=" in text(browser, "#snippet"),
+    )
+    slider = one(browser, "#rate")
+    before = text(browser, "#facts")
+    for _ in range(20):
+        slider.send_keys(Keys.ARROW_RIGHT)
+    until("another threshold", lambda: text(browser, "#facts") not in ("", before))
+    rate = one(browser, "#rate-number").get_attribute("value")
+    assert f"Stays below {rate} % false matches" in text(browser, "#said")
+    point = house.http.get(f"/models/faces/versions/2/operating-point?fpr={float(rate) / 100:g}").json()
+    assert f"{100 * point['tpr']:.3g} %" in text(browser, "#said")
+    assert f"fpr={float(rate) / 100:g}" in text(browser, "#snippet")
+    # What cannot be promised is drawn, and said with the number of people that it takes.
+    assert one(browser, "#curve rect.unsupported").size["width"] > 20
+    number = one(browser, "#rate-number")
+    number.clear()
+    number.send_keys("0.01", Keys.TAB)
+    until("the refusal", lambda: "cannot promise 0.01 %" in text(browser, "#said"))
+    assert "more people needed" in text(browser, "#short")
+    took = browser.execute_script(
+        "const slider = document.querySelector('#rate'), started = performance.now();"
+        "for (let at = 0; at < 20; at += 1) { slider.value = -2 + at / 20;"
+        " slider.dispatchEvent(new Event('input')); } return (performance.now() - started) / 20"
+    )
+    assert took < 50, f"{took:.1f} ms an answer"
+    press(browser, "DET")
+    until("the other curve", lambda: "DET" in one(browser, "#curve svg").get_attribute("aria-label"))
+    Select(one(browser, "#other")).select_by_value("1")
+    until("two versions", lambda: browser.find_elements(By.CSS_SELECTOR, "#curve path.curve.other"))
+    assert complaints(browser) in ([], [entry for entry in complaints(browser) if "422" not in entry])
+
+
+def test_rolling_back_and_promoting(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/models/faces/2")
+    press(browser, "Roll back to version 1")
+    press(browser, "Roll back to version 1", "dialog[open]")
+    until("the roll-back", lambda: "not in production" in text(browser, ".head"))
+    assert house.http.get("/models/faces/aliases/production").json()["version"] == 1
+    press(browser, "Promote to production")
+    press(browser, "Promote version 2", "dialog[open]")
+    until("the promotion", lambda: "Roll back to version 1" in text(browser, ".head"))
+    assert house.http.get("/models/faces/aliases/production").json()["version"] == 2
+    # Somebody else moves it while this page is open: nothing is overwritten unseen.
+    assert house.http.put("/models/faces/aliases/production", json={"version": 1}).status_code == 200
+    press(browser, "Roll back to version 1")
+    press(browser, "Roll back to version 1", "dialog[open]")
+    until("the refusal", lambda: "look again" in text(browser, "dialog[open] [data-problem]"))
+    assert house.http.put("/models/faces/aliases/production", json={"version": 2}).status_code == 200
+
+
+def test_galleries_are_made_filled_searched_and_erased(
+    browser: WebDriver, house: RunningServer, tmp_path: Path
+) -> None:
+    X = house.facts["X"]
+    browser.get(f"{house.url}/console/galleries")
+    press(browser, "New gallery")
+    one(browser, "#gallery-name").send_keys("visitors")
+    Select(one(browser, "#gallery-model")).select_by_visible_text("faces")
+    press(browser, "Make it", "dialog[open]")
+    until("the gallery", lambda: "Nobody is enrolled yet" in text(browser))
+    file = tmp_path / "visitors.npz"
+    ids = np.array([f"v{at}" for at in range(6)])
+    np.savez(file, ids=ids, vectors=X[:18:3], subjects=np.array([f"p{at // 2}" for at in range(6)]))
+    one(browser, "#import input").send_keys(str(file))
+    until("the import", lambda: "6 items enrolled" in text(browser, "#import-progress"))
+    browser.get(browser.current_url)
+    one(browser, "#query").send_keys(", ".join(str(value) for value in X[0]))
+    press(browser, "Search", "#search")
+    until("the hits", lambda: browser.find_elements(By.CSS_SELECTOR, "#found tbody tr"))
+    assert one(browser, "#found tbody tr").text.startswith("v0 p0")
+    one(browser, "#claimed").send_keys("p0")
+    one(browser, "#probe").send_keys("v1")
+    rate = one(browser, "#verify-fpr")
+    rate.clear()
+    rate.send_keys("20")
+    press(browser, "Verify", "#verify")
+    until("the decision", lambda: "items compared" in text(browser, "#verified"))
+    assert text(browser, "#verified").startswith("match")
+    one(browser, "#erase input").send_keys("p0")
+    press(browser, "Erase", "#erase")
+    agree(browser)
+    until("the receipt", lambda: "Receipt for p0" in text(browser, "#receipt"))
+    assert "2 items" in text(browser, "#receipt")
+    assert house.http.get("/galleries/visitors").json()["items"] == 4
+    press(browser, "Delete gallery")
+    agree(browser)
+    until("the list", lambda: browser.current_url.endswith("/console/galleries"))
+    assert "visitors" not in text(browser)
+
+
+def test_a_job_is_cancelled(browser: WebDriver, house: RunningServer) -> None:
+    body = {
+        "learner": "similarity-forest",
+        "dataset": "people",
+        "model": "long",
+        "params": {"n_estimators": 3000, "n_pairs": 200_000},
+    }
+    job = house.http.post("/jobs", json=body).json()["id"]
+    browser.get(f"{house.url}/console/jobs/{job}")
+    press(browser, "Cancel")
+    until("its end", lambda: "cancelled" in text(browser, "#job-state"))
+    assert house.finished(job)["state"] == "cancelled"
+    until("what to do next", lambda: "Train again" in text(browser))
+
+
+def test_labels_are_ranked_from_a_form(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/try?model=tastes:1")
+    assert [label.text for label in browser.find_elements(By.CSS_SELECTOR, "#rank label")] == ["a", "b"]
+    press(browser, "Rank")
+    until("the ranking", lambda: "1." in text(browser, "#ranked"))
+    assert {"x", "y"} <= set(text(browser, "#ranked").split())
+
+
+PAGES = (
+    "/",
+    "/console/models",
+    "/console/models/faces",
+    "/console/models/tastes",
+    "/console/try",
+    "/console/try?model=tastes:1",
+    "/console/train",
+    "/console/jobs",
+    "/console/datasets",
+    "/console/datasets/people:1",
+    "/console/galleries",
+    "/console/galleries/staff",
+    "/console/audit",
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_quiet_and_from_here(
+    browser: WebDriver, house: RunningServer, scheme: str
+) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    script = AXE.read_text()
+    job = house.http.get("/jobs?limit=1").json()["items"][0]["id"]
+    found = {}
+    for path in (*PAGES, f"/console/jobs/{job}"):
+        browser.get(house.url + path)
+        time.sleep(0.3)
+        browser.execute_script(script)
+        result = browser.execute_async_script(
+            "const done = arguments[arguments.length - 1]; axe.run(document, {resultTypes: ['violations']})"
+            ".then((result) => done(result.violations.map((one) => [one.impact, one.id, one.nodes.map((node) => "
+            "node.target + ' ' + (node.failureSummary || ''))])), (error) => done([['critical', String(error), []]]))"
+        )
+        serious = [entry for entry in result if entry[0] in ("serious", "critical")]
+        if serious:
+            found[path] = serious
+    assert not found, json.dumps(found, indent=1)[:6000]
+    assert complaints(browser) == []
+    assert hosts(browser) == {house.url.removeprefix("http://")}
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_pages_fit_the_screen(browser: WebDriver, house: RunningServer, width: int) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    for path in PAGES:
+        browser.get(house.url + path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, path
+
+
+def test_names_made_of_markup_are_only_names(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/galleries/staff")
+    assert MARKUP in one(browser, "main").text
+    one(browser, "#query").send_keys(MARKUP)
+    press(browser, "Search", "#search")
+    until("the hits", lambda: browser.find_elements(By.CSS_SELECTOR, "#found tbody tr"))
+    assert one(browser, "#found tbody tr").text.startswith(MARKUP)
+    assert browser.find_elements(By.CSS_SELECTOR, "main img") == []
+    assert complaints(browser) == []
+
+
+def test_pages_read_without_scripts(browser: WebDriver, house: RunningServer) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    for path, words in (
+        ("/", "Stays below"),
+        ("/console/models", "faces"),
+        ("/console/models/faces", "Stays below"),
+        ("/console/jobs", "succeeded"),
+        ("/console/datasets", "people:1"),
+        ("/console/galleries/staff", "Items"),
+        ("/console/train", "1. Data"),
+    ):
+        browser.get(house.url + path)
+        assert words in text(browser), path
+        assert "can be read without JavaScript" in text(browser)
+
+
+def test_everything_is_reached_by_keyboard(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/models/faces/1")
+    until("the point", lambda: "Stays below" in text(browser, "#said"))
+
+    def focused() -> WebElement:
+        return browser.switch_to.active_element
+
+    def tab_to(what: str, fits: Callable[[WebElement], bool]) -> WebElement:
+        for _ in range(80):
+            focused().send_keys(Keys.TAB)
+            if fits(focused()):
+                return focused()
+        raise AssertionError(f"no {what} by tabbing")
+
+    one(browser, "body").send_keys(Keys.TAB)
+    assert focused().text == "Skip to content"
+    assert focused().location["x"] >= 0
+    tab_to("slider", lambda element: element.get_attribute("id") == "rate")
+    before = one(browser, "#rate-number").get_attribute("value")
+    focused().send_keys(Keys.ARROW_RIGHT * 3)
+    assert one(browser, "#rate-number").get_attribute("value") != before
+    outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    browser.get(f"{house.url}/console/models/faces/1")
+    tab_to("promotion", lambda element: element.text == "Promote to production").send_keys(Keys.ENTER)
+    until("the dialog", lambda: browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    focused().send_keys(Keys.ESCAPE)
+    until("it closed", lambda: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    assert focused().text == "Promote to production"
+
+
+def test_a_curve_of_100_000_points_is_drawn_at_once(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/models/faces")
+    drawn = browser.execute_async_script(
+        """
+        const done = arguments[arguments.length - 1];
+        import("/static/chart.js").then(({ Chart }) => {
+          const place = document.createElement("div");
+          place.id = "large";
+          document.querySelector("main").prepend(place);
+          const points = Array.from({ length: 100000 }, (_, at) => [(at + 1) / 100000, Math.sqrt((at + 1) / 100000)]);
+          const chart = new Chart(place, { x: { scale: "log", min: 1e-5, max: 1, label: "x" },
+            y: { scale: "linear", min: 0, max: 1, label: "y" }, words: "large" });
+          const started = performance.now();
+          chart.set([{ kind: "line", points }]);
+          done([performance.now() - started, place.querySelector("path.curve").getAttribute("d").length]);
+        });
+        """
+    )
+    assert drawn[0] < 500, drawn
+    assert drawn[1] < 60_000, drawn
+
+
+def test_200_models_stay_usable(browser: WebDriver, house: RunningServer) -> None:
+    archive = house.http.get("/models/faces/versions/1/export").content
+    for at in range(200):
+        answer = house.http.post(
+            "/models", data={"name": f"many-{at:03d}"}, files={"file": ("m.zip", io.BytesIO(archive))}
+        )
+        assert answer.status_code == 201, answer.text
+    for path in ("/", "/console/models", "/console/try", "/console/galleries"):
+        browser.get(house.url + path)
+        seconds = browser.execute_script(
+            "const [seen] = performance.getEntriesByType('navigation'); return seen.domInteractive / 1000"
+        )
+        size = browser.execute_script("return performance.getEntriesByType('navigation')[0].decodedBodySize")
+        assert size < 200_000, path
+        assert seconds < 5, path  # generous: tests share the machine
+    browser.get(f"{house.url}/console/models")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 25
+    browser.find_element(By.LINK_TEXT, "Next page").click()
+    assert "many-0" in text(browser)
+    one(browser, "input[name=contains]").send_keys("199", Keys.ENTER)
+    until("the model", lambda: "many-199" in text(browser) and "many-000" not in text(browser))
+
+
+def test_a_session_that_ended_says_so(browser: WebDriver, serve: Serve) -> None:
+    own = serve()
+    made = json.loads(own.cli("keys", "create", "--scope", "admin", "--json").stdout)
+    until("the lock", lambda: own.http.get("/models").status_code == 401)
+    browser.get(f"{own.url}/console/jobs")
+    assert "/login" in browser.current_url
+    one(browser, "#key").send_keys(made["key"], Keys.ENTER)
+    until("a page", lambda: "Pairmark" in browser.title and "/login" not in browser.current_url)
+    browser.get(f"{own.url}/console/train")
+    assert own.cli("keys", "revoke", made["id"]).returncode == 0
+    until("the end", lambda: own.http.get("/models", headers={"X-API-Key": made["key"]}).status_code == 401)
+    Select(one(browser, "#learner")).select_by_value("metric")
+    until("the notice", lambda: "Your session has ended" in text(browser))
+    browser.find_element(By.LINK_TEXT, "Sign in again").click()
+    until("the sign-in page", lambda: "/login" in browser.current_url)
