@@ -35,7 +35,8 @@ function roles(header, rows) {
     const word = name.toLowerCase();
     if (values.some((value) => /\w\s*[>]\s*\w/.test(value))) return "ranking";
     if (/^(id|row_?id|uuid|file(name)?)$/.test(word) && new Set(values).size === values.length) return "id";
-    if (/^(label|class|target|y|who|person|identity|subject|user|name|species)(_?id)?$/.test(word)) return "label";
+    const whole = values.every((value) => value === "" || Number.isInteger(Number(value)));
+    if ((whole || !numeric(values)) && /^(label|class|target|y|who|person|identity|subject|user|name|species)(_?id)?$/.test(word)) return "label";
     return numeric(values) ? "feature" : "text";
   });
 }
