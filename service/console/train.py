@@ -43,7 +43,6 @@ async def train_page(request: Request, query: Annotated[TrainQuery, FROM_QUERY])
         datasets=datasets.data["items"],
         learners=kinds,
         chosen=query,
-        inspects=request.app.table.find("POST", "/datasets/inspect") is not None,
     )
 
 

@@ -1,7 +1,7 @@
 // Upload with a preview, a form for the learner's parameters, and the job. Every request is one of the public API.
 
 import { api, ApiError, say } from "./api.js";
-import { $, $$, count, el, percent } from "./dom.js";
+import { $, $$, count, el } from "./dom.js";
 
 const PREVIEW_BYTES = 65536;
 const learners = {};
@@ -111,18 +111,10 @@ async function describe() {
   if (!$("#model").value) $("#model").value = chosen.selectedOptions[0].dataset.name;
   try {
     const told = await api("GET", `/datasets/${encodeURIComponent(chosen.value)}`);
-    place.replaceChildren(el("p", { class: "small" }, facts(told), "."), ...promised(told), ...told.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
+    place.replaceChildren(el("p", { class: "small" }, facts(told), "."), ...(told.promise ? [el("p", { class: `note${told.promise.smallest_fpr === null ? " warn" : ""}` }, `${told.promise.text}.`)] : []), ...told.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
   } catch (error) {
     place.replaceChildren(el("p", { class: "note bad" }, error.message));
   }
-}
-
-// Rates that the data can promise, where the service says so.
-function promised(told) {
-  const rates = told.smallest_fpr ?? told.promises;
-  if (!rates || typeof rates !== "object") return [];
-  const words = Object.entries(rates).filter(([, rate]) => typeof rate === "number").map(([method, rate]) => `${percent(rate, 2)} (${method})`);
-  return words.length ? [el("p", { class: "note" }, `The smallest false positive rate these data could promise: ${words.join(", ")}.`)] : [];
 }
 
 // ---------------------------------------------------------------- the learner's parameters
