@@ -66,6 +66,8 @@ def page(
     """
     rights = {scope: may(request, scope) for scope in get_args(Scope)}
     key = request.scope.get("pairmark.key")
+    # What a session's changes must bring back, as the header x-csrf-token or the form field csrf.
+    csrf = request.scope.get("pairmark.csrf")
     table = request.app.table
     links = [
         (entry.href, entry.words)
@@ -79,6 +81,7 @@ def page(
         .render(
             rights=rights,
             key=key,
+            csrf=csrf,
             links=links,
             pages={href for href, _ in links},
             at=at,
