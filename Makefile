@@ -14,7 +14,7 @@ TEST_PROCESSES ?= 2
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test check format bench lock clean browser
+.PHONY: help demo docs test check format bench lock clean browser screenshots
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
@@ -23,6 +23,7 @@ help:
 	@echo "make docs    build the documentation site, which the service serves at /guide"
 	@echo "make format  let ruff format and fix"
 	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full, BENCH_ARGS='--data FOLDER')"
+	@echo "make screenshots  the console's pictures in docs/pictures (needs chromium)"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
 	@echo "make clean   remove environments and caches (never var/, where your data is)"
 
@@ -99,6 +100,9 @@ format: $(VENV)/.dev
 
 bench: $(BENCH_VENV)/.bench
 	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
+
+screenshots: $(VENV)/.dev browser
+	@$(VENV)/bin/python -m docs.screenshots
 
 lock:
 	$(COMPILE) pyproject.toml --extra s3 --extra dask --group build --output-file requirements/runtime.txt

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from selenium.webdriver.remote.webdriver import WebDriver
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 
 
 def until(what: str, holds: Callable[[], object]) -> None:
