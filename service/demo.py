@@ -139,12 +139,22 @@ def _train(client: Client) -> None:
         print(f"model {NAME}: there already")
         return
     with progress_bar(f"training {NAME}") as progress:
+        begun = next((job for job in client.jobs(limit=50) if _goes_on(job)), None)
+        if begun is not None:
+            # An earlier run was interrupted: its job waits, or its worker takes it up again.
+            job = client.wait(begun["id"], progress=progress)
+            print(f"model {NAME}: version {job['version']} trained, calibrated, in production")
+            return
         # A quarter, the default, just misses what a rate of 0.1 % takes.
         evaluation = {"calibration_fraction": 0.3}
         job = client.train(
             dataset=NAME, model=NAME, evaluation=evaluation, budget_seconds=60.0, progress=progress
         )
     print(f"model {NAME}: version {job['version']} trained, calibrated, in production")
+
+
+def _goes_on(job: dict[str, Any]) -> bool:
+    return job["task"] == "training" and job["model"] == NAME and job["state"] in ("queued", "running")
 
 
 def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:

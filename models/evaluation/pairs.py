@@ -134,6 +134,27 @@ def roc_curve_pairs(
     return _roc(_both_kinds(pair_sample(scores, same, units, sample_weight=sample_weight)))
 
 
+def rates_at(
+    scores: ArrayLike,
+    same: ArrayLike,
+    threshold: float,
+    *,
+    units: ArrayLike | None = None,
+    protocol: str | None = None,
+) -> tuple[float | None, float | None]:
+    """False and true positive rate of one threshold, weighed as `pair_report` weighs them; None without such pairs.
+
+    Raises
+    ------
+    ValueError
+        As `roc_curve_pairs`.
+    """
+    sample = pair_sample(scores, same, units, protocol=protocol)
+    at = np.array([threshold], dtype=np.float32)
+    fpr, tpr = (float(_above(side, at)[0]) if len(side) else None for side in (sample.different, sample.same))
+    return fpr, tpr
+
+
 def pair_report(
     scores: ArrayLike,
     same: ArrayLike,

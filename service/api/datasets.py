@@ -31,6 +31,10 @@ def add_dataset(
     id: Annotated[str | None, Form(description="column of row ids, which a pairs file may refer to")] = None,
     exclude: Annotated[str | None, Form(description="columns to leave out, joined by commas")] = None,
     header: Annotated[bool, Form(description="CSV: whether the first line holds column names")] = True,
+    points: Annotated[str | None, Form(description="npz: the array of points; default `X`")] = None,
+    unlabelled: Annotated[
+        bool, Form(description="take rows without labels, rankings or pairs, for learners that use some")
+    ] = False,
     pairs: Annotated[
         UploadFile | None,
         File(description="explicit pairs: columns left, right (row ids or 0-based rows), same, weight?"),
@@ -50,6 +54,8 @@ def add_dataset(
         "id": id,
         "exclude": exclude,
         "header": header,
+        "points": points,
+        "unlabelled": unlabelled,
     }
     try:
         request = DatasetRequest.model_validate(given)

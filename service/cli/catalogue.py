@@ -50,6 +50,12 @@ def add_dataset(
         str | None,
         typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False),
     ] = None,
+    points: Annotated[
+        str | None, typer.Option(help="npz: the array of points (default: X).", show_default=False)
+    ] = None,
+    unlabelled: Annotated[
+        bool, typer.Option("--unlabelled", help="Take rows without labels, for learners that use some.")
+    ] = False,
     pairs: Annotated[
         Path | None, typer.Option(help="File of explicit pairs: left, right, same, weight.", exists=True)
     ] = None,
@@ -69,6 +75,8 @@ def add_dataset(
             header=not no_header,
             format=format,
             pairs=pairs,
+            points=points,
+            unlabelled=unlabelled,
             progress=progress,
         )
     output.show(added, lambda to: _show_dataset(to, added))

@@ -39,7 +39,11 @@ def connected(url: str | None) -> Iterator[Client]:
     from pairmark.client import Client
 
     if url:
-        with Client(url) as client:
+        try:
+            client = Client(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--url") from error
+        with client:
             yield client
         return
     from pairmark.service.inprocess import embedded_client

@@ -220,20 +220,23 @@ def plan(
 
 def resolve(client: Client, ref: str) -> tuple[str, int]:
     """The name and version that NAME, NAME@ALIAS or NAME:VERSION means."""
-    name, colon, number = ref.partition(":")
-    if colon:
-        if not number.isdigit():
-            raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION with a number")
-        return name, int(number)
-    name, _, alias = ref.partition("@")
-    alias = alias or "production"
+    from pairmark.service.errors import InvalidInput
+    from pairmark.service.store.refs import parse_ref
+
+    try:
+        parsed = parse_ref(ref)
+    except InvalidInput as error:
+        raise typer.BadParameter(f"{ref!r}: {error.detail}") from error
+    name, alias = parsed.name, parsed.alias
+    if parsed.version is not None:
+        return name, parsed.version
     aliases = {entry["alias"]: entry["version"] for entry in client.model(name)["aliases"]}
     if alias not in aliases:
         has = ", ".join(sorted(aliases)) or "none"
         raise typer.BadParameter(
             f"model {name!r} has no alias {alias!r} (it has: {has}); name {name}:VERSION"
         )
-    return name, aliases[alias]
+    return name, aliases[str(alias)]
 
 
 def _job_request(

@@ -37,6 +37,8 @@ class Training(Transport):
         header: bool = True,
         format: str | None = None,
         pairs: str | os.PathLike[str] | None = None,
+        points: str | None = None,
+        unlabelled: bool = False,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
         """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
@@ -49,6 +51,8 @@ class Training(Transport):
         exclude : columns to leave out.
         header : whether a CSV's first line holds column names.
         format : csv, parquet, npz or svmlight; default by the file's extension.
+        points : name of an npz file's array of points; default ``X``.
+        unlabelled : take rows without labels, rankings or pairs.
         pairs : a file of explicit pairs with columns left, right, same and perhaps weight.
         progress : called with (fraction sent, "uploading").
         """
@@ -62,6 +66,9 @@ class Training(Transport):
                 "id": id,
                 "format": format,
                 "header": str(header).lower(),
+                "points": points,
+                # Who sends X alone has said so.
+                "unlabelled": "true" if unlabelled or (X is not None and y is None and not pairs) else None,
             }
         )
         if ranking is not None:

@@ -25,6 +25,26 @@ def retry_wait(response: httpx.Response, attempt: int) -> float:
     return min(max(asked, 0.0), LONGEST_RETRY_WAIT_S)
 
 
+def address(url: str) -> str:
+    """The address of a service; without a scheme it is ``http``, as in ``localhost:8000``.
+
+    Raises
+    ------
+    ValueError
+        For what is no address.
+    """
+    full = url.strip()
+    if "://" not in full:
+        full = f"http://{full}"
+    try:
+        parsed = httpx.URL(full)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"url is {url!r}; expected http://HOST:PORT or https://...") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"url is {url!r}; expected http://HOST:PORT or https://...")
+    return full.rstrip("/")
+
+
 class Transport:
     """One connection to a service; `Client` documents its parameters."""
 
@@ -37,9 +57,7 @@ class Transport:
         retries: int = 3,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = (url or os.environ.get("PAIRMARK_URL") or "http://127.0.0.1:8000").rstrip("/")
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url is {self.url!r}; expected http://HOST:PORT or https://...")
+        self.url = address(url or os.environ.get("PAIRMARK_URL") or "http://127.0.0.1:8000")
         self.retries = retries
         key = api_key if api_key is not None else os.environ.get("PAIRMARK_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -69,18 +69,19 @@ class Npz:
         values: list[Any] = self.get(name, 1, rows).tolist()
         return values
 
-    def points(self) -> NDArray[Any] | csr_array:
-        """``X``, or the CSR arrays."""
-        if "X" in self._arrays:
-            X = self.get("X", 2)
+    def points(self, name: str | None = None) -> NDArray[Any] | csr_array:
+        """The array of that name; by default ``X``, or the CSR arrays."""
+        if name is not None or "X" in self._arrays:
+            name = name or "X"
+            X = self.get(name, 2)
             if X.dtype.kind not in "fiub":
-                raise InvalidInput(f"array 'X' holds {X.dtype}; expected numbers", field="X")
+                raise InvalidInput(f"array {name!r} holds {X.dtype}; expected numbers", field="points")
             return X
         if "indptr" not in self._arrays:
             raise InvalidInput(
                 f"the npz has arrays {', '.join(sorted(self._arrays)) or '(none)'}; expected 'X' of shape (rows, "
-                "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix",
-                field="file",
+                "features), or 'data', 'indices', 'indptr' and 'shape' of a CSR matrix: name another array as `points`",
+                field="points",
             )
         kept = self._arrays.get("format")
         if kept is not None and np.asarray(kept).item() not in (b"csr", "csr"):

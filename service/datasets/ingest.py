@@ -91,7 +91,10 @@ class Datasets:
         )
         with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
-            spec: dict[str, Any] = {**request.model_dump(exclude={"name", "format"}), "format": kind}
+            # Later roles are recorded only where they are used: an upload of before is still the same upload.
+            later = request.model_dump(include={"points", "unlabelled"}, exclude_defaults=True)
+            given = request.model_dump(exclude={"name", "format", "points", "unlabelled"})
+            spec: dict[str, Any] = {**given, **later, "format": kind}
             pairs_file = None
             if pairs is not None:
                 path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -74,15 +74,31 @@ def read_dataset(
         Naming what is wrong and how to mend it.
     """
     scratch.mkdir(exist_ok=True)
+    labelled = bool(request.label or request.ranking or request.unlabelled or pairs)
+    if request.points is not None and kind != "npz":
+        raise InvalidInput("points names an array of an npz file; leave it out", field="points")
     if kind in ("csv", "parquet"):
         with closing(Table(upload, scratch, kind, request, limits)) as table:
+            if not labelled:
+                _refuse_unlabelled(f"the columns are {listed(table.roles.names)}")
             writer, blocks, warnings = _from_table(table, out, request, limits)
             return _write(writer, blocks, warnings, scratch, limits, spec, pairs)
     if kind == "npz":
-        writer, blocks, warnings = _from_npz(Npz(upload, scratch, limits), out, request, limits)
+        npz = Npz(upload, scratch, limits)
+        if not labelled and "y" not in npz:
+            _refuse_unlabelled(f"the arrays are {listed(sorted(npz.names))}")
+        writer, blocks, warnings = _from_npz(npz, out, request, limits)
     else:
         writer, blocks, warnings = _from_svmlight(upload, out, scratch, request, limits)
     return _write(writer, blocks, warnings, scratch, limits, spec, pairs)
+
+
+def _refuse_unlabelled(there: str) -> NoReturn:
+    raise InvalidInput(
+        f"no label is named and {there}: name the column of the identity or class as `label`, rankings as `ranking`, "
+        "or a file of `pairs`; rows without any go in with unlabelled=true (--unlabelled), for learners that use them",
+        field="label",
+    )
 
 
 def _write(
@@ -145,13 +161,13 @@ def _from_table(
 def _from_npz(
     npz: Npz, out: Path, request: DatasetRequest, limits: Limits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
-    X = npz.points()
+    X = npz.points(request.points)
     rows, width = (int(size) for size in X.shape)
     if rows > limits.rows:
         raise TooLarge(f"{rows} rows; at most {limits.rows} are taken", limit=limits.rows)
     if len(request.ranking) > 1:
         raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
-    label = request.label or ("y" if "y" in npz else None)
+    label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
     labels = npz.texts(label, rows) if label else None
     groups = npz.texts(request.group, rows) if request.group else None
     ids = npz.texts(request.id, rows) if request.id else None
@@ -242,7 +258,7 @@ def _from_svmlight(
         feature_names=None,
         sparse=True,
         limits=limits,
-        has_labels=True,
+        has_labels=not request.unlabelled,
         has_groups=has_groups,
         # The format has no way to leave a label out; 0 in front of every line is what others write then.
         zero_is_no_label=True,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from pairmark.service.datasets.promises import Promise
 
@@ -61,6 +61,18 @@ class DatasetRequest(BaseModel):
     id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
     exclude: ColumnNames = Field(default_factory=list, description="columns to leave out")
     header: bool = Field(True, description="CSV: whether the first line holds column names")
+    points: ColumnName = Field(None, description="npz: the array of points, (rows, features); default `X`")
+    unlabelled: bool = Field(
+        False,
+        description="take rows without labels, rankings or pairs, for learners that use some beside labelled ones; "
+        "labels that the file holds are not looked at",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.unlabelled and (self.label or self.ranking):
+            raise ValueError("unlabelled: rows with a label or ranking are labelled; leave one of them out")
+        return self
 
 
 class DatasetOut(BaseModel):

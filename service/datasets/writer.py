@@ -295,6 +295,7 @@ class DatasetWriter:
         identities, y = self._labels.finish()
         counts = np.bincount(y, minlength=len(identities)).astype(np.int64)
         if counts.size == 1 and self._zero_is_no_label and identities[0] == "0":
+            warnings.append("the label in front of every line is 0: the rows are taken as unlabelled")
             return [], np.empty(0, dtype=np.int64)
         if counts.size == 1:
             raise InvalidInput(

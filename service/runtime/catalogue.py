@@ -17,10 +17,10 @@ from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, U
 from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
 from pairmark.service.keys.repository import any_key
 from pairmark.service.runtime import repository
+from pairmark.service.store.refs import PRODUCTION, split_ref
 
 log = logging.getLogger(__name__)
 
-PRODUCTION = "production"
 _PATIENCE_S = 0.5
 """How long a request waits for a slow database before the view at hand serves it."""
 _LOOK_UP_PATIENCE_S = 10.0
@@ -89,11 +89,7 @@ class View:
 
     def named(self, ref: str) -> VersionEntry:
         """The version that a reference names, whatever it can do, or `UnknownModel`."""
-        name, separator, rest = ref, "", ""
-        for mark in ("@", ":"):
-            if mark in ref:
-                name, separator, rest = ref.partition(mark)
-                break
+        name, separator, rest = split_ref(ref)
         model = self.models.get(name)
         if model is None:
             known = ", ".join(list(self.models)[:20]) or "there are none yet"

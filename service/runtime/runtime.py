@@ -24,7 +24,7 @@ from pairmark.service.errors import (
     UnknownCalibration,
     UnknownModel,
 )
-from pairmark.service.runtime.catalogue import PRODUCTION, Catalogue, VersionEntry, View
+from pairmark.service.runtime.catalogue import Catalogue, VersionEntry, View
 from pairmark.service.runtime.classifying import seconds_to_classify
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
@@ -32,6 +32,7 @@ from pairmark.service.runtime.metrics import BATCHES
 from pairmark.service.runtime.ranking import seconds_a_point
 from pairmark.service.runtime.scoring import Decision, Decisions, Owner, Question, Served
 from pairmark.service.settings import Settings
+from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
 
 T = TypeVar("T")
@@ -358,8 +359,5 @@ class Runtime:
 
 
 def _alias_of(ref: str | None) -> str | None:
-    if ref is None:
-        return PRODUCTION
-    if ":" in ref:
-        return None
-    return ref.partition("@")[2] or PRODUCTION
+    _, mark, rest = split_ref(ref or "")
+    return None if mark == ":" else rest or PRODUCTION

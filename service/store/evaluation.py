@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import InsufficientCalibrationData
-from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report
+from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.heldout.groups import rates_by_group, without_groups
 from pairmark.service.heldout.overlap import overlap_with
+from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.report import read_trained_on, roc_of
 from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
 from pairmark.service.store.calibrations import Calibrations
@@ -88,13 +89,13 @@ class Evaluations:
             protocol=resolved,
             metrics=report.metrics,
             roc=roc_of(report).model_copy(update={"groups": by_group}),
-            operating_points=self._seen(row, scores, same),
+            operating_points=self._seen(row, scores, pairs),
             overlap=overlap,
             warnings=_warnings(overlap, resolved) + (by_group["warnings"] if by_group else []),
         )
 
     def _seen(
-        self, row: ModelVersion, scores: NDArray[np.float32], same: NDArray[np.bool_]
+        self, row: ModelVersion, scores: NDArray[np.float32], pairs: ScoredPairs
     ) -> list[SeenOperatingPoint]:
         """The version's own operating points, and what their thresholds do on these pairs."""
         if row.calibration_id is None:
@@ -109,7 +110,9 @@ class Evaluations:
                     SeenOperatingPoint(fpr=fpr, calibration_id=row.calibration_id, refused=str(refusal))
                 )
                 continue
-            matched = scores > np.float32(point.threshold)
+            seen_fpr, seen_tpr = rates_at(
+                scores, pairs.same, point.threshold, units=pairs.units, protocol=pairs.protocol
+            )
             seen.append(
                 SeenOperatingPoint(
                     fpr=fpr,
@@ -117,15 +120,11 @@ class Evaluations:
                     threshold=point.threshold,
                     method=point.method,
                     confidence=point.confidence,
-                    seen_fpr=_share(matched[~same]),
-                    seen_tpr=_share(matched[same]),
+                    seen_fpr=seen_fpr,
+                    seen_tpr=seen_tpr,
                 )
             )
         return seen
-
-
-def _share(matched: NDArray[np.bool_]) -> float | None:
-    return float(matched.mean()) if matched.size else None
 
 
 def _warnings(overlap: OverlapOut, protocol: str) -> list[str]:

@@ -36,13 +36,19 @@ def parse_ref(text: str, field: str = "model") -> ModelRef:
     InvalidInput
         When it is none of the three forms.
     """
-    if "@" in text:
-        name, _, alias = text.partition("@")
-        return ModelRef(name=checked_name(name, field), alias=checked_alias(alias, field))
-    if ":" in text:
-        name, _, number = text.partition(":")
-        return ModelRef(name=checked_name(name, field), version=checked_version(number, field))
-    return ModelRef(name=checked_name(text, field), alias=PRODUCTION)
+    name, mark, rest = split_ref(text)
+    checked_name(name, field)
+    if mark == ":":
+        return ModelRef(name=name, version=checked_version(rest, field))
+    return ModelRef(name=name, alias=checked_alias(rest, field) if mark else PRODUCTION)
+
+
+def split_ref(text: str) -> tuple[str, str, str]:
+    """Name, ``@``, ``:`` or nothing, and what comes after it; nothing is checked."""
+    for mark in ("@", ":"):
+        if mark in text:
+            return text.partition(mark)
+    return text, "", ""
 
 
 def checked_alias(alias: str, field: str = "alias") -> str:

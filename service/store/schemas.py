@@ -228,8 +228,10 @@ class SeenOperatingPoint(BaseModel):
     threshold: float | None = None
     method: str | None = None
     confidence: float | None = None
-    seen_fpr: float | None = Field(None, description="share of different pairs that matched")
-    seen_tpr: float | None = Field(None, description="share of same pairs that matched")
+    seen_fpr: float | None = Field(
+        None, description="share of different pairs that matched; people weigh equally"
+    )
+    seen_tpr: float | None = Field(None, description="share of same pairs that matched; people weigh equally")
     refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
 
 

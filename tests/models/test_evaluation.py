@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pairmark.models import roc_curve_pairs
-from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
+from pairmark.models.evaluation.pairs import EvaluationReport, pair_report, rates_at
 from tests.models.pair_worlds import Classes, People
 
 
@@ -166,3 +166,13 @@ def test_det_is_the_roc_in_other_words() -> None:
     for kind in ("bands", "simultaneous_bands"):
         assert (np.array(det[kind]["fnmr_low"]) <= np.array(det["fnmr"]) + 1e-9).all()
         assert (np.array(det[kind]["fmr_high"]) >= np.array(det["fmr"]) - 1e-9).all()
+
+
+def test_rates_of_one_threshold_weigh_people_equally() -> None:
+    # One pair of people with nine rows above the threshold, three pairs with one row below it.
+    units = np.array([[0, 1]] * 9 + [[0, 2], [1, 2], [2, 3], [0, 0], [1, 1], [1, 1], [1, 1]])
+    same = units[:, 0] == units[:, 1]
+    scores = np.array([1.0] * 9 + [0.0] * 3 + [1.0, 0.0, 0.0, 0.0])
+    assert rates_at(scores, same, 0.5, units=units, protocol="open-set") == pytest.approx((0.25, 0.5))
+    report = pair_report(scores, same, units, fpr_targets=(0.3,), random_state=0)
+    assert report.metrics["tpr_at_fpr"]["0.3"]["value"] == pytest.approx(0.5)

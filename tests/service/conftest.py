@@ -69,7 +69,8 @@ class House:
         if pairs is not None:
             listed = self.folder / f"{name}-pairs.csv"
             listed.write_text(pairs)
-        return self.datasets.add(file, DatasetRequest(name=name), pairs=listed)
+        request = DatasetRequest(name=name, unlabelled=y is None and pairs is None)
+        return self.datasets.add(file, request, pairs=listed)
 
     def request(self, **changes: Any) -> JobRequest:
         given = {

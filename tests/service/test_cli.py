@@ -93,6 +93,15 @@ def test_empty_lists_name_the_next_command(pairmark: Pairmark, tmp_path: Path) -
     assert "pairmark keys create" in pairmark("keys", "list", home=tmp_path).out
 
 
+def test_an_address_without_a_scheme_is_http_and_a_wrong_one_is_said(pairmark: Pairmark) -> None:
+    away = pairmark("models", "list", "--url", "localhost:9")
+    assert away.code == 1
+    assert "http://localhost:9 does not answer" in away.err
+    wrong = pairmark("models", "list", "--url", "ftp://there")
+    assert wrong.code == 2
+    assert "expected http://HOST:PORT" in wrong.err
+
+
 def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path) -> None:
     added = pairmark("datasets", "add", "tmp", flowers, "--label", "species", "--exclude", "a", "--json")
     assert added.code == 0

@@ -182,8 +182,11 @@ def test_keys_are_sent_and_missed(serve: Serve) -> None:
 def test_nobody_there() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(Unreachable, match="does not answer"):
         client.models()
-    with pytest.raises(ValueError, match="http"):
-        Client("localhost:8000")
+    for wrong in ("ftp://localhost", "http://"):
+        with pytest.raises(ValueError, match="http://HOST:PORT"):
+            Client(wrong)
+    with Client("localhost:9") as client:
+        assert client.url == "http://localhost:9"
 
 
 class Grumpy(BaseHTTPRequestHandler):

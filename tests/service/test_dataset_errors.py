@@ -62,6 +62,9 @@ def refused(
     house, content: bytes, filename: str = "a.csv", pairs: bytes | None = None, **request
 ) -> PairmarkError:
     datasets, store = house
+    named = request.keys() & {"label", "ranking"} or pairs is not None or b"y.npy" in content
+    if not named and filename.endswith((".csv", ".parquet", ".npz")):
+        request["unlabelled"] = True
     with pytest.raises((InvalidInput, TooLarge)) as caught:
         datasets.add(
             io.BytesIO(content),
@@ -376,11 +379,11 @@ settings = Settings(home=Path(sys.argv[1]), database_url=sys.argv[2])
 datasets = Datasets(Database(sys.argv[2]), open_blobs(settings), settings)
 for name, room in zip(sys.argv[3::2], sys.argv[4::2]):
     content = Path(name).read_bytes()
-    datasets.add(io.BytesIO(content), DatasetRequest(name="warm"), filename=name)
+    datasets.add(io.BytesIO(content), DatasetRequest(name="warm", unlabelled=True), filename=name)
     datasets.delete("warm")
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), resource.RLIM_INFINITY))
     try:
-        datasets.add(io.BytesIO(content), DatasetRequest(name="d"), filename=name)
+        datasets.add(io.BytesIO(content), DatasetRequest(name="d", unlabelled=True), filename=name)
     except StorageFailed as error:
         print(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -415,7 +418,7 @@ def test_two_uploads_at_once_get_two_versions(settings: Settings, database: Data
 
     def send(number: int):
         content = f"a\n{number}\n".encode()
-        return datasets.add(io.BytesIO(content), DatasetRequest(name="d"), filename="a.csv")
+        return datasets.add(io.BytesIO(content), DatasetRequest(name="d", unlabelled=True), filename="a.csv")
 
     with ThreadPoolExecutor(4) as pool:
         outs = list(pool.map(send, [0, 1, 2, 3, 4, 5]))

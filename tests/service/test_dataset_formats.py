@@ -20,6 +20,7 @@ from pairmark.service.blobs import LocalBlobs
 from pairmark.service.datasets import DatasetOut, DatasetRequest, Datasets, LabelledData
 from pairmark.service.datasets.writer import dense_positions
 from pairmark.service.db import Database
+from pairmark.service.errors import InvalidInput
 from pairmark.service.settings import Settings
 
 
@@ -212,11 +213,38 @@ def test_a_list_column_of_parquet_is_a_vector(datasets: Datasets, tmp_path: Path
 def test_svmlight_rows_that_all_carry_a_zero_are_unlabelled(datasets: Datasets) -> None:
     out, data = send(datasets, b"0 1:2 3:1\n0 2:3\n", "zeros.svm")
     assert (out.rows, out.label, out.n_labels, data.y) == (2, None, 0, None)
+    assert any("taken as unlabelled" in warning for warning in out.warnings)
 
 
-def test_rows_may_be_unlabelled(datasets: Datasets) -> None:
-    out, data = send(datasets, b"a,b\n1,2\n3,4\n", "a.csv")
+def test_rows_may_be_unlabelled_when_that_is_said(datasets: Datasets) -> None:
+    out, data = send(datasets, b"a,b\n1,2\n3,4\n", "a.csv", unlabelled=True)
     assert (out.label, out.n_labels, data.y) == (None, 0, None)
+    out, data = send(datasets, npz(X=np.eye(3), y=[1, 1, 2]), "a.npz", unlabelled=True)
+    assert (out.label, data.y) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "there"),
+    [(b"a,b\n1,2\n", "a.csv", "the columns are 'a', 'b'"), ("npz", "a.npz", "the arrays are 'X', 'z'")],
+)
+def test_rows_without_a_label_are_not_taken_silently(
+    datasets: Datasets, content, name: str, there: str
+) -> None:
+    with pytest.raises(InvalidInput, match=there) as refused:
+        send(datasets, npz(X=np.eye(3), z=[1, 2, 3]) if content == "npz" else content, name)
+    assert refused.value.facts["field"] == "label"
+    assert "unlabelled=true" in refused.value.detail
+
+
+def test_arrays_of_an_npz_may_have_any_name(datasets: Datasets) -> None:
+    content = npz(embeddings=np.eye(4), who=[7, 7, 8, 8])
+    out, data = send(datasets, content, "a.npz", points="embeddings", label="who")
+    np.testing.assert_array_equal(data.X, np.eye(4, dtype=np.float32))
+    assert out.label_counts == {"7": 2, "8": 2}
+    with pytest.raises(InvalidInput, match="name another array as `points`"):
+        send(datasets, content, "a.npz", label="who")
+    with pytest.raises(InvalidInput, match="no array 'vectors'"):
+        send(datasets, content, "a.npz", points="vectors", label="who")
 
 
 def test_rankings_of_labels_as_text(datasets: Datasets) -> None:
