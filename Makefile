@@ -9,16 +9,21 @@ PRESET ?= quick
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
+MUTANTS ?=
+QUICK_ARGS ?=
 # Under 2 processes the databases and servers of the tests idle; over 4 they starve each other.
 TEST_PROCESSES ?= 2
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test check format bench lock clean browser screenshots
+.PHONY: help demo docs test quick explore mutants check format bench lock clean browser screenshots
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
 	@echo "make test    everything the tests need, then the tests (TEST_ARGS=tests/models for some of them)"
+	@echo "make quick   the tests that your changes reach, nearest first, within 2 minutes (QUICK_ARGS for pytest)"
+	@echo "make explore let hypothesis look for new inputs; what fails is kept in var/hypothesis"
+	@echo "make mutants break the code in a copy, one promise at a time: a named test must fail (MUTANTS=word for some)"
 	@echo "make check   format, lint, types, import contracts"
 	@echo "make docs    build the documentation site, which the service serves at /guide"
 	@echo "make format  let ruff format and fix"
@@ -79,6 +84,16 @@ ifeq ($(TEST_ARGS),)
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck \
 		$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) -q tests/models --ignore=tests/models/test_coverage.py
 endif
+
+quick: $(VENV)/.dev
+	@$(VENV)/bin/python -m tests.quick $(QUICK_ARGS)
+
+explore: $(VENV)/.dev
+	@mkdir -p var
+	PAIRMARK_HYPOTHESIS=explore $(VENV)/bin/python -m pytest -q -m hypothesis $(TEST_ARGS)
+
+mutants: $(VENV)/.dev
+	@$(VENV)/bin/python -m tests.mutants $(MUTANTS)
 
 check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .

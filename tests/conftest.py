@@ -19,13 +19,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 from sqlalchemy import create_engine, make_url, text
 
 from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 
-pytest_plugins = ("serving",)
+pytest_plugins = ("serving", "tidy")
 
 KINDS = ("sqlite", "postgresql")
 NewDatabase = Callable[..., str]
@@ -38,13 +39,22 @@ hypothesis_settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-hypothesis_settings.load_profile("pairmark")
+hypothesis_settings.register_profile(
+    "explore",
+    hypothesis_settings.get_profile("pairmark"),
+    derandomize=False,
+    max_examples=1_000,
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(Path(__file__).parents[1] / "var" / "hypothesis"),
+)
+# Explored inputs are different each time; what fails is kept and tried first from then on.
+hypothesis_settings.load_profile(os.environ.get("PAIRMARK_HYPOTHESIS", "pairmark"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_from_outside() -> Iterator[None]:
     """The developer's own PAIRMARK_* variables must not steer tests."""
-    kept = {"PAIRMARK_TEST_POSTGRES_URL", "PAIRMARK_DATA"}
+    kept = {"PAIRMARK_TEST_POSTGRES_URL", "PAIRMARK_TEST_SEED", "PAIRMARK_DATA"}
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PAIRMARK_") and name not in kept]:
             patch.delenv(name)

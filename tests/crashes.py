@@ -45,8 +45,13 @@ class PowerCuts:
         self._busy = False
         self._seen: set[int] = set()
         self._random = random.Random(0)
-        self._top = root.stat().st_ino
-        self._folders, self._files = self._look()
+        self._ids: dict[int, int] = {}
+        self._here: set[int] = set()
+        self._next = 0
+        self._folders: dict[int, Listing] = {}
+        self._files: dict[int, bytes] = {}
+        self._look()
+        self._top = self._ids[root.stat().st_ino]
         self._safe_bytes = dict(self._files)
         # Every state of a folder's entries since it was last flushed; the first one is safe.
         self._histories: dict[int, list[Listing]] = {ino: [now] for ino, now in self._folders.items()}
@@ -84,10 +89,8 @@ class PowerCuts:
     def _step(self, flushed: int | None) -> None:
         self._busy = True
         try:
-            self._folders, self._files = self._look()
-            known = self._folders.keys() | self._files.keys()
-            # An inode's number is given again once its file is gone.
-            self._safe_bytes = {ino: data for ino, data in self._safe_bytes.items() if ino in known}
+            self._look()
+            flushed = None if flushed is None else self._ids.get(flushed)
             for ino, now in self._folders.items():
                 history = self._histories.setdefault(ino, [{}])
                 if history[-1] != now:
@@ -100,18 +103,26 @@ class PowerCuts:
         finally:
             self._busy = False
 
-    def _look(self) -> tuple[dict[int, Listing], dict[int, bytes]]:
-        folders: dict[int, Listing] = {}
-        files: dict[int, bytes] = {}
+    def _look(self) -> None:
+        """Read the folder. What is gone is remembered: its deletion may be what a power cut takes back."""
+        found: set[int] = set()
         for at, _, _ in os.walk(self.root):
             listing: Listing = {}
             for entry in os.scandir(at):
-                ino = entry.inode()
-                listing[entry.name] = ino
+                one = self._id(entry.inode(), found)
+                listing[entry.name] = one
                 if entry.is_file(follow_symlinks=False):
-                    files[ino] = Path(entry.path).read_bytes()
-            folders[os.stat(at).st_ino] = listing
-        return folders, files
+                    self._files[one] = Path(entry.path).read_bytes()
+            self._folders[self._id(os.stat(at).st_ino, found)] = listing
+        self._here = found
+
+    def _id(self, inode: int, found: set[int]) -> int:
+        """A number of a file's own; the system gives an inode's number again once its file is gone."""
+        if inode not in self._here and inode not in found:
+            self._next += 1
+            self._ids[inode] = self._next
+        found.add(inode)
+        return self._ids[inode]
 
     def _replay(self) -> None:
         pending = {ino: history for ino, history in self._histories.items() if len(history) > 1}

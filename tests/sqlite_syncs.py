@@ -7,12 +7,14 @@ whose files call back after each ``xSync``. Only for a Python that loads libsqli
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_void_p
 from pathlib import Path
 
-_OPEN = CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_int, POINTER(c_int))
+# The name is a pointer: SQLite keeps it, so it must not become a copy on the way.
+_OPEN = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, POINTER(c_int))
 _SYNC = CFUNCTYPE(c_int, c_void_p, c_int)
 
 
@@ -45,6 +47,9 @@ class _Methods(ctypes.Structure):
     )
 
 
+_KEPT: list[object] = []
+
+
 def shared_library() -> Path | None:
     """The libsqlite3 that this process uses, if it is a shared library (Linux)."""
     import sqlite3
@@ -70,8 +75,10 @@ def followed_syncs(library: Path, told: Callable[[Path, bool], None]) -> Iterato
     original_open = _OPEN(default.contents.xOpen)
     paths: dict[int, Path] = {}
     new: set[int] = set()
-    kept: list[object] = []
+    # Files that are still open when the block ends, say after an error, call these until they are closed.
+    kept = _KEPT
     wrapped: dict[int, _Methods] = {}
+    kept.append(wrapped)
 
     def with_sync(address: int) -> _Methods:
         methods = _Methods.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(_Methods)))
@@ -89,7 +96,7 @@ def followed_syncs(library: Path, told: Callable[[Path, bool], None]) -> Iterato
         methods.xSync = ctypes.cast(callback, c_void_p).value
         return methods
 
-    def open_file(vfs: int, name: bytes | None, file: int, flags: int, out: object) -> int:
+    def open_file(vfs: int, name: int | None, file: int, flags: int, out: object) -> int:
         status: int = original_open(vfs, name, file, flags, out)
         pointer = ctypes.cast(file, POINTER(c_void_p))
         if status == 0 and name is not None and pointer[0]:
@@ -97,7 +104,7 @@ def followed_syncs(library: Path, told: Callable[[Path, bool], None]) -> Iterato
             if address not in wrapped:
                 wrapped[address] = with_sync(address)
             pointer[0] = ctypes.addressof(wrapped[address])
-            paths[file] = Path(name.decode())
+            paths[file] = Path(os.fsdecode(ctypes.string_at(name)))
             # SQLITE_OPEN_CREATE with SQLITE_OPEN_MAIN_JOURNAL or SQLITE_OPEN_WAL.
             if flags & 0x4 and flags & (0x800 | 0x80000):
                 new.add(file)
@@ -108,6 +115,7 @@ def followed_syncs(library: Path, told: Callable[[Path, bool], None]) -> Iterato
     shim.zName = b"followed"
     shim.pNext = None
     shim.xOpen = ctypes.cast(callback, c_void_p).value
+    kept.extend((callback, shim, original_open))
     assert sqlite.sqlite3_vfs_register(ctypes.byref(shim), 1) == 0
     try:
         yield

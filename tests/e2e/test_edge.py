@@ -156,8 +156,9 @@ def test_without_a_key_only_this_machine_is_served_and_no_foreign_page(bounded: 
     assert get(**{"x-api-key": "pm_wrong"}).status_code == 401
 
 
-def test_keys_and_scopes(bounded: RunningServer) -> None:
-    """Last in this module: from here on the server wants keys."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_and_scopes(serve: Serve, kind: str) -> None:
+    bounded = serve(kind=kind, **BOUNDS)
     http = bounded.http
 
     def make(scope: str) -> tuple[str, str]:

@@ -111,3 +111,34 @@ def test_order_statistic_rank_is_the_largest_admitted(n: int, p: float) -> None:
     assert binom.cdf(k, n, p) <= 0.05 < binom.cdf(k + 1, n, p)
     assert order_upper(k, n, 0.95) <= p
     assert binom.cdf(k, n, order_upper(k, n, 0.95)) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("fpr", [0.05, 0.1, 0.3])
+def test_the_bound_of_the_order_statistic_is_clopper_and_pearsons_at_its_rank(fpr: float) -> None:
+    matched = np.arange(0, 240, 2)
+    bound = FiniteSample(
+        above=np.arange(301) / 300, n=40, different_share=1.0, exact_binomial=False, matched=matched,
+        n_matched=120, disjoint=True,
+    )  # fmt: skip
+    chosen = bound.choose(fpr, 0.95)
+    assert chosen is not None
+    at, upper = chosen
+    above = int((matched < at).sum())
+    # So many of 120 disjoint pairs lie above the threshold, and one more would be too many.
+    assert binom.cdf(above, 120, fpr) <= 0.05 < binom.cdf(above + 1, 120, fpr)
+    assert upper == pytest.approx(min(fpr, beta.ppf(0.95, above + 1, 120 - above)), rel=1e-9)
+
+
+def test_the_bound_of_a_threshold_chosen_by_scores_is_the_rate_that_was_asked_for() -> None:
+    """The bound at a threshold fixed beforehand is smaller, and does not hold at one that the scores chose."""
+    bound = FiniteSample(above=np.arange(6) / 5, n=200, different_share=1.0, exact_binomial=False)
+    assert bound.upper(1, 0.95) < 0.35
+    assert bound.choose(0.35, 0.95) == (1, 0.35)
+
+
+def test_the_bound_of_independent_rows_is_that_of_the_largest_rank() -> None:
+    """Ties leave fewer rows above the threshold than the rank; only the rank was fixed before scores were seen."""
+    bound = FiniteSample(above=np.arange(6) / 5, n=200, different_share=1.0, exact_binomial=True)
+    rank = order_rank(200, 0.35, 0.95)
+    assert rank is not None
+    assert bound.choose(0.35, 0.95) == (1, pytest.approx(beta.ppf(0.95, rank + 1, 200 - rank)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from pairmark.models import InsufficientCalibrationData
 from pairmark.models.calibration.identification import (
@@ -107,3 +107,11 @@ def test_bad_input_is_named() -> None:
         GalleryCalibration([0.1], gallery_size=1).operating_point(0)
     # An empty comparison is a probe that matched nothing.
     assert GalleryCalibration([-np.inf] * 60, gallery_size=1).operating_point(0.05).observed_fpir == 0
+
+
+@pytest.mark.parametrize(("fpir", "n"), [(0.05, 400), (0.1, 120), (0.02, 300)])
+def test_the_bound_is_clopper_and_pearsons_at_the_strangers_above(fpir: float, n: int) -> None:
+    best = np.random.default_rng(2).random(n)
+    point = GalleryCalibration(best, gallery_size=5).operating_point(fpir)
+    above = round(point.observed_fpir * n)
+    assert point.fpir_upper_bound == pytest.approx(min(fpir, beta.ppf(0.95, above + 1, n - above)), rel=1e-9)

@@ -273,3 +273,13 @@ def test_two_people_of_one_group_are_one_unit_and_their_pairs_say_nothing() -> N
     )
     # Within one group nothing is independent, and one pair stands for all pairs of two groups.
     np.testing.assert_array_equal(closed.usable, [False, True, False, True])
+
+
+def test_calibration_people_are_a_simple_random_sample() -> None:
+    """How many calibration people have more than one row must spread as in independent draws."""
+    y = np.concatenate([np.arange(100), np.repeat(np.arange(100, 200), 2)])
+    counts = [
+        int((np.unique(y[split_data(y, protocol="open-set", random_state=seed).calibration]) >= 100).sum())
+        for seed in range(300)
+    ]
+    assert np.std(counts) == pytest.approx(np.sqrt(50 * 0.25 * 150 / 199), rel=0.15)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import read_artefact
 from pairmark.models.core.checkpoints import Shelf
 from pairmark.models.pairs.splits import split_data
@@ -311,3 +312,13 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(house):
         assert (point.n_units <= 60) == (units == "given")
     with pytest.raises(InvalidInput, match="left_unit alone"):
         house.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
+
+
+def test_a_job_learns_from_its_training_part_alone(house):
+    house.train(learner="metric", params={"whiten": True})
+    data = house.datasets.load(house.datasets.get("people").id)
+    train = split_data(np.asarray(data.y), protocol="open-set", random_state=0).train
+    learned = read_artefact(house.blobs.folder(row(house, 1).artefact)).arrays
+    expected = MetricSimilarity(whiten=True).fit(np.asarray(data.X)[train], np.asarray(data.y)[train])
+    np.testing.assert_array_equal(learned["mean"], expected.mean_)
+    np.testing.assert_array_equal(learned["whitening"], expected.whitening_)

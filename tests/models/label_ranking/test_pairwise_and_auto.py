@@ -142,3 +142,13 @@ def test_a_spent_budget_tries_one_candidate() -> None:
         warnings.simplefilter("error")
         model = LabelRankingAuto(time_budget=1e-6, n_folds=2, random_state=0).fit(X, Y)
     assert list(model.tau_) == list(CANDIDATES[:1])
+
+
+def test_validation_on_noise_finds_nothing() -> None:
+    """On rankings that no feature tells anything of, whoever is judged by rows it has seen looks good."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((200, 3)).astype(np.float32)
+    Y = rng.random((200, 4)).argsort(axis=1)
+    model = LabelRankingAuto(candidates=["forest", "neighbours"], n_folds=4, random_state=0).fit(X, Y)
+    assert abs(model.tau_["forest"]) < 0.12, model.tau_
+    assert abs(model.tau_["neighbours"]) < 0.12, model.tau_

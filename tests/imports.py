@@ -1,0 +1,133 @@
+"""Which tests a change touches: who imports what in this checkout, read from the sources without running them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {"pairmark/models": "models", "pairmark/service": "service", "pairmark/migrations": "migrations",
+            "pairmark/client": "service/client"}  # fmt: skip
+RELATED = {
+    "service/console": ("tests/service/test_console.py",),
+    "service/client": ("tests/service/test_client.py",),
+    "service/api/templates": ("tests/service/api",),
+    "migrations": ("tests/service/test_db.py", "tests/golden"),
+    "pyproject.toml": ("tests/e2e/test_wheel.py",),
+    "deploy/client": ("tests/e2e/test_wheel.py",),
+    "setup.py": ("tests/e2e/test_wheel.py",),
+    "benchmarks": ("tests/benchmarks",),
+}
+"""Files that no test imports -> the tests that read or run them."""
+SERVED = ("tests/e2e", "tests/browser", "tests/faults")
+"""Tests that mostly talk to a server: only what they import themselves runs them."""
+
+
+@cache
+def file_of(module: str) -> Path | None:
+    """The file of a module of this checkout, relative to it."""
+    path = module.replace(".", "/")
+    for name, folder in PACKAGES.items():
+        if path == name or path.startswith(f"{name}/"):
+            path = folder + path[len(name) :]
+            break
+    places = [path, f"tests/{path}"]
+    for found in (f"{place}{end}" for place in places for end in (".py", "/__init__.py")):
+        if (ROOT / found).is_file():
+            return Path(found)
+    return None
+
+
+@cache
+def import_statements(file: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Every import of a file, within functions too."""
+    tree = ast.walk(ast.parse((ROOT / file).read_bytes()))
+    return [node for node in tree if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+
+def imports_of(file: Path) -> set[Path]:
+    """Files that a file imports anywhere in it; a name that a package only passes on leads to where it is made."""
+    found: set[Path] = set()
+    beside = file.parent
+    for node in import_statements(file):
+        if isinstance(node, ast.Import):
+            targets = [(alias.name, None) for alias in node.names]
+        elif node.module and not node.level:
+            targets = [(node.module, alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in targets:
+            own = file_of(f"{module}.{name}") if name else None
+            target = own or made_at(module, name) or file_of(module)
+            if target is None and (ROOT / beside / f"{module}.py").is_file():
+                target = beside / f"{module}.py"
+            if target is not None:
+                found.add(target)
+    return found - {file}
+
+
+def made_at(module: str, name: str | None) -> Path | None:
+    """Where a name comes from that a package's ``__init__`` imports."""
+    package = file_of(module)
+    if package is None or package.name != "__init__.py" or name is None:
+        return None
+    for node in import_statements(package):
+        if isinstance(node, ast.ImportFrom) and node.module and any(a.name == name for a in node.names):
+            return made_at(node.module, name) or file_of(node.module)
+    return None
+
+
+def affected_tests(changed: Iterable[str]) -> list[str]:
+    """Test files that a change reaches, nearest first.
+
+    Parameters
+    ----------
+    changed : paths relative to the checkout.
+    """
+    changed = list(changed)
+    sources = [
+        file.relative_to(ROOT)
+        for folder in ("models", "service", "migrations", "tests", "benchmarks", "pairmark/__init__.py",
+                       "pairmark/version.py")
+        for file in ([ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("*.py"))
+    ]  # fmt: skip
+    importers: dict[Path, set[Path]] = defaultdict(set)
+    for file in sources:
+        for target in imports_of(file):
+            importers[target].add(file)
+        if is_test(file):
+            for folder in file.parents:
+                if (ROOT / folder / "conftest.py").is_file() and file.name != "conftest.py":
+                    importers[folder / "conftest.py"].add(file)
+    distance = {Path(one): 0 for one in changed}
+    for one in changed:
+        for prefix, tests in RELATED.items():
+            if one.startswith(prefix):
+                for test in tests:
+                    place = ROOT / test
+                    files = [place] if place.is_file() else sorted(place.rglob("test_*.py"))
+                    distance |= {file.relative_to(ROOT): 1 for file in files}
+    waiting = deque(sorted(distance))
+    while waiting:
+        file = waiting.popleft()
+        for importer in sorted(importers.get(file, ())):
+            if importer not in distance:
+                # Every service test shares its conftest, which says little of what it is about.
+                distance[importer] = distance[file] + (4 if file.name == "conftest.py" else 1)
+                waiting.append(importer)
+    names = {Path(one).stem for one in changed}
+    reached = [
+        # Of equal distance, tests named after the file come first, and then small ones.
+        (far, not any(name in file.stem for name in names), (ROOT / file).stat().st_size, str(file))
+        for file, far in distance.items()
+        if is_test(file) and (ROOT / file).is_file() and (far <= 1 or not str(file).startswith(SERVED))
+    ]
+    return [name for *_, name in sorted(reached)]
+
+
+def is_test(file: Path) -> bool:
+    """Whether pytest collects the file."""
+    return file.parts[0] == "tests" and file.name.startswith("test_") and file.suffix == ".py"

@@ -1,0 +1,120 @@
+"""The test loop itself: quick runs what a change reaches, runs leave nothing behind, orders can be repeated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import tidy
+
+from tests.imports import ROOT, affected_tests, imports_of
+from tests.mutants.catalogue import MUTANTS
+
+
+def test_a_change_reaches_the_tests_that_import_it_nearest_first() -> None:
+    reached = affected_tests(["models/calibration/bounds.py"])
+    assert reached[0] == "tests/models/test_bounds.py"
+    assert "tests/models/test_coverage.py" in reached
+    assert not any(name.startswith("tests/browser") for name in reached)
+    assert "tests/models/test_bounds.py" not in affected_tests(["service/cli/keys.py"])
+    assert affected_tests(["tests/models/test_bounds.py"]) == ["tests/models/test_bounds.py"]
+    assert "tests/e2e/test_wheel.py" in affected_tests(["pyproject.toml"])
+    assert affected_tests(["README.md"]) == []
+
+
+def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
+    found = imports_of(Path("tests/models/test_identification.py"))
+    assert Path("models/calibration/operating_points.py") in found
+    assert Path("models/__init__.py") not in found
+
+
+ENDLESS = """
+import tempfile, time
+def test_endless(tmp_path):
+    (tmp_path / "large").write_bytes(bytes(1000))
+    tempfile.mkdtemp()
+    print("READY", flush=True)
+    time.sleep(60)
+"""
+
+
+def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str]:
+    (folder / "test_it.py").write_text(source)
+    kept = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "PAIRMARK_TEST_SEED")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "tidy", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(ROOT / "tests"), **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def folders_of_runs() -> set[Path]:
+    return set(tidy.HERE.glob(f"{tidy.PREFIX}*"))
+
+
+def test_a_killed_run_is_swept_by_the_next_and_a_live_one_is_not(tmp_path: Path) -> None:
+    before = folders_of_runs()
+    process = start(tmp_path, ENDLESS)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "READY" in line:
+            break
+    (mine,) = folders_of_runs() - before
+    assert list(mine.rglob("large"))
+    assert mine not in tidy.sweep(tidy.HERE)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 5
+    while mine.exists() and time.monotonic() < deadline:
+        tidy.sweep(tidy.HERE)
+    assert not mine.exists()
+
+
+def test_a_run_that_ends_or_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    for source, end in (("def test_it(tmp_path): assert False", None), (ENDLESS, signal.SIGINT)):
+        before = folders_of_runs()
+        process = start(tmp_path, source)
+        if end is not None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "READY" in line:
+                    break
+            process.send_signal(end)
+        assert process.wait(30) != 0
+        assert process.stdout is not None
+        process.stdout.close()
+        assert folders_of_runs() - before == set()
+
+
+def test_an_order_is_random_and_can_be_repeated(tmp_path: Path) -> None:
+    source = "".join(f"def test_{number}(): print('ran {number}')\n" for number in range(8))
+
+    def order(seed: str) -> list[str]:
+        process = start(tmp_path, source, PAIRMARK_TEST_SEED=seed)
+        said, _ = process.communicate(timeout=60)
+        return [line.split()[1].rstrip(".") for line in said.splitlines() if "ran " in line]
+
+    assert order("1") == order("1")
+    assert order("1") != order("2")
+    assert sorted(order("2")) == [str(number) for number in range(8)]
+
+
+def test_every_mutant_applies_to_the_code_as_it_is_and_names_tests_that_exist() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    for mutant in MUTANTS:
+        texts: dict[str, str] = {}
+        for edit in mutant.edits:
+            text = texts.setdefault(edit.file, (ROOT / edit.file).read_text())
+            assert text.count(edit.old) == 1, f"{mutant.name}: update its text in {edit.file}"
+            texts[edit.file] = text.replace(edit.old, edit.new)
+            compile(texts[edit.file], edit.file, "exec")
+        for test in mutant.tests:
+            file, _, name = test.partition("::")
+            assert f"def {name}" in (ROOT / file).read_text(), f"{mutant.name}: there is no test {test}"

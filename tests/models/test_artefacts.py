@@ -1,0 +1,102 @@
+"""Nothing loaded is trusted: what was changed, mixed up, newer or executable is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pairmark.models import load
+from pairmark.models.core.artefact import MANIFEST, ArtefactError, file_sha256, read_artefact, write_artefact
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An artefact of two arrays."""
+    arrays = {"mean": np.arange(3.0), "codes": np.arange(4, dtype=np.int32)}
+    write_artefact(tmp_path / "model", kind="metric", params={}, meta={}, arrays=arrays)
+    return tmp_path / "model"
+
+
+def rewrite(folder: Path, change: Callable[[dict], None]) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    change(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_a_changed_array_is_refused(folder: Path) -> None:
+    body = bytearray((folder / "mean.npy").read_bytes())
+    body[-1] ^= 1
+    (folder / "mean.npy").write_bytes(body)
+    with pytest.raises(ArtefactError, match=r"mean\.npy was changed after it was saved \(sha256 differs\)"):
+        read_artefact(folder)
+
+
+@pytest.mark.parametrize(("field", "value"), [("dtype", "<f4"), ("shape", [4])])
+def test_arrays_must_be_those_the_manifest_lists(folder: Path, field: str, value: object) -> None:
+    def change(manifest: dict) -> None:
+        manifest["arrays"]["mean"][field] = value
+
+    rewrite(folder, change)
+    with pytest.raises(ArtefactError, match="does not match its manifest entry"):
+        read_artefact(folder)
+
+
+def test_a_newer_format_is_refused(folder: Path) -> None:
+    rewrite(folder, lambda manifest: manifest.update(format_version=99))
+    with pytest.raises(ArtefactError, match="format version 99"):
+        load(folder)
+
+
+def test_a_missing_array_or_manifest_is_refused(folder: Path) -> None:
+    (folder / "codes.npy").unlink()
+    with pytest.raises(ArtefactError, match="cannot be read as an array"):
+        read_artefact(folder)
+    (folder / MANIFEST).unlink()
+    with pytest.raises(ArtefactError, match=r"holds no manifest\.json"):
+        read_artefact(folder)
+
+
+def test_names_in_the_manifest_do_not_lead_out_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "outside.npy", np.arange(3.0))
+
+    def change(manifest: dict) -> None:
+        entry = manifest["arrays"]["mean"]
+        entry["file"], entry["sha256"] = "../outside.npy", file_sha256(tmp_path / "outside.npy")
+
+    rewrite(folder, change)
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        read_artefact(folder)
+
+
+class Payload:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, at: Path) -> None:
+        self.at = at
+
+    def __reduce__(self) -> tuple:
+        return (Path.write_text, (self.at, "ran"))
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_pickle_in_place_of_an_array_does_not_run(folder: Path, tmp_path: Path, mmap: bool) -> None:
+    ran = tmp_path / "ran"
+    holder = np.array([Payload(ran)], dtype=object)
+    np.save(folder / "mean.npy", holder, allow_pickle=True)
+
+    def change(manifest: dict) -> None:
+        manifest["arrays"]["mean"]["sha256"] = file_sha256(folder / "mean.npy")
+
+    rewrite(folder, change)
+    with pytest.raises(ArtefactError):
+        read_artefact(folder, mmap=mmap)
+    (folder / "mean.npy").write_bytes(pickle.dumps(Payload(ran)))
+    rewrite(folder, change)
+    with pytest.raises(ArtefactError):
+        read_artefact(folder, mmap=mmap)
+    assert not ran.exists()

@@ -1,0 +1,52 @@
+"""Which pairs stand for the rest is settled before anybody looks at a score, or (closed-set) at a label."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pairmark.models.pairs.samples import matched_scores, pair_sample
+from pairmark.models.pairs.splits import held_out_pairs
+
+
+def partial_list(protocol: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Units and labels of some of the pairs of 40 samples, or people."""
+    y = np.repeat(np.arange(20), 2) if protocol == "closed-set" else np.repeat(np.arange(40), 2)
+    pairs = held_out_pairs(y, protocol=protocol, n_pairs=120, random_state=seed)
+    assert not pairs.complete
+    return pairs.units, pairs.same
+
+
+def chosen_pairs(scores: np.ndarray, same: np.ndarray, units: np.ndarray, protocol: str) -> set[int]:
+    """Numbers of the different pairs that the matching took; scores tell them apart."""
+    sample = pair_sample(scores, same, units, protocol=protocol)
+    found = matched_scores(sample, np.random.default_rng(5))
+    at = {float(score): number for number, score in enumerate(scores.astype(np.float32))}
+    return {at[float(score)] for score in found}
+
+
+@pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
+def test_the_matching_is_blind_to_scores(protocol: str) -> None:
+    units, same = partial_list(protocol, 0)
+    rng = np.random.default_rng(1)
+    expected = None
+    for _ in range(5):
+        found = chosen_pairs(rng.permutation(len(same)) / len(same), same, units, protocol)
+        assert len(found) >= 5
+        assert expected in (None, found)
+        expected = found
+
+
+def test_the_matching_is_blind_to_labels_in_closed_set_use() -> None:
+    """Taking a same pair costs its two samples their turn, as taking a different one does."""
+    units, _ = partial_list("closed-set", 0)
+    n = len(units)
+    scores = np.random.default_rng(1).permutation(n) / n
+    rng = np.random.default_rng(2)
+    # Labels move rows between the two sides, and with them the numbers of edges: sizes are compared, not pairs.
+    taken = [
+        len(chosen_pairs(scores, rng.random(n) < share, units, "closed-set")) for share in [0.02, 0.5] * 20
+    ]
+    few, many = np.mean(taken[0::2]), np.mean(taken[1::2])
+    # With half of the pairs same, half of the matched pairs are: an eager matching would keep far more.
+    assert many / few == pytest.approx(0.51, abs=0.06)

@@ -1,0 +1,558 @@
+"""The mutants, by the promise they break."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """Text of a file, which occurs once, and what stands there instead."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A break and the tests that must notice.
+
+    Attributes
+    ----------
+    guarantee : the promise, in the docs' words, that nobody would keep.
+    tests : pytest's names of the tests of which one must fail.
+    """
+
+    name: str
+    guarantee: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+
+def mutant(name: str, guarantee: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    """A mutant of one edit."""
+    return Mutant(name=name, guarantee=guarantee, edits=(Edit(file=file, old=old, new=new),), tests=tests)
+
+
+BOUNDS = "tests/models/test_bounds.py"
+POINTS = "tests/models/test_operating_points.py"
+SPLITS = "tests/models/test_splits.py"
+BLIND = "tests/models/test_score_blindness.py"
+POWER = "tests/faults/test_power_cuts.py"
+QUEUE = "tests/service/test_queue.py"
+ACCESS = "tests/service/api/test_access.py"
+ROUTES = "tests/service/api/test_routes.py"
+KEYS = "tests/service/test_keys.py"
+TRAINER = "tests/service/test_trainer.py"
+
+VALIDITY = (
+    mutant(
+        "bound-of-one-rank-less",
+        "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
+        "models/calibration/finite_sample.py",
+        "min(fpr, order_upper(rank, self.matched.size, confidence))",
+        "min(fpr, order_upper(max(rank - 1, 0), self.matched.size, confidence))",
+        f"{BOUNDS}::test_the_bound_of_the_order_statistic_is_clopper_and_pearsons_at_its_rank",
+    ),
+    mutant(
+        "bound-of-a-threshold-that-scores-chose",
+        "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
+        "models/calibration/finite_sample.py",
+        "        return at, fpr\n\n    def rate",
+        "        return at, min(fpr, self.upper(at, confidence) or fpr)\n\n    def rate",
+        f"{BOUNDS}::test_the_bound_of_a_threshold_chosen_by_scores_is_the_rate_that_was_asked_for",
+    ),
+    mutant(
+        "bound-of-one-independent-row-less",
+        "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
+        "models/calibration/finite_sample.py",
+        "order_upper(min(rank, self.n), self.n, confidence)",
+        "order_upper(max(min(rank, self.n) - 1, 0), self.n, confidence)",
+        f"{BOUNDS}::test_the_bound_of_independent_rows_is_that_of_the_largest_rank",
+    ),
+    mutant(
+        "identification-bound-of-one-rank-less",
+        "fpir_upper_bound is an upper confidence bound of the rate at the threshold",
+        "models/calibration/identification.py",
+        "order_upper(rank, self.n_probes, confidence)",
+        "order_upper(max(rank - 1, 0), self.n_probes, confidence)",
+        "tests/models/test_identification.py::test_the_bound_is_clopper_and_pearsons_at_the_strangers_above",
+    ),
+    mutant(
+        "one-rank-too-many",
+        "P(FPR(threshold) > fpr) <= 1 - confidence",
+        "models/calibration/bounds.py",
+        "            high = middle\n    return low\n\n\ndef order_pairs_needed",
+        "            high = middle\n    return low + 1\n\n\ndef order_pairs_needed",
+        f"{BOUNDS}::test_order_statistic_rank_is_the_largest_admitted",
+    ),
+    mutant(
+        "rates-below-the-floor-answered",
+        "what the calibration data cannot support is refused, never extrapolated",
+        "models/calibration/finite_sample.py",
+        "        if not self.admits(0, fpr, confidence):\n            return None\n        low, high",
+        "        low, high",
+        f"{BOUNDS}::test_threshold_is_the_lowest_admitted_and_the_bound_its_inverse",
+    ),
+    mutant(
+        "rates-below-the-order-statistics-floor-answered",
+        "what the calibration data cannot support is refused, never extrapolated",
+        "models/calibration/bounds.py",
+        "        return None\n    low, high = 0, n\n",
+        "        return 0\n    low, high = 0, n\n",
+        f"{POINTS}::test_the_smallest_rate_is_answered_and_anything_below_refused",
+    ),
+    mutant(
+        "blocks-that-share-units",
+        "pairs that share a person are not counted as independent",
+        "models/pairs/samples.py",
+        "n_edges // (largest + 1)",
+        "n_edges // largest",
+        f"{POINTS}::test_an_independent_block_is_what_the_graph_says",
+    ),
+    mutant(
+        "matching-by-score",
+        "which disjoint pairs stand for the rest does not depend on scores, on partial lists of pairs too",
+        "models/pairs/samples.py",
+        "greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))",
+        "greedy_matching(codes, np.argsort(-np.bincount(different.edge, different.scores, codes.shape[0])), "
+        "int(known.size))",
+        f"{BLIND}::test_the_matching_is_blind_to_scores",
+    ),
+    mutant(
+        "matching-by-label",
+        "which disjoint pairs stand for the rest does not depend on labels in closed-set use",
+        "models/pairs/samples.py",
+        'if sample.protocol == "open-set":\n        edges',
+        "if True:\n        edges",
+        f"{BLIND}::test_the_matching_is_blind_to_labels_in_closed_set_use",
+    ),
+    Mutant(
+        name="calibration-split-by-label",
+        guarantee="calibration units are a simple random sample of all units",
+        edits=(
+            Edit(
+                file="models/pairs/splits.py",
+                old="            np.zeros_like(codes),\n            calibration_fraction",
+                new="            codes,\n            calibration_fraction",
+            ),
+            Edit(
+                file="models/pairs/splits.py",
+                old="    order = rng.permutation(m)\n    part =",
+                new="    order = rng.permutation(m)\n"
+                "    order = order[np.argsort(strata[order], kind='stable')]\n"
+                "    order = np.concatenate([order[k :: 4] for k in range(4)])\n    part =",
+            ),
+        ),
+        tests=(f"{SPLITS}::test_calibration_rows_are_a_simple_random_sample",),
+    ),
+    mutant(
+        "calibration-people-split-by-rows",
+        "calibration people are a simple random sample of all people",
+        "models/pairs/splits.py",
+        "    order = rng.permutation(m)\n    part =",
+        "    order = rng.permutation(m)\n"
+        "    order = order[np.argsort(strata[order], kind='stable')]\n"
+        "    order = np.concatenate([order[k :: 4] for k in range(4)])\n    part =",
+        f"{SPLITS}::test_calibration_people_are_a_simple_random_sample",
+    ),
+    mutant(
+        "training-people-calibrate",
+        "nobody who was trained on calibrates",
+        "models/pairs/splits.py",
+        "    parts = [np.flatnonzero(part_of == part) for part in range(3)]\n    unit",
+        "    parts = [np.flatnonzero(part_of == part) for part in range(3)]\n"
+        "    parts[1] = np.flatnonzero(part_of <= 1)\n    unit",
+        f"{SPLITS}::test_parts_are_disjoint_and_cover_every_row",
+    ),
+    mutant(
+        "pairs-across-parts-kept",
+        "no sampling unit is in two parts of an explicit list of pairs",
+        "models/pairs/splits.py",
+        "kept = usable & (sides[:, 0] == sides[:, 1])",
+        "kept = usable",
+        f"{SPLITS}::test_units_of_listed_pairs_are_people_where_something_says_who_they_are",
+    ),
+    mutant(
+        "jobs-fit-on-everybody",
+        "a job learns from its training part alone",
+        "service/training/fitting.py",
+        "estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.y)[parts.rows], **more)",
+        "estimator.fit(loaded.X, np.asarray(loaded.data.y), **more)",
+        f"{TRAINER}::test_a_job_learns_from_its_training_part_alone",
+    ),
+    mutant(
+        "overlap-not-refused",
+        "calibrating on rows that were trained on is refused",
+        "service/store/calibrations.py",
+        "        if overlap.rows:\n            raise CalibrationOverlap(",
+        "        if False:\n            raise CalibrationOverlap(",
+        "tests/service/test_store.py::test_calibrating_on_what_was_trained_on_is_refused_with_a_count",
+    ),
+    mutant(
+        "validated-on-training-rows",
+        "LabelRankingAuto judges its candidates on rows they have not seen",
+        "models/label_ranking/auto.py",
+        "train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)",
+        "train, test = np.arange(rows.size), np.flatnonzero(fold == part)",
+        "tests/models/label_ranking/test_pairwise_and_auto.py::test_validation_on_noise_finds_nothing",
+    ),
+    mutant(
+        "match-at-the-threshold",
+        "match is score > threshold, strictly (arrays)",
+        "service/runtime/scoring.py",
+        "= scores > self.threshold",
+        "= scores >= self.threshold",
+        "tests/service/runtime/test_decision.py",
+    ),
+    mutant(
+        "match-at-the-threshold-of-few",
+        "match is score > threshold, strictly (single pairs)",
+        "service/runtime/scoring.py",
+        "[score > threshold for score in scores]",
+        "[score >= threshold for score in scores]",
+        "tests/service/runtime/test_decision.py",
+    ),
+    mutant(
+        "people-weighed-by-samples",
+        "people with many samples do not decide the rate",
+        "models/pairs/samples.py",
+        "share = weight / (rows[edge] * max",
+        "share = weight / (1 * max",
+        f"{POINTS}::test_people_with_many_samples_do_not_decide_the_rate",
+    ),
+)
+
+DURABILITY = (
+    mutant(
+        "sqlite-not-flushed",
+        "a committed write survives a power cut",
+        "service/db.py",
+        "synchronous=FULL",
+        "synchronous=OFF",
+        f"{POWER}::test_sqlite_keeps_every_committed_write_through_a_power_cut",
+    ),
+    mutant(
+        "sqlite-flushed-now-and-then",
+        "a committed write survives a power cut",
+        "service/db.py",
+        "synchronous=FULL",
+        "synchronous=NORMAL",
+        f"{POWER}::test_sqlite_keeps_every_committed_write_through_a_power_cut",
+    ),
+    mutant(
+        "blob-files-not-flushed",
+        "a blob whose key was returned survives a power cut",
+        "service/blobs/local.py",
+        "                    path.chmod(0o444)\n                fsync_path(path)\n",
+        "                    path.chmod(0o444)\n",
+        f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
+    ),
+    mutant(
+        "blob-shard-not-flushed",
+        "a blob whose key was returned survives a power cut",
+        "service/blobs/local.py",
+        "            fsync_path(self._blobs)\n",
+        "",
+        f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
+    ),
+    mutant(
+        "blob-rename-not-flushed",
+        "a blob whose key was returned survives a power cut",
+        "service/blobs/local.py",
+        "                os.utime(target)\n            fsync_path(target.parent)\n",
+        "                os.utime(target)\n",
+        f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
+    ),
+    mutant(
+        "blob-root-not-flushed",
+        "a blob whose key was returned survives a power cut",
+        "service/blobs/local.py",
+        "            make_folders(self._blobs)\n            fsync_path(self.root.parent)\n",
+        "            self._blobs.mkdir(parents=True, exist_ok=True)\n",
+        f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
+    ),
+    mutant(
+        "blob-deletion-not-flushed",
+        "a blob that was deleted does not come back",
+        "service/blobs/local.py",
+        "                return\n            fsync_path(self._path(key).parent)\n",
+        "                return\n",
+        f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
+    ),
+    mutant(
+        "block-files-not-flushed",
+        "a gallery's block is whole or absent after a power cut",
+        "service/galleries/blocks.py",
+        "                fsync_path(written)\n",
+        "                pass\n",
+        f"{POWER}::test_a_kept_gallery_block_is_there_whole_after_a_power_cut",
+    ),
+    mutant(
+        "block-rename-not-flushed",
+        "a gallery's block is whole or absent after a power cut",
+        "service/galleries/blocks.py",
+        "            part.rename(path)\n            fsync_path(self.path)\n",
+        "            part.rename(path)\n",
+        f"{POWER}::test_a_kept_gallery_block_is_there_whole_after_a_power_cut",
+    ),
+    mutant(
+        "block-removal-not-flushed",
+        "what was erased does not come back with a power cut",
+        "service/galleries/blocks.py",
+        "    # An erasure is promised to be over: a power cut must not bring the folder back.\n"
+        "    fsync_path(path.parent)\n",
+        "",
+        f"{POWER}::test_an_erased_person_is_in_no_block_after_a_power_cut",
+    ),
+    mutant(
+        "artefact-arrays-not-flushed",
+        "a saved model survives a power cut",
+        "models/core/artefact.py",
+        "                np.save(stream, array, allow_pickle=False)\n"
+        "                stream.flush()\n                os.fsync(stream.fileno())\n",
+        "                np.save(stream, array, allow_pickle=False)\n",
+        f"{POWER}::test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_new",
+    ),
+    mutant(
+        "artefact-manifest-not-flushed",
+        "a saved model survives a power cut",
+        "models/core/artefact.py",
+        "            stream.write(body)\n            stream.flush()\n            os.fsync(stream.fileno())\n",
+        "            stream.write(body)\n",
+        f"{POWER}::test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_new",
+    ),
+    mutant(
+        "artefact-old-removed-first",
+        "a saved model survives a power cut while it is replaced",
+        "models/core/artefact.py",
+        "        fsync_path(target.parent)\n        if old.exists():\n            shutil.rmtree(old)\n",
+        "        if old.exists():\n            shutil.rmtree(old)\n        fsync_path(target.parent)\n",
+        f"{POWER}::test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_new",
+    ),
+    mutant(
+        "writes-of-superseded-attempts",
+        "every write to a job is fenced by its attempt",
+        "service/jobs/repository.py",
+        'JobRow.id == job_id, JobRow.attempt == attempt, JobRow.state == "running"',
+        'JobRow.id == job_id, JobRow.state == "running"',
+        f"{QUEUE}::test_a_silent_workers_job_is_taken_over_and_its_writes_refused",
+    ),
+    mutant(
+        "success-of-cancelled-jobs",
+        "a job whose cancel was acknowledged does not register a version",
+        "service/jobs/repository.py",
+        "        statement = statement.where(JobRow.cancel_requested.is_(False))",
+        "        pass",
+        f"{QUEUE}::test_cancelling",
+    ),
+    mutant(
+        "idempotency-ignored",
+        "the same Idempotency-Key trains once",
+        "service/jobs/queue.py",
+        "        if row is None:\n            return None\n        if row.request_sha256",
+        "        if True:\n            return None\n        if row.request_sha256",
+        f"{QUEUE}::test_an_idempotency_key_makes_one_job",
+    ),
+    mutant(
+        "idempotency-of-other-requests",
+        "an Idempotency-Key with another request is a conflict",
+        "service/jobs/queue.py",
+        "if row.request_sha256 != once.request_sha256:",
+        "if False:",
+        f"{QUEUE}::test_an_idempotency_key_makes_one_job",
+    ),
+    mutant(
+        "silent-workers-keep-their-jobs",
+        "a job whose worker fell silent is taken over",
+        "service/jobs/leases.py",
+        "            self._requeue_lost(session, now)\n",
+        "",
+        f"{QUEUE}::test_a_silent_workers_job_is_taken_over_and_its_writes_refused",
+    ),
+    mutant(
+        "named-blobs-deleted",
+        "a blob that a row names is never deleted",
+        "service/blobs/collect.py",
+        "sorted(wanted - named_blobs(session, wanted))",
+        "sorted(wanted)",
+        "tests/service/test_blobs.py::test_only_blobs_that_no_row_names_are_deleted",
+    ),
+)
+
+LOADING = (
+    mutant(
+        "artefact-hash-not-checked",
+        "loading checks the sha256 of every array",
+        "models/core/artefact.py",
+        'if verify and file_sha256(file) != entry["sha256"]:',
+        "if False:",
+        "tests/models/test_artefacts.py::test_a_changed_array_is_refused",
+    ),
+    mutant(
+        "artefact-shape-not-checked",
+        "arrays are held against the manifest's types and shapes",
+        "models/core/artefact.py",
+        'if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:',
+        "if False:",
+        "tests/models/test_artefacts.py::test_arrays_must_be_those_the_manifest_lists",
+    ),
+    mutant(
+        "newer-formats-read",
+        "a format newer than this code is refused",
+        "models/core/artefact.py",
+        "if version > FORMAT_VERSION:",
+        "if False:",
+        "tests/models/test_artefacts.py::test_a_newer_format_is_refused",
+    ),
+    mutant(
+        "pickles-loaded",
+        "loading never runs code from the file",
+        "models/core/artefact.py",
+        'np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)',
+        "np.load(file, allow_pickle=True)",
+        "tests/models/test_artefacts.py::test_a_pickle_in_place_of_an_array_does_not_run",
+    ),
+    mutant(
+        "blob-hash-not-checked",
+        "changed bytes are never served",
+        "service/blobs/local.py",
+        "intact = listing_key(listing(folder)) == key",
+        "intact = bool(listing(folder))",
+        "tests/service/test_blobs.py::test_changed_bytes_are_found",
+    ),
+    mutant(
+        "import-hash-not-checked",
+        "an import is refused unless every file is as it was exported",
+        "service/store/transfer.py",
+        "    if digest.hexdigest() != sha256:",
+        "    if False:",
+        "tests/service/test_transfer.py::test_a_file_that_is_not_a_whole_unchanged_export_is_refused",
+    ),
+)
+
+ACCESS_AND_LEAKAGE = (
+    mutant(
+        "exports-for-any-key",
+        "exporting a model takes more than reading",
+        "service/api/routes.py",
+        'models.export_version, access="train"',
+        'models.export_version, access="any"',
+        f"{ROUTES}::test_what_a_request_needs",
+    ),
+    mutant(
+        "versions-deleted-by-train",
+        "deleting a version takes admin",
+        "service/api/routes.py",
+        'models.delete_version, access="admin"',
+        'models.delete_version, access="train"',
+        f"{ROUTES}::test_what_a_request_needs",
+    ),
+    mutant(
+        "galleries-written-by-any-key",
+        "galleries take the scope gallery",
+        "service/api/routes.py",
+        'galleries.upsert_items, access="gallery"',
+        'galleries.upsert_items, access="any"',
+        f"{ROUTES}::test_what_a_request_needs",
+    ),
+    mutant(
+        "scoring-for-any-key",
+        "scores take the scope score",
+        "service/api/routes.py",
+        'scoring.similarity, access="score"',
+        'scoring.similarity, access="any"',
+        f"{ROUTES}::test_what_a_request_needs",
+    ),
+    mutant(
+        "uploads-for-everybody",
+        "uploading takes the scope train",
+        "service/api/routes.py",
+        'datasets.add_dataset, access="train"',
+        'datasets.add_dataset, access="open"',
+        f"{ROUTES}::test_what_a_request_needs",
+    ),
+    mutant(
+        "pages-of-other-sites",
+        "without a key, pages of other sites are refused",
+        "service/api/edge.py",
+        'if origin is not None and origin.decode("latin-1").partition("://")[2] != host:',
+        "if False:",
+        "tests/e2e/test_edge.py::test_without_a_key_only_this_machine_is_served_and_no_foreign_page",
+    ),
+    mutant(
+        "other-hosts-names",
+        "without a key, only requests to this machine's own names are served",
+        "service/api/edge.py",
+        "if host and not access.is_loopback(access.host_name(host)):",
+        "if False:",
+        "tests/e2e/test_edge.py::test_without_a_key_only_this_machine_is_served_and_no_foreign_page",
+    ),
+    mutant(
+        "cookies-may-write",
+        "the console's cookie counts for reading only",
+        "service/api/access.py",
+        'headers.get(b"cookie") if method in ("GET", "HEAD") else None',
+        'headers.get(b"cookie")',
+        f"{ACCESS}::test_keys_are_read_from_headers_and_for_reading_from_the_cookie",
+    ),
+    mutant(
+        "scopes-not-asked",
+        "a key does only what its scopes say",
+        "service/keys/keys.py",
+        'return "admin" in self.scopes or scope in self.scopes',
+        "return True",
+        KEYS,
+    ),
+    mutant(
+        "revoked-keys-work",
+        "a revoked key is useless at once",
+        "service/keys/repository.py",
+        "query.where(ApiKey.revoked_at.is_(None)) if active else query",
+        "query",
+        f"{KEYS}::test_a_key_works_until_it_is_revoked",
+    ),
+    mutant(
+        "revoking-the-last-key-opens",
+        "once a key exists every request needs one",
+        "service/keys/repository.py",
+        "exists().select_from(ApiKey)",
+        "exists().select_from(ApiKey).where(ApiKey.revoked_at.is_(None))",
+        f"{KEYS}::test_a_revoked_last_key_does_not_open_the_service",
+    ),
+    mutant(
+        "keys-stored",
+        "only hashes of keys are stored",
+        "service/keys/keys.py",
+        "                name=name,\n                sha256=_sha256(key),",
+        "                name=key,\n                sha256=_sha256(key),",
+        f"{KEYS}::test_the_key_itself_is_nowhere_in_the_database",
+    ),
+    mutant(
+        "wrong-secrets-work",
+        "any change to a key is refused",
+        "service/keys/keys.py",
+        "if hmac.compare_digest(presented, known.sha256 if known else _NOBODY) and known is not None:",
+        "if known is not None:",
+        f"{KEYS}::test_any_change_to_a_key_is_refused",
+    ),
+    mutant(
+        "deleted-rows-left",
+        "deleted cells are overwritten in SQLite's file",
+        "service/db.py",
+        "secure_delete=ON",
+        "secure_delete=OFF",
+        "tests/service/test_db.py::test_deleted_rows_are_overwritten",
+    ),
+    mutant(
+        "blocks-keep-the-erased",
+        "an erasure removes index blocks that hold the person",
+        "service/galleries/blocks.py",
+        "            if holds:\n                remove(path)",
+        "            if False:\n                remove(path)",
+        f"{POWER}::test_an_erased_person_is_in_no_block_after_a_power_cut",
+    ),
+)
+
+MUTANTS = (*VALIDITY, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)

@@ -1,0 +1,111 @@
+"""Random order, and one temporary folder a run that is gone afterwards, however the run ended.
+
+The seed is printed; ``PAIRMARK_TEST_SEED=N`` repeats an order, ``PAIRMARK_KEEP_TMP=1`` keeps the folder to look at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+PREFIX = "pairmark-tests-"
+# The system's own folder, not TMPDIR, which a run points into its folder; also short, for sockets.
+HERE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle the seed and the folder; the processes of pytest-xdist inherit both."""
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("PAIRMARK_TEST_SEED", str(secrets.randbelow(10**6)))
+    sweep(HERE)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=HERE))
+    folder.chmod(0o755)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+    if config.option.basetemp is None:
+        config.option.basetemp = str(folder / "pytest")
+
+    def remove() -> None:
+        if os.environ.get("PAIRMARK_KEEP_TMP"):
+            print(f"kept {folder}")
+        else:
+            stop_databases(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+        os.environ.pop("TMPDIR", None)
+        tempfile.tempdir = None
+
+    config.add_cleanup(remove)
+
+
+def pytest_report_header() -> str:
+    """How to repeat the order."""
+    return f"random order: PAIRMARK_TEST_SEED={os.environ['PAIRMARK_TEST_SEED']}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffle files, and tests within files; pytest then brings together what shares an expensive fixture."""
+    seed = os.environ["PAIRMARK_TEST_SEED"]
+
+    def place(text: str) -> bytes:
+        return hashlib.sha256(f"{seed} {text}".encode()).digest()
+
+    items.sort(key=lambda item: (place(str(item.path)), place(item.nodeid)))
+
+
+def sweep(here: Path) -> list[Path]:
+    """Remove folders of runs that are over, with databases that still run in them; returns what was removed.
+
+    A live run holds a lock on a file in its folder, which the system lets go when its process dies.
+    """
+    swept = []
+    for folder in here.glob(f"{PREFIX}*"):
+        try:
+            descriptor = os.open(folder / "lock", os.O_RDWR)
+        except OSError:
+            # Made this moment by another run, or left by one killed at its very start.
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat().st_mtime > 3600:
+                    shutil.rmtree(folder, ignore_errors=True)
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            stop_databases(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            swept.append(folder)
+        finally:
+            os.close(descriptor)
+    return swept
+
+
+def stop_databases(folder: Path) -> None:
+    """Stop PostgreSQL servers whose data lie in a folder; a run that was killed leaves its server behind."""
+    for file in folder.rglob("postmaster.pid"):
+        try:
+            pid = int(file.read_text().split()[0])
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError, IndexError):
+            continue
+        if str(folder).encode() in command:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGQUIT)
+            deadline = time.monotonic() + 5
+            while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
