@@ -98,6 +98,14 @@ class Settings(BaseSettings):
     lease_s: float = Field(10.0, description="after how long without a heartbeat a job is taken over")
     poll_s: float = Field(0.5, description="how often an idle worker looks for a job")
     max_attempts: int = Field(3, description="attempts at a job before it fails")
+    import_key_file: Path | None = Field(
+        None,
+        description="file of a secret key, 16 bytes or more: exports are signed with it, and signatures of imports "
+        "are checked",
+    )
+    require_signed_imports: bool = Field(
+        False, description="import only versions whose signature holds under import_key_file"
+    )
     job_memory_bytes: int | None = Field(
         None,
         ge=64 * MIB,

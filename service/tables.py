@@ -8,6 +8,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -210,6 +211,28 @@ class ModelVersion(Base):
     calibration_id: Mapped[str | None] = mapped_column(String(32))
     job_id: Mapped[str | None] = mapped_column(String(32), unique=True)
     created_at: Mapped[float]
+    quarantine: Mapped[str | None] = mapped_column(String(1000))
+    quarantined_at: Mapped[float | None]
+
+
+class VersionLoad(Base):
+    """A version that a process is loading: left behind, the process ended meanwhile."""
+
+    __tablename__ = "version_loads"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["model_id", "version"],
+            ["model_versions.model_id", "model_versions.version"],
+            ondelete="CASCADE",
+        ),
+    )
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    model_id: Mapped[str] = mapped_column(String(32), index=True)
+    version: Mapped[int]
+    host: Mapped[str] = mapped_column(String(200))
+    pid: Mapped[int]
+    process: Mapped[str] = mapped_column(String(32))
+    started_at: Mapped[float]
 
 
 class Alias(Base):

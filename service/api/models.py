@@ -140,7 +140,7 @@ async def import_model(
     name: Annotated[str | None, Form(description="register under this name instead of the file's")] = None,
     promote: Annotated[str | None, Form(description="alias to move to the imported version")] = None,
 ) -> VersionOut:
-    """Register a version that was exported, here or elsewhere. Every byte is verified and nothing in it is run."""
+    """Register a version that was exported, here or elsewhere. It is loaded and tried in a process of its own first."""
 
     def work() -> VersionOut:
         model, version = house.store.import_file(

@@ -231,7 +231,7 @@ def import_model(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Register a version from an exported file; every byte is checked and nothing in it is run."""
+    """Register a version from an exported file; every byte is checked, and it is tried in a process of its own."""
     with connected(url) as client, output.progress_bar(f"importing {file.name}") as progress:
         found = client.import_version(file, name=name, progress=progress)
     output.show(found, lambda to: to.print(f"registered {found['model']}:{found['version']}", markup=False))

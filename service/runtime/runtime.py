@@ -323,27 +323,31 @@ class Runtime:
         return view
 
     def _load(self, entry: VersionEntry) -> LoadedVersion:
-        estimator = self.store.load(entry.name, entry.version)
         spec = spec_of(entry.kind)
-        n_features = int(estimator.n_features_in_)
-        if "similarity" in entry.capabilities:
-            # Warm before it serves: pages of the artefact and kernels not compiled yet.
-            zeros = np.zeros((2, n_features), dtype=np.float32)
-            if spec.accepts_sparse:
-                from scipy.sparse import csr_array
-
-                estimator._pair_score(csr_array(zeros), csr_array(zeros))
-            estimator._pair_score(zeros, zeros.copy())
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
         seconds = 0.0
-        if ranks:
-            seconds = seconds_a_point(estimator, n_features)
-        elif classifies:
-            seconds = seconds_to_classify(estimator, n_features)
+
+        def warm(estimator: Any) -> None:
+            """Score before it serves: pages of the artefact and kernels not compiled yet."""
+            nonlocal seconds
+            n_features = int(estimator.n_features_in_)
+            if "similarity" in entry.capabilities:
+                zeros = np.zeros((2, n_features), dtype=np.float32)
+                if spec.accepts_sparse:
+                    from scipy.sparse import csr_array
+
+                    estimator._pair_score(csr_array(zeros), csr_array(zeros))
+                estimator._pair_score(zeros, zeros.copy())
+            if ranks:
+                seconds = seconds_a_point(estimator, n_features)
+            elif classifies:
+                seconds = seconds_to_classify(estimator, n_features)
+
+        estimator = self.store.load(entry.name, entry.version, warm)
         return LoadedVersion(
             entry=entry,
             estimator=estimator,
-            n_features=n_features,
+            n_features=int(estimator.n_features_in_),
             accepts_sparse=spec.accepts_sparse,
             ignores_unknown=spec.ignores_unknown,
             feature_names=self.store.feature_names(entry.name, entry.version),

@@ -11,7 +11,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from pairmark.service.store.schemas import NewCalibration, NewVersion
-from pairmark.service.tables import Alias, AliasChange, CalibrationRow, GalleryRow, Model, ModelVersion
+from pairmark.service.tables import (
+    Alias,
+    AliasChange,
+    CalibrationRow,
+    GalleryRow,
+    Model,
+    ModelVersion,
+    VersionLoad,
+)
 
 
 def model_for_update(session: Session, name: str) -> Model | None:
@@ -52,6 +60,52 @@ def add_version(session: Session, model: Model, new: NewVersion, now: float) -> 
     session.add(row)
     session.flush()
     return row
+
+
+def loads_of(session: Session, row: ModelVersion) -> list[VersionLoad]:
+    """Marks of the processes that load a version, or ended while they did."""
+    return list(
+        session.scalars(
+            select(VersionLoad).where(
+                VersionLoad.model_id == row.model_id, VersionLoad.version == row.version
+            )
+        )
+    )
+
+
+def add_load(session: Session, mark: VersionLoad) -> None:
+    """Insert the mark of a load."""
+    session.add(mark)
+    session.flush()
+
+
+def remove_loads(session: Session, ids: Sequence[str]) -> None:
+    """Remove marks of loads."""
+    session.execute(delete(VersionLoad).where(VersionLoad.id.in_(ids)))
+
+
+def set_quarantine(session: Session, row: ModelVersion, reason: str, now: float) -> None:
+    """Put a version into quarantine, unless it is there."""
+    session.execute(
+        update(ModelVersion)
+        .where(
+            ModelVersion.model_id == row.model_id,
+            ModelVersion.version == row.version,
+            ModelVersion.quarantine.is_(None),
+        )
+        .values(quarantine=reason, quarantined_at=now)
+    )
+
+
+def quarantined(session: Session) -> list[tuple[str, ModelVersion]]:
+    """(model's name, version) of every version in quarantine."""
+    found = session.execute(
+        select(Model.name, ModelVersion)
+        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        .where(ModelVersion.quarantine.is_not(None))
+        .order_by(Model.name, ModelVersion.version)
+    )
+    return [(name, row) for name, row in found]
 
 
 def add_calibration(

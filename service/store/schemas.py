@@ -86,6 +86,19 @@ class VersionSummary(BaseModel):
     aliases: list[str]
     calibration_id: str | None
     created_at: str
+    quarantine: str | None = Field(
+        None,
+        description="why it is not loaded any more: it ended a process that loaded it, and a trial of it failed",
+    )
+
+
+class QuarantinedVersion(BaseModel):
+    """A version that nothing loads any more."""
+
+    model: str
+    version: int
+    reason: str
+    since: str
 
 
 class VersionOut(VersionSummary):

@@ -23,6 +23,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.evaluation import Evaluations
+from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import ModelRef, checked_alias, parse_ref
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
@@ -36,6 +37,7 @@ from pairmark.service.store.schemas import (
     ModelPage,
     NewVersion,
     Policy,
+    QuarantinedVersion,
     VersionOut,
     VersionPage,
     VersionSummary,
@@ -189,15 +191,21 @@ class ModelStore:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) classifies nothing")
         return names
 
-    def load(self, name: str, version: int) -> Any:
-        """The fitted learner, every byte checked against what was stored.
+    def load(self, name: str, version: int, first: Callable[[Any], object] | None = None) -> Any:
+        """The fitted learner, every byte checked against what was stored; see `Shelf.load`.
 
         Raises
         ------
         CorruptArtefact
             When the artefact is missing or was changed.
+        Conflict
+            When the version is in quarantine.
         """
-        return self._shelf.load(self._shelf.row(name, version), name)
+        return self._shelf.load(self._shelf.row(name, version), name, first)
+
+    def quarantined(self) -> list[QuarantinedVersion]:
+        """Every version that ended a process that loaded it, and is not loaded any more."""
+        return self._shelf.quarantine.versions()
 
     def delete(self, name: str, version: int) -> None:
         """Delete a version with its calibrations and files.
@@ -452,6 +460,7 @@ def _facts(row: ModelVersion) -> dict[str, Any]:
 
 
 def _check_promotable(name: str, row: ModelVersion) -> None:
+    refuse_quarantined(row, name)
     if "similarity" in row.capabilities and row.calibration_id is None:
         raise Conflict(
             f"{name}:{row.version} has no calibration, so it could not answer /match: calibrate it first "

@@ -1,7 +1,8 @@
 """A version as one file: exported, and imported elsewhere without running anything from it.
 
 The file is a zip of stored (not compressed) entries: ``pairmark-export.json`` with the version's facts and the
-sha256 of every other entry, and the folders ``artefact/``, ``report/`` and ``calibration/``.
+sha256 of every other entry, the folders ``artefact/``, ``report/`` and ``calibration/``, and where a key is set
+``pairmark-export.sig``, the manifest's HMAC-SHA256.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ from typing import Any, BinaryIO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pairmark.models.core.artefact import ArtefactError, file_sha256, read_artefact
-from pairmark.models.core.registry import load as load_artefact
-from pairmark.models.core.registry import spec_for
-from pairmark.models.core.spec import capabilities_of
+from pairmark.models.core.artefact import ArtefactError, file_sha256
 from pairmark.service.blobs import delete_unused
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.heldout.report import read_roc
 from pairmark.service.names import checked_name
+from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
 from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.signing import check_signature, signed
+from pairmark.service.store.trial import tried
 
 MANIFEST = "pairmark-export.json"
+SIGNATURE = "pairmark-export.sig"
+MAX_SIGNATURE_BYTES = 256
 FORMAT_VERSION = 1
 MAX_ENTRIES = 10_000
 MAX_MANIFEST_BYTES = 32 * 1024 * 1024
@@ -122,7 +125,10 @@ def export_version(shelf: Shelf, name: str, version: int, folder: Path) -> Path:
         with storage_errors("exporting"):
             folder.mkdir(parents=True, exist_ok=True)
             with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as bundle:
-                bundle.writestr(_entry(MANIFEST), export.model_dump_json(indent=1))
+                manifest = export.model_dump_json(indent=1).encode()
+                bundle.writestr(_entry(MANIFEST), manifest)
+                if shelf.settings.import_key_file is not None:
+                    bundle.writestr(_entry(SIGNATURE), signed(manifest, shelf.settings.import_key_file))
                 for entry, path in sources.items():
                     with path.open("rb") as source, bundle.open(_entry(entry), "w", force_zip64=True) as sink:
                         shutil.copyfileobj(source, sink, _CHUNK)
@@ -156,8 +162,8 @@ def imported(shelf: Shelf, file: BinaryIO, name: str | None) -> Iterator[NewVers
         shelf.blobs.workspace() as calibration,
     ):
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
-        export = _unpack(file, folders, shelf.settings.max_upload_bytes)
-        new = _verified(export, folders, name)
+        export = _unpack(file, folders, shelf.settings)
+        new = _verified(export, folders, name, shelf.settings)
         stored: dict[str, str] = {}
         try:
             for part, folder in folders.items():
@@ -183,8 +189,9 @@ def _with_blobs(new: NewVersion, calibration: _CalibrationFacts | None, stored: 
     return replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
 
 
-def _unpack(file: BinaryIO, folders: dict[str, Path], max_bytes: int) -> _Export:
-    """Check names, sizes and hashes, and write each entry to its folder."""
+def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Export:
+    """Check names, sizes, the signature and hashes, and write each entry to its folder."""
+    max_bytes = settings.max_upload_bytes
     try:
         with zipfile.ZipFile(file) as bundle:
             entries = bundle.infolist()
@@ -201,13 +208,17 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], max_bytes: int) -> _Export
                 raise InvalidInput(
                     f"file: holds no {MANIFEST}; expected a file made by `pairmark models export`"
                 )
-            export = _Export.model_validate_json(bundle.read(MANIFEST))
+            manifest = bundle.read(MANIFEST)
+            signature = _signature_in(bundle, names)
+            if settings.import_key_file is not None or settings.require_signed_imports:
+                check_signature(manifest, signature, settings)
+            export = _Export.model_validate_json(manifest)
             if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
                 raise InvalidInput(
                     f"file: format {export.format[:40]} {export.format_version}, this code reads pairmark-export up to "
                     f"{FORMAT_VERSION}: upgrade pairmark"
                 )
-            others = [one for one in names if one != MANIFEST]
+            others = [one for one in names if one not in (MANIFEST, SIGNATURE)]
             if sorted(others) != sorted(export.files) or not all(_ENTRY.fullmatch(one) for one in others):
                 raise InvalidInput(
                     "file: its entries are not those its manifest lists; export the version again"
@@ -223,6 +234,14 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], max_bytes: int) -> _Export
             "file: not a whole zip file; expected a file made by `pairmark models export`"
         ) from error
     return export
+
+
+def _signature_in(bundle: zipfile.ZipFile, names: list[str]) -> str | None:
+    if SIGNATURE not in names:
+        return None
+    if names.count(SIGNATURE) != 1 or bundle.getinfo(SIGNATURE).file_size > MAX_SIGNATURE_BYTES:
+        raise InvalidInput(f"file: {SIGNATURE} is no signature; export the version again")
+    return bundle.read(SIGNATURE).decode("ascii", errors="replace")
 
 
 def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path], sha256: str) -> None:
@@ -241,14 +260,12 @@ def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path],
         )
 
 
-def _verified(export: _Export, folders: dict[str, Path], name: str | None) -> NewVersion:
-    """Load everything once, so that what is registered can be served; facts come from the artefact itself."""
+def _verified(export: _Export, folders: dict[str, Path], name: str | None, settings: Settings) -> NewVersion:
+    """Try what is to be registered, in a process that may die of it; facts come from the artefact itself."""
     told = export.version
     try:
-        artefact = read_artefact(folders["artefact"], mmap=False)
-        estimator = load_artefact(folders["artefact"], mmap=False)
-        spec = spec_for(estimator)
-        if artefact.sha256 != told.artefact_sha256 or spec.kind != told.kind:
+        found = tried(folders["artefact"], settings)
+        if found.artefact_sha256 != told.artefact_sha256 or found.kind != told.kind:
             raise ArtefactError("the artefact is not the one that the manifest names")
         if any(folders["report"].iterdir()):
             read_roc(folders["report"])
@@ -257,33 +274,35 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None) -> Ne
         if export.calibration is not None:
             read_calibration(folders["calibration"])
         json.dumps([told.metrics, told.lineage, told.facts], allow_nan=False)
-        if spec.needs == "rankings":
-            names = told.facts["label_names"]
-            distinct = {name for name in names if isinstance(name, str)}
-            if not isinstance(names, list) or not len(distinct) == len(names) == estimator.n_labels_:
-                raise ArtefactError(f"label_names are not {estimator.n_labels_} distinct names")
-        capabilities = set(capabilities_of(spec, estimator))
-        classes = told.facts.get("class_names")
-        if classes is None:
+        capabilities = set(found.capabilities)
+        if found.n_labels is not None:
+            _check_names("label_names", told.facts["label_names"], found.n_labels)
+        if told.facts.get("class_names") is None:
             # Learned from listed pairs: what its classes are called, nobody said.
             capabilities.discard("classify")
         elif "classify" in capabilities:
-            distinct = {name for name in classes if isinstance(name, str)}
-            if not isinstance(classes, list) or not len(distinct) == len(classes) == len(estimator.classes_):
-                raise ArtefactError(f"class_names are not {len(estimator.classes_)} distinct names")
+            _check_names("class_names", told.facts["class_names"], found.n_classes or 0)
+    except InvalidInput as error:
+        raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
     return NewVersion(
         model=checked_name(name or told.model, "model"),
-        kind=spec.kind,
+        kind=found.kind,
         capabilities=tuple(sorted(capabilities)),
-        params=artefact.params,
+        params=found.params,
         metrics=told.metrics,
         lineage={**told.lineage, "imported_from": f"{told.model}:{told.version}"},
-        facts={**told.facts, "n_features": int(estimator.n_features_in_)},
+        facts={**told.facts, "n_features": found.n_features},
         artefact="",
-        artefact_sha256=artefact.sha256,
+        artefact_sha256=found.artefact_sha256,
         report=None,
         calibration=None,
         job_id=None,
     )
+
+
+def _check_names(what: str, names: Any, n: int) -> None:
+    distinct = {name for name in names if isinstance(name, str)}
+    if not isinstance(names, list) or not len(distinct) == len(names) == n:
+        raise ArtefactError(f"{what} are not {n} distinct names")

@@ -57,6 +57,7 @@ def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSumma
         aliases=[one.alias for one in aliases if one.version == row.version],
         calibration_id=row.calibration_id,
         created_at=iso(row.created_at),
+        quarantine=row.quarantine,
     )
 
 

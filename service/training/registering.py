@@ -20,6 +20,7 @@ from pairmark.service.jobs.schemas import Claim
 from pairmark.service.store.calibrations import store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
+from pairmark.service.store.trial import first_use
 from pairmark.service.training.classifiers import class_names
 from pairmark.service.training.records import Loaded, Reported
 from pairmark.version import code_version
@@ -60,6 +61,8 @@ class Registry:
         report = None
         with self.blobs.workspace() as folder:
             artefact_sha256 = save(estimator, folder / "artefact")
+            # What does not load and score ends here: a job may die of it, a process that serves may not.
+            first_use(folder / "artefact")
             size = sum(path.stat().st_size for path in (folder / "artefact").iterdir())
             if reported.curve is not None:
                 known = trained_on(loaded.data, parts.learned, loaded.claim.job_id)
