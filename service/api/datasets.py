@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import File, Form, Path, Response, UploadFile
+from fastapi import Depends, File, Form, Path, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
 from pairmark.service.api.house import InHouse
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 
 
-def add_dataset(
-    house: InHouse,
-    response: Response,
-    file: Annotated[UploadFile, File(description="CSV, Parquet, npz or svmlight")],
-    name: Annotated[str, Form(description="dataset name; a second upload under it becomes its next version")],
+Upload = Annotated[UploadFile, File(description="CSV, Parquet, npz or svmlight")]
+PairsFile = Annotated[
+    UploadFile | None,
+    File(description="explicit pairs: columns left, right (row ids or 0-based rows), same, weight?"),
+]
+
+
+def roles(
     format: Annotated[
         str | None, Form(description="csv, parquet, npz or svmlight; default: by extension")
     ] = None,
@@ -35,18 +39,9 @@ def add_dataset(
     unlabelled: Annotated[
         bool, Form(description="take rows without labels, rankings or pairs, for learners that use some")
     ] = False,
-    pairs: Annotated[
-        UploadFile | None,
-        File(description="explicit pairs: columns left, right (row ids or 0-based rows), same, weight?"),
-    ] = None,
-) -> DatasetOut:
-    """Store labelled vectors as an immutable version of a dataset.
-
-    The file is streamed to disk and checked before anything is committed: a refused upload leaves nothing behind.
-    Sending the newest version's very bytes and columns again answers with that version (`existing`).
-    """
-    given: dict[str, Any] = {
-        "name": name,
+) -> dict[str, Any]:
+    """Which columns are what."""
+    return {
         "format": format,
         "label": label,
         "ranking": ranking,
@@ -57,21 +52,54 @@ def add_dataset(
         "points": points,
         "unlabelled": unlabelled,
     }
+
+
+Roles = Annotated[dict[str, Any], Depends(roles)]
+
+
+def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
     try:
-        request = DatasetRequest.model_validate(given)
+        return DatasetRequest.model_validate({"name": name, **given})
     except ValidationError as error:
         raise RequestValidationError(
             [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
         ) from error
+
+
+def add_dataset(
+    house: InHouse,
+    response: Response,
+    file: Upload,
+    name: Annotated[str, Form(description="dataset name; a second upload under it becomes its next version")],
+    given: Roles,
+    pairs: PairsFile = None,
+) -> DatasetOut:
+    """Store labelled vectors as an immutable version of a dataset.
+
+    The file is streamed to disk and checked before anything is committed: a refused upload leaves nothing behind.
+    Sending the newest version's very bytes and columns again answers with that version (`existing`).
+    """
     added = house.datasets.add(
         file.file,
-        request,
+        _request(name, given),
         filename=file.filename,
         pairs=None if pairs is None else pairs.file,
         pairs_filename=None if pairs is None else pairs.filename,
     )
     response.headers["Location"] = f"/datasets/{added.name}:{added.version}"
     return added
+
+
+def inspect_dataset(house: InHouse, file: Upload, given: Roles, pairs: PairsFile = None) -> InspectionOut:
+    """What would be read of a file, without keeping it: columns, roles (inferred where not named), rows, identities,
+    and the smallest false positive rate that they could promise."""
+    return house.datasets.inspect(
+        file.file,
+        _request("inspected", given),
+        filename=file.filename,
+        pairs=None if pairs is None else pairs.file,
+        pairs_filename=None if pairs is None else pairs.filename,
+    )
 
 
 def list_datasets(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> DatasetPage:

@@ -37,6 +37,7 @@ from pairmark.service.api.answers import (
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import Binary, Limits, Route
 from pairmark.service.audit.schemas import AuditPage
+from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, RowsOut
 from pairmark.service.galleries.imports import KINDS
 from pairmark.service.galleries.schemas import (
@@ -152,6 +153,8 @@ DATASETS: Final = (
     Route("POST", "/datasets", datasets.add_dataset, access="train", tag="datasets", status=201,
           answer=DatasetOut, limits=UPLOAD, errors=(409, 429, 507),
           links={name: {"ref": "$response.body#/name"} for name in ("get_dataset", "delete_dataset")}),
+    Route("POST", "/datasets/inspect", datasets.inspect_dataset, access="train", tag="datasets",
+          answer=InspectionOut, limits=UPLOAD, errors=(429, 507)),
     Route("GET", "/datasets", datasets.list_datasets, access="any", tag="datasets", query=PageQuery,
           answer=DatasetPage),
     Route("GET", "/datasets/{ref}", datasets.get_dataset, access="any", tag="datasets", answer=DatasetOut),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LABELS_SHOWN = 12
+COLUMNS_SHOWN = 40
 datasets = typer.Typer(help="Datasets: labelled vectors, uploaded once, never changed.", no_args_is_help=True)
 models = typer.Typer(help="Models, their versions and aliases.", no_args_is_help=True)
 Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
@@ -80,6 +82,51 @@ def add_dataset(
             progress=progress,
         )
     output.show(added, lambda to: _show_dataset(to, added))
+
+
+@datasets.command("inspect")
+def inspect_dataset(
+    file: Annotated[
+        Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
+    ],
+    label: Annotated[str | None, typer.Option(help="Identity or class column.", show_default=False)] = None,
+    ranking: Annotated[
+        list[str] | None,
+        typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column of groups that stay together.", show_default=False)
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="CSV: the first line holds data already.")
+    ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False),
+    ] = None,
+    points: Annotated[
+        str | None, typer.Option(help="npz: the array of points (default: X).", show_default=False)
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Say what would be read of a file and what it could promise, without keeping it."""
+    with connected(url) as client, output.progress_bar(f"reading {file.name}") as progress:
+        found = client.inspect_dataset(
+            file,
+            label=label,
+            ranking=ranking,
+            group=group,
+            exclude=exclude or (),
+            header=not no_header,
+            format=format,
+            points=points,
+            progress=progress,
+        )
+    output.show(found, lambda to: _show_inspection(to, file, found))
+    if found["problem"]:
+        raise typer.Exit(1)
 
 
 @datasets.command("list")
@@ -272,6 +319,37 @@ def _show_dataset(to: Console, found: dict[str, Any]) -> None:
     show_promise(to, found)
     for warning in found.get("warnings") or []:
         to.print(f"warning: {warning}", style="yellow", markup=False)
+
+
+def _show_inspection(to: Console, file: Path, found: dict[str, Any]) -> None:
+    rows = [
+        (
+            column["name"],
+            column["kind"],
+            column["role"] + (" (inferred)" if column["inferred"] else ""),
+            column["distinct"],
+            ", ".join(column["examples"]),
+        )
+        for column in found["columns"][:COLUMNS_SHOWN]
+    ]
+    output.table(("column", "holds", "role", "distinct", "first values"), rows, empty="")(to)
+    if len(found["columns"]) > COLUMNS_SHOWN:
+        to.print(f"and {len(found['columns']) - COLUMNS_SHOWN} more columns", markup=False)
+    if found["problem"]:
+        to.print(f"it would be refused: {found['problem']}", style="yellow", markup=False)
+        return
+    to.print(
+        f"{found['rows']:,} rows of {found['features']:,} features, {found['n_labels']:,} identities or classes",
+        markup=False,
+    )
+    show_promise(to, found)
+    for warning in found["warnings"]:
+        to.print(f"warning: {warning}", style="yellow", markup=False)
+    words = [f"pairmark datasets add NAME {file}"]
+    for name, value in found["request"].items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}" if one is True else f"--{name} {shlex.quote(str(one))}" for one in values]
+    to.print("keep it with: " + " ".join(words), markup=False)
 
 
 def _flat(lineage: dict[str, Any]) -> str:

@@ -40,6 +40,10 @@ class Npz:
         """Names of the arrays."""
         return list(self._arrays)
 
+    def shapes(self) -> list[tuple[str, str, str]]:
+        """Name, type and shape of each array."""
+        return [(name, str(one.dtype), str(one.shape)) for name, one in self._arrays.items()]
+
     def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
         """One array of so many dimensions, and rows.
 

@@ -9,25 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.datasets import repository
 from pairmark.service.datasets.data import LabelledData, load_data, vector_of
+from pairmark.service.datasets.inspecting import InspectionOut, inspected
 from pairmark.service.datasets.promises import dataset_promise
 from pairmark.service.datasets.reader import format_of, read_dataset
 from pairmark.service.datasets.schemas import (
-    MAX_LISTED_FEATURES,
-    MAX_LISTED_LABELS,
     DatasetOut,
     DatasetPage,
     DatasetRequest,
+    Format,
     RowOut,
     RowsOut,
 )
-from pairmark.service.datasets.writer import Limits, Stored
+from pairmark.service.datasets.summaries import summary_of
+from pairmark.service.datasets.writer import Limits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarge
 from pairmark.service.names import checked_name
@@ -83,12 +82,7 @@ class Datasets:
             When as many uploads as allowed are being read already: each takes hundreds of megabytes.
         """
         checked_name(request.name, "name")
-        kind = format_of(request.format, filename or (file.name if isinstance(file, Path) else None))
-        limits = Limits(
-            rows=self._settings.max_dataset_rows,
-            features=self._settings.max_dimension,
-            stored_bytes=self._settings.max_dataset_bytes,
-        )
+        kind, limits = _kind_of(file, request, filename), self._limits
         with self._place(), self._blobs.workspace() as work, storage_errors("storing the upload"):
             upload, sha256 = self._take(file, work / "upload")
             # Later roles are recorded only where they are used: an upload of before is still the same upload.
@@ -98,11 +92,7 @@ class Datasets:
             pairs_file = None
             if pairs is not None:
                 path, spec["pairs_sha256"] = self._take(pairs, work / "pairs")
-                name = pairs_filename or (pairs.name if isinstance(pairs, Path) else "pairs.csv")
-                pairs_kind = format_of(None, name)
-                if pairs_kind not in ("csv", "parquet"):
-                    raise InvalidInput("the pairs file is neither CSV nor Parquet by its name", field="pairs")
-                pairs_file = (path, pairs_kind)
+                pairs_file = (path, _pairs_kind(pairs, pairs_filename))
             known = self._existing(request.name, sha256, spec)
             if known is not None:
                 return known
@@ -120,7 +110,7 @@ class Datasets:
             )
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
-        summary = _summary(stored, spec, n_pairs=n_pairs, n_same=n_same)
+        summary = summary_of(stored, spec, n_pairs=n_pairs, n_same=n_same)
         with self._db.write() as session:
             hold(session, self._blobs, key)
             repository.lock_name(session, request.name)
@@ -147,6 +137,30 @@ class Datasets:
                 after=_facts(row),
             )
             return dataset_out(row)
+
+    def inspect(
+        self,
+        file: Upload,
+        request: DatasetRequest,
+        *,
+        filename: str | None = None,
+        pairs: Upload | None = None,
+        pairs_filename: str | None = None,
+    ) -> InspectionOut:
+        """What `add` would read of a file, roles that are not named inferred; nothing is kept.
+
+        Raises
+        ------
+        InvalidInput, TooLarge, RateLimited, StorageFailed
+            When it cannot be read as a file of its format at all.
+        """
+        kind = _kind_of(file, request, filename)
+        with self._place(), self._blobs.workspace() as work, storage_errors("reading the file"):
+            upload, _ = self._take(file, work / "upload")
+            pairs_file = None
+            if pairs is not None:
+                pairs_file = self._take(pairs, work / "pairs")[0], _pairs_kind(pairs, pairs_filename)
+            return inspected(upload, work, kind=kind, request=request, limits=self._limits, pairs=pairs_file)
 
     def get(self, reference: str) -> DatasetOut:
         """The version that ``name`` (the newest) or ``name:version`` names, or `UnknownDataset`."""
@@ -246,6 +260,14 @@ class Datasets:
             content_sha256=row.blob,
         )
 
+    @property
+    def _limits(self) -> Limits:
+        return Limits(
+            rows=self._settings.max_dataset_rows,
+            features=self._settings.max_dimension,
+            stored_bytes=self._settings.max_dataset_bytes,
+        )
+
     def _existing(self, name: str, sha256: str, spec: dict[str, Any]) -> DatasetOut | None:
         with self._db.read() as session:
             row = repository.newest(session, name)
@@ -288,31 +310,19 @@ class Datasets:
         return target, digest.hexdigest()
 
 
-def _summary(stored: Stored, spec: dict[str, Any], *, n_pairs: int, n_same: int) -> dict[str, Any]:
-    top = np.lexsort((np.arange(stored.label_counts.size), -stored.label_counts))[:MAX_LISTED_LABELS]
-    labelled = spec["label"] or ({"npz": "y", "svmlight": "target"}.get(spec["format"]) if top.size else None)
-    return {
-        "spec": spec,
-        "format": spec["format"],
-        "sparse": stored.sparse,
-        "feature_names": (
-            stored.feature_names or [f"x{column}" for column in range(min(stored.features, 1_000))]
-        )[:MAX_LISTED_FEATURES],
-        "label": labelled,
-        "n_labels": len(stored.identities),
-        "n_repeated_labels": int((stored.label_counts >= 2).sum()),
-        # A list, since JSONB forgets the order of keys.
-        "label_counts": [[stored.identities[code], int(stored.label_counts[code])] for code in top],
-        "n_groups": len(stored.group_names),
-        "ranking_labels": stored.label_names,
-        "n_pairs": n_pairs,
-        "n_same_pairs": n_same,
-        "warnings": stored.warnings,
-    }
-
-
 def _facts(row: DatasetRow) -> dict[str, Any]:
     return {"id": row.id, "sha256": row.sha256, "rows": row.rows, "features": row.features}
+
+
+def _kind_of(file: Upload, request: DatasetRequest, filename: str | None) -> Format:
+    return format_of(request.format, filename or (file.name if isinstance(file, Path) else None))
+
+
+def _pairs_kind(pairs: Upload, filename: str | None) -> str:
+    kind = format_of(None, filename or (pairs.name if isinstance(pairs, Path) else "pairs.csv"))
+    if kind not in ("csv", "parquet"):
+        raise InvalidInput("the pairs file is neither CSV nor Parquet by its name", field="pairs")
+    return kind
 
 
 def dataset_out(row: DatasetRow, *, existing: bool = False) -> DatasetOut:

@@ -12,13 +12,13 @@ import numpy as np
 from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_blocks
 from pairmark.service.datasets.pairs import read_pairs
 from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.schemas import DatasetRequest, Format
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Limits, Stored, as_text, listed
 from pairmark.service.errors import InvalidInput, TooLarge
 
-FORMATS = {
+FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
     ".txt": "csv",
@@ -31,7 +31,7 @@ FORMATS = {
 }
 
 
-def format_of(request_format: str | None, filename: str | None) -> str:
+def format_of(request_format: Format | None, filename: str | None) -> Format:
     """The format that was named, or else that of the file's extension."""
     if request_format is not None:
         return request_format

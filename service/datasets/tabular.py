@@ -29,7 +29,27 @@ _BUFFER = 2 * _MAX_LINE
 _MEMORY = 512 * 1024 * 1024
 # DuckDB works on 2,048 rows at a time, each cell first as text, then as a number.
 _MEMORY_A_COLUMN = 2_048 * 32
+CSV_SOURCE = (
+    "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
+    "max_line_size=?, buffer_size=?, columns=?)"
+)
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
+
+
+def connected(scratch: Path) -> duckdb.DuckDBPyConnection:
+    """A DuckDB of its own, within bounds, that loads nothing from elsewhere."""
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            # One thread keeps the file's order and takes least memory; parsing is not what takes the time.
+            "threads": "1",
+            "memory_limit": f"{_MEMORY}B",
+            "temp_directory": str(scratch / "spill"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+    )
 
 
 class Table:
@@ -42,21 +62,10 @@ class Table:
     """
 
     def __init__(self, path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits) -> None:
-        import duckdb
-
         self._limits = limits
         self._kind = kind
         self._widths: dict[int, int] = {}
-        self._con = duckdb.connect(
-            config={
-                # One thread keeps the file's order and takes least memory; parsing is not what takes the time.
-                "threads": "1",
-                "memory_limit": f"{_MEMORY}B",
-                "temp_directory": str(scratch / "spill"),
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-            }
-        )
+        self._con = connected(scratch)
         try:
             if kind == "csv":
                 self._open_csv(path, scratch, request)
@@ -88,11 +97,8 @@ class Table:
             set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
         )
         types = {f"c{n}": "DOUBLE" if n in features else "VARCHAR" for n in range(len(header))}
-        self._source = (
-            "read_csv(?, auto_detect=false, header=?, delim=?, quote='\"', escape='\"', strict_mode=true, "
-            "max_line_size=?, buffer_size=?, columns=?)"
-        )
-        self._given = [glob.escape(str(plain)), request.header, delimiter, _MAX_LINE, _BUFFER, types]
+        self._source = CSV_SOURCE
+        self._given = csv_given(plain, request.header, delimiter, types)
         self._cells = {number: f"c{number}" for number in range(len(header))}
         self._allow(len(header))
 
@@ -307,6 +313,11 @@ class Table:
             return ranking.positions(found[self.roles.ranking[0]], start)
         # An empty cell, None, becomes NaN: the label is absent.
         return np.stack([np.array(found[n], dtype=np.float64) for n in self.roles.ranking], axis=1)
+
+
+def csv_given(plain: Path, header: bool, delimiter: str, types: Mapping[str, str]) -> list[Any]:
+    """What `CSV_SOURCE` asks for."""
+    return [glob.escape(str(plain)), header, delimiter, _MAX_LINE, _BUFFER, dict(types)]
 
 
 def _is_number(text: str) -> bool:

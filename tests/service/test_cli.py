@@ -115,6 +115,18 @@ def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path)
     assert gone.err.startswith("error: ")
 
 
+def test_a_file_is_inspected_without_being_kept(pairmark: Pairmark, flowers: Path) -> None:
+    told = pairmark("datasets", "inspect", flowers, "--json").json
+    assert told["request"] == {"label": "species"}
+    assert told["promise"]["counted"] == "samples"
+    said = pairmark("datasets", "inspect", flowers).out
+    assert "label (inferred)" in said
+    assert f"pairmark datasets add NAME {flowers} --label species" in said
+    refused = pairmark("datasets", "inspect", flowers, "--label", "nobody")
+    assert refused.code == 1
+    assert "it would be refused: label: there is no column 'nobody'" in refused.out
+
+
 def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -> None:
     assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
     said = pairmark(*small("--dataset", "iris", "--model", "staged", "--protocol", "closed-set"))

@@ -1,0 +1,164 @@
+"""What an upload would become, without keeping it: columns and their roles, rows, identities, and what they promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from pairmark.service.datasets.arrays import Npz
+from pairmark.service.datasets.profiles import Column, inferred, profiled
+from pairmark.service.datasets.promises import Promise, dataset_promise
+from pairmark.service.datasets.reader import read_dataset
+from pairmark.service.datasets.schemas import DatasetRequest, Format
+from pairmark.service.datasets.summaries import summary_of
+from pairmark.service.datasets.writer import Limits, Stored
+from pairmark.service.errors import InvalidInput, TooLarge
+
+
+class ColumnOut(BaseModel):
+    """A column (of an npz: an array) and what it would be."""
+
+    name: str
+    kind: str = Field(description="number, text or vector; of an npz, type and shape")
+    role: str = Field(description="feature, points, label, ranking, group, id or excluded")
+    inferred: bool = Field(description="whether the role was guessed rather than asked for")
+    distinct: int | None = Field(
+        description="about how many different values the rows that were looked at hold"
+    )
+    empty: int | None
+    examples: list[str]
+
+
+class InspectionOut(BaseModel):
+    """What would be read of a file. Nothing was kept."""
+
+    format: Format
+    columns: list[ColumnOut] = Field(description="at most the first 1,000")
+    request: dict[str, Any] = Field(
+        description="the roles to send to POST /datasets, beside `name` and `file`"
+    )
+    rows: int | None
+    features: int | None
+    n_labels: int | None
+    label_counts: dict[str, int]
+    ranking_labels: list[str]
+    warnings: list[str]
+    promise: Promise | None = Field(
+        description="the smallest false positive rate that a job on it could promise by default"
+    )
+    problem: str | None = Field(description="why it would be refused as it stands, and how to change that")
+
+
+def inspected(
+    upload: Path,
+    work: Path,
+    *,
+    kind: Format,
+    request: DatasetRequest,
+    limits: Limits,
+    pairs: tuple[Path, str] | None = None,
+) -> InspectionOut:
+    """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible.
+
+    Raises
+    ------
+    InvalidInput, TooLarge
+        When it is no file of that format at all.
+    """
+    scratch = work / "scratch"
+    scratch.mkdir()
+    asked, columns = request, _columns(upload, scratch, kind, request, limits)
+    if kind in ("csv", "parquet"):
+        profiles = profiled(upload, scratch, kind, request.header, limits)
+        request = inferred(profiles, request)
+        columns = [_column(one, request, asked) for one in profiles]
+    out = work / "dataset"
+    out.mkdir()
+    problem, read = None, None
+    try:
+        read = read_dataset(
+            upload, out, work / "read", kind=kind, request=request, limits=limits, spec={}, pairs=pairs
+        )
+    except (InvalidInput, TooLarge) as error:
+        problem = error.detail
+    return _told(kind, columns, request, read, problem)
+
+
+def _told(
+    kind: Format,
+    columns: list[ColumnOut],
+    request: DatasetRequest,
+    read: tuple[Stored, int, int] | None,
+    problem: str | None,
+) -> InspectionOut:
+    chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
+    if read is None:
+        return InspectionOut(
+            format=kind, columns=columns, request=chosen, rows=None, features=None, n_labels=None, label_counts={},
+            ranking_labels=[], warnings=[], promise=None, problem=problem,
+        )  # fmt: skip
+    stored, n_pairs, n_same = read
+    summary = summary_of(stored, {**request.model_dump(), "format": kind}, n_pairs=n_pairs, n_same=n_same)
+    return InspectionOut(
+        format=kind,
+        columns=columns,
+        request=chosen,
+        rows=stored.rows,
+        features=stored.features,
+        n_labels=summary["n_labels"],
+        label_counts=dict(summary["label_counts"]),
+        ranking_labels=summary["ranking_labels"],
+        warnings=stored.warnings,
+        promise=dataset_promise(summary, stored.rows),
+        problem=None,
+    )
+
+
+def _column(column: Column, request: DatasetRequest, asked: DatasetRequest) -> ColumnOut:
+    return ColumnOut(
+        name=column.name,
+        kind=column.kind,
+        role=_role(column.name, request),
+        inferred=_role(column.name, request) != _role(column.name, asked),
+        distinct=column.distinct,
+        empty=column.empty,
+        examples=list(column.examples),
+    )
+
+
+def _columns(
+    upload: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits
+) -> list[ColumnOut]:
+    """The arrays of an npz; what svmlight holds needs no telling."""
+    if kind != "npz":
+        return []
+    folder = scratch / "arrays"
+    folder.mkdir()
+    points = request.points or "X"
+    return [
+        ColumnOut(
+            name=name,
+            kind=f"{dtype} {shape}",
+            role="points"
+            if name == points
+            else "label"
+            if name == (request.label or "y")
+            else _role(name, request),
+            inferred=request.label is None and name == "y",
+            distinct=None,
+            empty=None,
+            examples=[],
+        )
+        for name, dtype, shape in Npz(upload, folder, limits).shapes()
+    ]
+
+
+def _role(name: str, request: DatasetRequest) -> str:
+    roles = {request.label: "label", request.group: "group", request.id: "id"}
+    if name in request.ranking:
+        return "ranking"
+    if name in request.exclude:
+        return "excluded"
+    return roles.get(name, "feature")

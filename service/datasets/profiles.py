@@ -1,0 +1,185 @@
+"""What the columns of a table hold, told from its first rows, and which role each probably has."""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pairmark.service.datasets.columns import Columns
+from pairmark.service.datasets.schemas import DatasetRequest
+from pairmark.service.datasets.tabular import CSV_SOURCE, connected, csv_given
+from pairmark.service.datasets.text import first_record, plain_text
+from pairmark.service.datasets.writer import Limits
+from pairmark.service.errors import InvalidInput
+
+ROWS = 20_000
+"""Rows that are looked at."""
+PROFILED = 1_000
+"""Columns that are looked at one by one; further ones are taken for features."""
+_AT_ONCE = 100
+_EXAMPLES = 3
+_LABEL = re.compile(
+    r"(label|class|target|y|who|person|people|identity|subject|user|name|species|category)(_?(id|name))?",
+    re.I,
+)
+_ID = re.compile(r"(id|row_?id|uuid|guid|key|file(_?name)?|path|unnamed\.\d+|)", re.I)
+_RANKING = re.compile(r"[^>=]+([>=][^>=]+)*>[^>]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    kind : ``number``, ``text`` or ``vector`` (a list of numbers in each row).
+    distinct, empty, rows : of the rows that were looked at.
+    examples : its first values, as text.
+    whole, ranked : whether every value is a whole number, or a ranking such as ``b>a>c``.
+    """
+
+    name: str
+    kind: str
+    distinct: int
+    empty: int
+    rows: int
+    examples: tuple[str, ...]
+    whole: bool
+    ranked: bool
+
+    @property
+    def repeats(self) -> bool:
+        """Whether values come again, as those of identities and classes do."""
+        return 1 < self.distinct < self.rows - self.empty
+
+
+def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits) -> list[Column]:
+    """The columns of a CSV or Parquet file, at most `PROFILED` of them.
+
+    Raises
+    ------
+    InvalidInput, TooLarge
+        When it cannot be read as a table.
+    """
+    connection = connected(scratch)
+    try:
+        if kind == "csv":
+            plain = plain_text(path, scratch, 4 * limits.stored_bytes)
+            delimiter, first = first_record(plain)
+            names = Columns(first if header else [f"c{number}" for number in range(len(first))]).names
+            types = {f"c{number}": "VARCHAR" for number in range(len(names))}
+            source, given = CSV_SOURCE, csv_given(plain, header, delimiter, types)
+            cells = {number: f"c{number}" for number in range(len(names))}
+            vectors: set[int] = set()
+        else:
+            source, given = "read_parquet(?)", [glob.escape(str(path))]
+            described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
+            names = Columns([row[0] for row in described]).names
+            quoted = ['"' + str(row[0]).replace('"', '""') + '"' for row in described]
+            cells = {number: f"CAST({name} AS VARCHAR)" for number, name in enumerate(quoted)}
+            vectors = {number for number, row in enumerate(described) if str(row[1]).endswith("]")}
+        looked_at = list(range(min(len(names), PROFILED)))
+        found: list[Column] = []
+        for start in range(0, len(looked_at), _AT_ONCE):
+            part = looked_at[start : start + _AT_ONCE]
+            found += _columns(connection, source, given, {n: cells[n] for n in part}, names)
+        return [
+            replace(column, kind="vector") if number in vectors else column
+            for number, column in enumerate(found)
+        ]
+    except InvalidInput:
+        raise
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("duckdb", "_duckdb"):
+            raise
+        raise InvalidInput(
+            f"the file cannot be read as {kind}: is it truncated, or are lines of different length?",
+            field="file",
+        ) from error
+    finally:
+        connection.close()
+
+
+def _columns(
+    connection: Any, source: str, given: list[Any], cells: dict[int, str], names: list[str]
+) -> list[Column]:
+    # An empty cell is NULL in CSV and may be '' in Parquet.
+    inner = ", ".join(f"nullif(trim({cell}), '') AS v{number}" for number, cell in cells.items())
+    asked = "count(*)"
+    for number in cells:
+        value = f"v{number}"
+        asked += (
+            f", count({value}), approx_count_distinct({value}), count(TRY_CAST({value} AS DOUBLE)), "
+            f"coalesce(bool_and(regexp_full_match({value}, '-?[0-9]+([.]0+)?')), false), "
+            f"coalesce(bool_and(contains({value}, '>')), false), "
+            f"list({value}) FILTER ({value} IS NOT NULL)[1:{_EXAMPLES}]"
+        )
+    row = connection.execute(
+        f"SELECT {asked} FROM (SELECT {inner} FROM {source} LIMIT {ROWS})", given
+    ).fetchone()
+    rows, rest, found = int(row[0]), row[1:], []
+    for at, number in enumerate(cells):
+        present, distinct, numbers, whole, ranked, examples = rest[6 * at : 6 * at + 6]
+        texts = tuple(str(one)[:50] for one in examples or ())
+        found.append(
+            Column(
+                name=names[number],
+                kind="number" if present and numbers == present else "text",
+                # The sketch is a few per cent off; that it is no more than there are rows is known.
+                distinct=min(int(distinct), int(present)),
+                empty=rows - int(present),
+                rows=rows,
+                examples=texts,
+                whole=bool(whole),
+                ranked=bool(ranked) and all(_RANKING.fullmatch(text) for text in texts),
+            )
+        )
+    return found
+
+
+def inferred(columns: list[Column], request: DatasetRequest) -> DatasetRequest:
+    """The request with the roles that it does not name: label or ranking, row ids, and text left out."""
+    free = {
+        column.name: column
+        for column in columns
+        if column.name not in {request.label, request.group, request.id, *request.ranking, *request.exclude}
+    }
+    changes: dict[str, Any] = {}
+    if not request.label and not request.ranking and not request.unlabelled:
+        ranked = [column.name for column in free.values() if column.ranked]
+        label = _label(list(free.values()))
+        if len(ranked) == 1:
+            changes["ranking"] = ranked
+        elif label is not None:
+            changes["label"] = label
+    taken = {changes.get("label"), *changes.get("ranking", [])}
+    ids = [column.name for column in free.values() if column.name not in taken and _is_id(column)]
+    if not request.id and len(ids) == 1:
+        changes["id"] = ids[0]
+        taken.add(ids[0])
+    texts = [
+        column.name
+        for column in free.values()
+        if column.name not in taken and (column.kind == "text" or _is_id(column))
+    ]
+    changes["exclude"] = [*request.exclude, *texts]
+    return request.model_copy(update=changes)
+
+
+def _label(columns: list[Column]) -> str | None:
+    """The column that probably names the identity or class; None where several or none could."""
+    able = [column for column in columns if column.repeats and (column.kind == "text" or column.whole)]
+    named = [column.name for column in able if _LABEL.fullmatch(column.name)]
+    if named:
+        return named[0]
+    texts = [column.name for column in able if column.kind == "text"]
+    return texts[0] if len(texts) == 1 else None
+
+
+def _is_id(column: Column) -> bool:
+    """Whether a column tells rows apart and says nothing else."""
+    unique = column.distinct >= 0.9 * (column.rows - column.empty)
+    return unique and bool(_ID.fullmatch(column.name)) and (column.kind == "text" or column.whole)

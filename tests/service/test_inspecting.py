@@ -1,0 +1,105 @@
+"""What a file would become is said without keeping it, and what is said is what an upload then gives."""
+
+from __future__ import annotations
+
+import io
+
+import duckdb
+import numpy as np
+import pytest
+
+from pairmark.service.datasets import DatasetRequest
+from pairmark.service.datasets.profiles import inferred, profiled
+from tests.service.conftest import people
+
+
+def table(**columns) -> bytes:
+    names = list(columns)
+    lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    return "\n".join([",".join(names), *lines, ""]).encode()
+
+
+def look(house, content: bytes, filename: str = "a.csv", **roles):
+    return house.datasets.inspect(
+        io.BytesIO(content), DatasetRequest(name="inspected", **roles), filename=filename
+    )
+
+
+def faces(n: int = 60, rows: int = 3) -> bytes:
+    X, y = people(n, rows)
+    return table(
+        photo=[f"img-{at}.jpg" for at in range(y.size)],
+        person=[f"p{who}" for who in y],
+        **{f"f{at}": X[:, at] for at in range(4)},
+    )
+
+
+def test_roles_are_inferred_and_the_upload_they_name_is_what_was_told(house):
+    content = faces()
+    told = look(house, content)
+    roles = {column.name: column.role for column in told.columns}
+    assert roles["person"] == "label"
+    assert roles["photo"] == "excluded"
+    assert roles["f0"] == "feature"
+    assert [column.name for column in told.columns if column.inferred] == ["photo", "person"]
+    assert told.problem is None
+    assert house.datasets.page().items[0].name == "people"
+    added = house.datasets.add(
+        io.BytesIO(content), DatasetRequest(name="faces", **told.request), filename="a.csv"
+    )
+    assert (added.rows, added.features, added.n_labels) == (told.rows, told.features, told.n_labels)
+    assert added.label_counts == told.label_counts
+    assert added.promise == told.promise
+    assert told.promise.units == 60
+
+
+def test_what_was_named_is_not_guessed(house):
+    told = look(house, faces(), label="photo", exclude="person")
+    roles = {column.name: column.role for column in told.columns}
+    assert (roles["photo"], roles["person"]) == ("label", "excluded")
+    assert "labels differ" in told.problem
+
+
+def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(house):
+    told = look(house, table(who=["a", "a", "b", "b"], x=[1, 2, "", 4]))
+    assert told.rows is None
+    assert "row 3, column 'x' is empty" in told.problem
+    assert [column.empty for column in told.columns] == [0, 1]
+    nobody = look(house, table(x=[1.5, 2.5], y2=[0.25, 0.5]))
+    assert "no label is named" in nobody.problem
+
+
+def test_rankings_numbers_and_arrays(house, tmp_path):
+    ranked = look(house, table(x=[1, 2, 3], order=["a>b>c", "b>a", "c>b>a"]))
+    assert ranked.request == {"ranking": ["order"]}
+    assert ranked.ranking_labels == ["a", "b", "c"]
+    digits = look(house, table(pixel=[0.5, 0.25, 0.75, 1.5], digit=[1, 2, 1, 2], target=[0, 1, 1, 0]))
+    assert digits.request["label"] == "target"
+    stream = io.BytesIO()
+    np.savez(stream, X=np.eye(4), y=[1, 1, 2, 2], other=np.zeros(4))
+    arrays = look(house, stream.getvalue(), "a.npz")
+    assert {column.name: column.role for column in arrays.columns}["X"] == "points"
+    assert arrays.n_labels == 2
+    path = tmp_path / "a.parquet"
+    duckdb.sql(
+        f"COPY (SELECT [i, i + 1]::FLOAT[2] AS v, 'p' || (i // 2) AS who FROM range(8) t(i)) TO '{path}'"
+    )
+    vectors = look(house, path.read_bytes(), "a.parquet")
+    assert [column.kind for column in vectors.columns] == ["vector", "text"]
+    assert (vectors.features, vectors.n_labels) == (2, 4)
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3\n", b"\x00\x01", b'a,b\n"1,2\n'])
+def test_what_is_no_table_is_refused(house, content):
+    from pairmark.service.errors import InvalidInput
+
+    with pytest.raises(InvalidInput):
+        look(house, content)
+
+
+def test_wide_tables_are_bounded(house, tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_bytes(table(who=[1, 1, 2], **{f"x{at}": [1, 2, 3] for at in range(1_500)}))
+    found = profiled(path, tmp_path, "csv", True, house.datasets._limits)
+    assert len(found) == 1_000
+    assert inferred(found, DatasetRequest(name="wide")).label == "who"
