@@ -174,4 +174,4 @@ def test_an_erasure_whose_files_cannot_be_removed_gives_its_receipt_and_says_wha
     lock = galleries.disk(galleries.state("h")).path / "lock"
     lock.mkdir(parents=True)
     galleries.delete("h")
-    assert galleries.page().items == []
+    assert galleries.page(10, None).items == []
