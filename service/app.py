@@ -24,6 +24,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
 from pairmark.service.api.edge import Edge
 from pairmark.service.api.house import House
@@ -144,7 +145,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await house.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(house, sweep=app.state.warm))
-    publishing = asyncio.create_task(_publish(house))
+    publishing = asyncio.create_task(_publish(house, app.state.closing))
     with _told_of_the_end(app.state.closing):
         yield
     app.state.closing.set()
@@ -170,11 +171,15 @@ def _await_database(house: House) -> None:
         time.sleep(0.5)
 
 
-async def _publish(house: House) -> None:
+async def _publish(house: House, closing: asyncio.Event) -> None:
     """Turn counts of live scores into metrics every second: a counter costs more than a score."""
     while True:
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_live(house.runtime.live.watches())
+        db_metrics.publish(house.database)
+        if closing.is_set():
+            # Streams wait for news, and the server for streams.
+            house.events.wake_all()
 
 
 async def _warm(app: FastAPI) -> None:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api import access
 from pairmark.service.api.house import House
-from pairmark.service.api.metrics import RequestMeter
+from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
 from pairmark.service.api.problems import (
     Internal,
     MethodNotAllowed,
@@ -189,6 +189,8 @@ class Edge:
                     await self._serve(scope, receive, answer, headers, route)
         except PairmarkError as error:
             problem = error
+            if isinstance(error, Unauthenticated | Forbidden):
+                AUTH_FAILURES.labels(error.slug).inc()
         except TimeoutError:
             seconds = self._settings.request_timeout_s
             if scope.get("pairmark.body_read"):

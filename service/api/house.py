@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from pairmark.service import db_metrics
+from pairmark.service.api.following import EventWatch
 from pairmark.service.api.rates import Rates
-from pairmark.service.api.readiness import Readiness
+from pairmark.service.api.readiness import TimedQuestion
+from pairmark.service.api.readings import SHOWN, Readings
 from pairmark.service.audit.log import AuditLog
 from pairmark.service.blobs import Blobs, open_blobs
+from pairmark.service.blobs.holds import last_finished
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Forbidden
@@ -40,7 +45,9 @@ class House:
     identification: Identification
     searches: Searches
     rates: Rates
-    readiness: Readiness
+    readiness: TimedQuestion[int]
+    readings: TimedQuestion[Readings]
+    events: EventWatch
     audit: AuditLog
 
     @classmethod
@@ -52,6 +59,19 @@ class House:
         datasets = Datasets(database, blobs, settings)
         galleries = Galleries(database, settings)
         queue = TrainingQueue(database, settings)
+        runtime = Runtime(store, database, settings)
+        db_metrics.watch(database)
+
+        def read() -> Readings:
+            largest, items = galleries.sizes(SHOWN)
+            return Readings(
+                queue=queue.reading(),
+                galleries=largest,
+                items=items,
+                calibration_ages=store.calibration_ages(SHOWN),
+                last_backup=last_finished(database),
+            )
+
         return cls(
             settings=settings,
             database=database,
@@ -59,12 +79,14 @@ class House:
             datasets=datasets,
             queue=queue,
             store=store,
-            runtime=Runtime(store, database, settings),
+            runtime=runtime,
             galleries=galleries,
             identification=Identification(galleries, datasets, store, settings),
             searches=Searches(galleries, settings),
             rates=Rates(settings.home / "rates"),
-            readiness=Readiness(lambda: len(queue.workers())),
+            readiness=TimedQuestion(lambda: len(queue.workers())),
+            readings=TimedQuestion(read),
+            events=EventWatch(lambda after: runtime.in_thread(partial(queue.changed, after))),
             audit=AuditLog(database),
         )
 

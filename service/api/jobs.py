@@ -15,6 +15,7 @@ from pydantic import Field
 from pairmark.service.api.house import House, InHouse, check_may, may
 from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.errors import RateLimited, UnknownJob
+from pairmark.service.jobs.queue import EVENTS_A_READ
 from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
 from pairmark.service.training.schemas import JobRequest
 
@@ -28,8 +29,7 @@ class JobsQuery(PageQuery):
 
 
 MAX_STREAMS = 200
-"""Event streams open at once in one process: each one asks the database twice a second."""
-LOOK_S = 0.5
+"""Event streams open at once in one process."""
 HEARTBEAT_S = 10.0
 
 
@@ -115,27 +115,30 @@ async def _follow(
 ) -> AsyncIterator[bytes]:
     stream = object()
     streams.add(stream)
+    closing: asyncio.Event = request.app.state.closing
     try:
-        silent = 0.0
-        yield b"retry: 1000\n\n"
-        while not request.app.state.closing.is_set():
-            try:
-                events = await house.runtime.in_thread(partial(house.queue.events, job_id, after))
-            except UnknownJob:
-                return
-            if any(event.event == "done" for event in events):
-                house.runtime.catalogue.expire()
-            for event in events:
-                data = json.dumps(event.data, ensure_ascii=True)
-                yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()
-                after = event.id
-                if event.event == "done":
+        with house.events.following(job_id) as news:
+            yield b"retry: 1000\n\n"
+            while not closing.is_set():
+                news.clear()
+                try:
+                    events = await house.runtime.in_thread(partial(house.queue.events, job_id, after))
+                except UnknownJob:
                     return
-            silent = 0.0 if events else silent + LOOK_S
-            if silent >= HEARTBEAT_S:
-                silent = 0.0
-                yield b": still here\n\n"
-            if not events:
-                await asyncio.sleep(LOOK_S)
+                if any(event.event == "done" for event in events):
+                    house.runtime.catalogue.expire()
+                for event in events:
+                    data = json.dumps(event.data, ensure_ascii=True)
+                    yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()
+                    after = event.id
+                    if event.event == "done":
+                        return
+                if len(events) == EVENTS_A_READ:
+                    continue
+                try:
+                    await asyncio.wait_for(news.wait(), HEARTBEAT_S)
+                except TimeoutError:
+                    # And look again: an event may have been committed after one with a larger number.
+                    yield b": still here\n\n"
     finally:
         streams.discard(stream)

@@ -4,7 +4,7 @@ before they start (`pairmark serve --workers` does): each scrape then adds them 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import (
@@ -44,20 +44,19 @@ SECONDS = Histogram(
         60.0,
     ),
 )
+AUTH_FAILURES = Counter(
+    "pairmark_auth_failures",
+    "Requests refused for their key: `unauthenticated` (none, or an unknown one) or `forbidden` (it lacks the scope).",
+    ["reason"],
+)
 POINTS = Counter("pairmark_points_answered", "Points ranked, classified or embedded.", ["route"])
 SEARCHED = Counter(
     "pairmark_gallery_answers", "Items that gallery searches returned, and verifications.", ["route"]
 )
 LIVE_SCORES = Counter(
     "pairmark_live_scores",
-    "Scores above a threshold and not above the next (at most 4,096 of a request, evenly picked).",
-    ["model", "version", "above"],
-)
-LIVE_EXPECTED = Gauge(
-    "pairmark_live_expected_share",
-    "Share of calibration's pairs of a kind above a threshold.",
-    ["model", "version", "above", "kind"],
-    multiprocess_mode="livemostrecent",
+    "Scores held against calibration (at most 4,096 of a request, evenly picked).",
+    ["model", "version"],
 )
 LIVE_DECIDED = Counter(
     "pairmark_live_decided", "Pairs decided at a false positive rate.", ["model", "version", "fpr"]
@@ -110,17 +109,9 @@ def publish_live(watches: Iterable[Watch]) -> None:
     """Move what was counted since the last call into the metrics."""
     for watch in watches:
         names = (watch.model, str(watch.version))
-        marks = ["-Inf", *(f"{edge:g}" for edge in watch.edges)]
-        if not watch.announced:
-            watch.announced = True
-            shares = zip(marks[1:], watch.reference.different, watch.reference.same, strict=True)
-            for mark, different, same in shares:
-                LIVE_EXPECTED.labels(*names, mark, "different").set(different)
-                LIVE_EXPECTED.labels(*names, mark, "same").set(same)
-        for at, times in enumerate(watch.counts):
-            if times:
-                LIVE_SCORES.labels(*names, marks[at]).inc(times)
-                watch.counts[at] = 0
+        if watch.counted:
+            LIVE_SCORES.labels(*names).inc(watch.counted)
+            watch.counted = 0
         for rate, (n, matched) in watch.decided.items():
             if n:
                 LIVE_DECIDED.labels(*names, rate).inc(n)
@@ -176,8 +167,6 @@ def _registry() -> CollectorRegistry:
     return registry
 
 
-def exposition(jobs: Mapping[str, int]) -> tuple[bytes, str]:
-    """The metrics' text and its media type; ``jobs`` is how many are in each state."""
-    lines = ["# HELP pairmark_jobs Training jobs by state.", "# TYPE pairmark_jobs gauge"]
-    lines += [f'pairmark_jobs{{state="{state}"}} {count}' for state, count in sorted(jobs.items())]
-    return generate_latest(_registry()) + ("\n".join(lines) + "\n").encode(), CONTENT_TYPE_LATEST
+def exposition() -> tuple[bytes, str]:
+    """The metrics that processes count, and their media type."""
+    return generate_latest(_registry()), CONTENT_TYPE_LATEST

@@ -1,4 +1,4 @@
-"""Whether the database answers, within a time that holds whatever the database does."""
+"""Questions to the database that are answered in time, whatever the database does."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Generic, TypeVar
 
 from pairmark.service.errors import NotReady
 
 LIMIT_S = 1.5
+T = TypeVar("T")
 
 
-class Readiness:
-    """Asks the database in a thread of its own: one question at a time, however many wait for its answer.
+class TimedQuestion(Generic[T]):
+    """Asks in a thread of its own: one question at a time, however many wait for its answer.
 
     A frozen database blocks the thread that asks it for as long as it is frozen, and no other.
 
     Parameters
     ----------
-    count : asks the database how many workers are alive.
+    ask : asks the database (blocking).
     """
 
-    def __init__(self, count: Callable[[], int]) -> None:
-        self._count = count
-        self._asked: Future[int] | None = None
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self._ask = ask
+        self._asked: Future[T] | None = None
 
-    async def workers(self) -> int:
-        """How many workers are alive.
+    async def answer(self) -> T:
+        """The answer.
 
         Raises
         ------
@@ -36,16 +38,16 @@ class Readiness:
         """
         if self._asked is None or self._asked.done():
             self._asked = Future()
-            threading.Thread(target=self._ask, args=(self._asked,), name="readiness", daemon=True).start()
+            threading.Thread(target=self._run, args=(self._asked,), name="question", daemon=True).start()
         asked = self._asked
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asked)), LIMIT_S)
         except TimeoutError as error:
             raise NotReady(f"the database has not answered within {LIMIT_S:g} s") from error
 
-    def _ask(self, asked: Future[int]) -> None:
+    def _run(self, asked: Future[T]) -> None:
         try:
-            asked.set_result(self._count())
+            asked.set_result(self._ask())
         except NotReady as error:
             asked.set_exception(error)
         except Exception as error:

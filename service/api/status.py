@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from fastapi import Response
@@ -9,6 +10,8 @@ from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
 from pairmark.service.api.house import InHouse
+from pairmark.service.api.readings import deployment_text
+from pairmark.service.errors import NotReady
 from pairmark.service.jobs.views import START_ONE
 
 
@@ -36,13 +39,19 @@ async def healthz() -> Alive:
 async def readyz(house: InHouse) -> Ready:
     """Ready: kernels are warm, and the database answers. Says so, or why not, within two seconds."""
     house.runtime.ready()
-    workers = await house.readiness.workers()
+    workers = await house.readiness.answer()
     return Ready(workers=workers, warnings=[] if workers else [f"no worker is alive: {START_ONE}"])
 
 
 async def scrape(house: InHouse) -> Response:
-    """Metrics in the Prometheus text format."""
-    depths = await house.runtime.in_thread(house.queue.depths)
+    """Metrics in the Prometheus text format; without those of the database when it does not answer in time."""
+    try:
+        readings = await house.readings.answer()
+    except NotReady:
+        readings = None
     metrics.publish_live(house.runtime.live.watches())
-    body, media_type = metrics.exposition(depths)
-    return Response(body, media_type=media_type)
+    places = {"home": house.settings.home}
+    if "://" not in house.settings.resolved_artefacts:
+        places["artefacts"] = Path(house.settings.resolved_artefacts)
+    body, media_type = metrics.exposition()
+    return Response(body + deployment_text(readings, places), media_type=media_type)

@@ -242,6 +242,11 @@ class Galleries:
         more = encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
         return GalleryPage(items=[gallery_out(row) for row in rows[:limit]], next_cursor=more)
 
+    def sizes(self, limit: int) -> tuple[dict[str, int], int]:
+        """Items of the ``limit`` largest galleries by name, and of all together."""
+        with self._db.read() as session:
+            return repository.sizes(session, limit)
+
     def delete(self, name: str) -> None:
         """Delete a gallery with everything in it."""
         with self._db.write() as session:

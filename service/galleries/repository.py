@@ -518,3 +518,10 @@ def calibration_ages(session: Session) -> list[tuple[str, int, int]]:
         (name, int(summary["gallery_size"]), seq - calibrated)
         for name, seq, calibrated, summary in session.execute(statement)
     ]
+
+
+def sizes(session: Session, limit: int) -> tuple[dict[str, int], int]:
+    """Items of the largest galleries by name, and of all together."""
+    statement = select(GalleryRow.name, GalleryRow.items).order_by(GalleryRow.items.desc(), GalleryRow.name)
+    largest = {row[0]: row[1] for row in session.execute(statement.limit(limit))}
+    return largest, session.scalar(select(func.sum(GalleryRow.items))) or 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -22,6 +23,23 @@ from pairmark.service.tables import JobRow
 
 EVENTS_A_READ = 500
 _ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueReading:
+    """How the queue stands.
+
+    Attributes
+    ----------
+    states : jobs by state. workers : how many are alive.
+    oldest_s : seconds that the first job has waited.
+    durations : (task, state) -> how many jobs ended so, and their seconds from first start to end.
+    """
+
+    states: dict[str, int]
+    workers: int
+    oldest_s: float
+    durations: dict[tuple[str, str], tuple[int, float]]
 
 
 class JobQueue(Leases):
@@ -170,10 +188,23 @@ class JobQueue(Leases):
             JobEventOut.model_validate({"id": row.id, "event": row.event, "data": row.data}) for row in rows
         ]
 
-    def depths(self) -> dict[str, int]:
-        """How many jobs are in each state."""
+    def changed(self, after: int) -> tuple[int, set[str]]:
+        """Jobs with events above number ``after``, and the newest number; with ``after`` below 0, the number alone."""
         with self._db.read() as session:
-            return repository.count_by_state(session)
+            newest = repository.newest_event(session)
+            jobs = repository.jobs_with_events(session, after) if 0 <= after < newest else set()
+        return newest, jobs
+
+    def reading(self) -> QueueReading:
+        """How the queue stands."""
+        with self._db.read() as session:
+            oldest = repository.oldest_queued(session)
+            return QueueReading(
+                states=repository.count_by_state(session),
+                workers=len(self._alive(session)),
+                oldest_s=0.0 if oldest is None else max(self._db.now(session) - oldest, 0.0),
+                durations=repository.durations(session),
+            )
 
 
 def _askable(job_id: str) -> str:

@@ -155,39 +155,36 @@ class Watch:
     version: int
     reference: Reference
     edges: list[float]
-    counts: list[int]
+    counted: int = 0
     decided: dict[str, list[int]] = field(default_factory=dict)
     window: list[int] = field(default_factory=list)
     squares: float = 0.0
     n_window: int = 0
     verdicts: list[Verdict] = field(default_factory=list)
-    announced: bool = False
 
     @classmethod
     def over(cls, model: str, version: int, reference: Reference) -> Watch:
         """Start counting."""
         bins = [0] * (reference.edges.size + 1)
-        return cls(model, version, reference, reference.edges.tolist(), bins, window=list(bins))
+        return cls(model, version, reference, reference.edges.tolist(), window=bins)
 
     def count(self, scores: NDArray[np.float32], shared: bool) -> None:
         """Count scores; ``shared`` when they have a vector in common."""
-        edges, counts, window = self.edges, self.counts, self.window
+        edges, window = self.edges, self.window
         n = len(scores)
         if n <= 64:
             for score in scores.tolist():
-                at = bisect_left(edges, score)
-                counts[at] += 1
-                window[at] += 1
+                window[bisect_left(edges, score)] += 1
         else:
-            found = np.bincount(np.searchsorted(self.reference.edges, scores), minlength=len(counts)).tolist()
+            found = np.bincount(np.searchsorted(self.reference.edges, scores), minlength=len(window)).tolist()
             for at, times in enumerate(found):
-                counts[at] += times
                 window[at] += times
+        self.counted += n
         self.n_window += n
         self.squares += n * n if shared else n
         if not self.verdicts and self.n_window * self.n_window >= WINDOW * self.squares:
             self.verdicts.append(judge(np.array(window, dtype=np.int64), self.squares, self.reference))
-            self.window, self.squares, self.n_window = [0] * len(counts), 0.0, 0
+            self.window, self.squares, self.n_window = [0] * len(window), 0.0, 0
 
     def decide(self, rate: str, n: int, matched: int) -> None:
         """Count decisions at a false positive rate."""

@@ -299,8 +299,8 @@ def versions_in_use(session: Session) -> list[tuple[str, int]]:
     return sorted({(name, version) for name, version in rows})
 
 
-def calibrations_in_use(session: Session) -> list[tuple[str, int, float]]:
-    """Name, version and time of the calibration of every version that an alias holds."""
+def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:
+    """Name, version and time of the calibration of every version that an alias (or this one) holds."""
     statement = (
         select(Model.name, ModelVersion.version, CalibrationRow.created_at)
         .join(ModelVersion, ModelVersion.model_id == Model.id)
@@ -309,4 +309,6 @@ def calibrations_in_use(session: Session) -> list[tuple[str, int, float]]:
         .distinct()
         .order_by(Model.name, ModelVersion.version)
     )
+    if alias is not None:
+        statement = statement.where(Alias.alias == alias)
     return [(row[0], row[1], row[2]) for row in session.execute(statement)]

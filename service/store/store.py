@@ -24,7 +24,7 @@ from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.evaluation import Evaluations
 from pairmark.service.store.quarantine import refuse_quarantined
-from pairmark.service.store.refs import ModelRef, checked_alias, parse_ref
+from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
     AliasChangePage,
@@ -134,6 +134,14 @@ class ModelStore:
         """A model with its aliases and newest versions, or `UnknownModel`."""
         with self._db.read() as session:
             return self._model_out(session, self._shelf.model(session, name))
+
+    def calibration_ages(self, limit: int) -> dict[str, float]:
+        """Seconds since the calibration of what each model's production alias holds was made; of the oldest ones."""
+        with self._db.read() as session:
+            now = self._db.now(session)
+            found = repository.calibrations_in_use(session, PRODUCTION)
+        ages = sorted(((now - made, name) for name, _, made in found), reverse=True)
+        return {name: age for age, name in ages[:limit]}
 
     def set_policy(self, name: str, policy: Policy) -> Policy:
         """Decide what a model may promise, or `UnknownModel`."""

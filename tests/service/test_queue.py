@@ -146,7 +146,7 @@ def test_each_job_is_claimed_by_one_of_eight_workers(house):
     with ThreadPoolExecutor(8) as threads:
         claimed = [job_id for one in threads.map(work, range(8)) for job_id in one]
     assert sorted(claimed) == sorted(ids)
-    assert house.queue.depths() == {"running": 24}
+    assert house.queue.reading().states == {"running": 24}
 
 
 def test_jobs_are_claimed_oldest_first_or_by_id(house):

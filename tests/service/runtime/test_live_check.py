@@ -112,8 +112,8 @@ def test_counts_are_those_above_each_threshold_one_by_one_and_in_bulk() -> None:
     bulk.count(scores, False)
     edges = np.array(one.edges)
     above = [(scores > edge).sum() for edge in edges]
-    assert np.cumsum(one.counts[::-1])[::-1][1:].tolist() == above
-    assert one.counts == bulk.counts
+    assert np.cumsum(one.window[::-1])[::-1][1:].tolist() == above
+    assert one.window == bulk.window
 
 
 def test_clients_cannot_make_names_without_end() -> None:

@@ -1,0 +1,110 @@
+"""What those who run the service watch: metrics, event streams, and both beside a database that is frozen."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+
+import numpy as np
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def scraped(http):
+    """Samples by name and labels."""
+    told = {}
+    for family in text_string_to_metric_families(http.get("/metrics").text):
+        for sample in family.samples:
+            told[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return told
+
+
+def test_the_deployment_is_told_in_metrics(digits_house):
+    http = digits_house.http
+    http.put("/galleries/measured", json={"model": "digits"})
+    vectors = digits_house.facts["X"][:7]
+    items = [{"id": f"i{at}", "vector": row.tolist()} for at, row in enumerate(vectors)]
+    http.put("/galleries/measured/items", json={"items": items})
+    http.get("/models")
+    told = scraped(http)
+    assert told["pairmark_database_up", ()] == 1
+    assert told["pairmark_workers", ()] == 1
+    assert told["pairmark_queue_oldest_seconds", ()] == 0
+    assert told["pairmark_jobs", (("state", "succeeded"),)] >= 1
+    ended = (("state", "succeeded"), ("task", "training"))
+    assert told["pairmark_job_seconds_count", ended] >= 1
+    assert told["pairmark_job_seconds_sum", ended] > 0
+    assert told["pairmark_gallery_items", (("gallery", "measured"),)] == 7
+    assert told["pairmark_gallery_items_all", ()] >= 7
+    assert 0 < told["pairmark_calibration_age_seconds", (("model", "digits"),)] < 3600
+    assert told["pairmark_disk_free_bytes", (("place", "home"),)] > 0
+    assert told["pairmark_database_statement_seconds_count", ()] > 0
+    assert http.delete("/galleries/measured").status_code == 204
+
+
+def test_refused_keys_are_counted(digits_house):
+    wrong = {"authorization": "Bearer pm_000000000000_" + "x" * 43}
+    assert digits_house.http.get("/models", headers=wrong).status_code == 401
+    told = scraped(digits_house.http)
+    assert told["pairmark_auth_failures_total", (("reason", "unauthenticated"),)] >= 1
+
+
+def test_a_version_has_a_bounded_number_of_series(digits_house):
+    rows = digits_house.facts["X"][:2].tolist()
+    body = {"model": "digits", "left": rows[0], "right": rows[1]}
+    for _ in range(3):
+        assert digits_house.http.post("/match?fpr=0.1", json=body).status_code == 200
+    lines = digits_house.http.get("/metrics").text.splitlines()
+    assert len([line for line in lines if re.search(r'model="digits"', line)]) <= 40
+
+
+def test_metrics_and_streams_go_on_beside_a_frozen_database(serve):
+    from test_supervision import backends, until
+
+    server = serve(kind="postgresql")
+    assert scraped(server.http)["pairmark_database_up", ()] == 1
+    frozen = backends(server.environment["PAIRMARK_DATABASE_URL"])
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        asked = time.monotonic()
+        assert scraped(server.http)["pairmark_database_up", ()] == 0
+        assert time.monotonic() - asked < 3
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    until(lambda: scraped(server.http)["pairmark_database_up", ()] == 1, "the database is seen again")
+
+
+def test_idle_event_streams_cost_next_to_nothing_and_news_comes_at_once(serve):
+    streams = 60
+    server = serve()
+    stream_client = server.http
+    rows = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    server.upload("d", rows, np.repeat(np.arange(10), 4))
+    job = stream_client.post("/jobs", json={"learner": "metric", "dataset": "d", "model": "m"}).json()["id"]
+    done, threads = [], []
+
+    def follow():
+        with stream_client.stream("GET", f"/jobs/{job}/events") as answer:
+            done.extend(time.monotonic() for line in answer.iter_lines() if line == "event: done")
+
+    for _ in range(streams):
+        threads.append(threading.Thread(target=follow))
+        threads[-1].start()
+    process = psutil.Process(server.process.pid)
+    time.sleep(2)
+    before = sum(process.cpu_times()[:2])
+    time.sleep(4)
+    spent = sum(process.cpu_times()[:2]) - before
+    cancelled = time.monotonic()
+    assert stream_client.post(f"/jobs/{job}/cancel").status_code == 202
+    for thread in threads:
+        thread.join(20)
+    assert len(done) == streams
+    assert max(done) - cancelled < 5
+    # Streams that each ask the database twice a second take a tenth of a core here.
+    assert spent / 4 < 0.04, spent
