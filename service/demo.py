@@ -25,6 +25,7 @@ from pairmark.service.cli.output import progress_bar
 from pairmark.service.settings import Settings
 
 NAME = "digits"
+ASKED = 0.001
 RATES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 
@@ -158,14 +159,14 @@ def _goes_on(job: dict[str, Any]) -> bool:
 
 
 def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:
-    fpr, refusals = _supported_rate(client, left, rights)
-    for refused, detail in refusals:
-        print(f"\nfpr={refused:g} is refused: {detail}")
+    strict = _supported_rate(client, left, rights)
+    client.set_policy(NAME, allow_asymptotic=True)
+    refusal = _refusal(client, left, rights)
     body = json.dumps({"model": NAME, "left": left, "right": rights}, separators=(",", ":"))
     post = f"-H 'content-type: application/json' -d {shlex.quote(body)}"
     lines = [
         f"curl -s {url}/similarity {post}",
-        f"curl -s '{url}/match?fpr={fpr:g}' {post}",
+        f"curl -s '{url}/match?fpr={ASKED:g}' {post}",
         f"curl -s {url}/models/{NAME}",
     ]
     print(
@@ -173,29 +174,46 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
     )
     for line in lines:
         print(f"\n{line}")
+    print(
+        f"\nfpr={strict:g} is promised whatever the distribution of scores: with confidence 0.95 at most {strict:g} of "
+        "different pairs match."
+    )
+    if refusal is None:
+        print(f"fpr={ASKED:g} is promised likewise.")
+    else:
+        print(
+            f"fpr={ASKED:g} is answered because this demo allows asymptotic promises for {NAME!r} (PUT "
+            f"/models/{NAME}/policy). The strict answer would be a refusal: {refusal}"
+        )
     if once:
         scores = client.similarity(left, rights, model=NAME)
         print(f"\nsimilarity: {scores[0]:.6g} for 3 and 3, {scores[1]:.6g} for 3 and 5")
-        answer = client.match(left, rights, fpr=fpr, model=NAME)
-        for name, match in zip(("3 and 3", "3 and 5"), answer.matches.tolist(), strict=True):
-            print(f"match at fpr={fpr:g}: {name} are {'the same' if match else 'different'}")
-        print("operating point: " + json.dumps(answer.operating_point))
+        for fpr in (strict, ASKED):
+            answer = client.match(left, rights, fpr=fpr, model=NAME)
+            for name, match in zip(("3 and 3", "3 and 5"), answer.matches.tolist(), strict=True):
+                print(f"match at fpr={fpr:g}: {name} are {'the same' if match else 'different'}")
+            print("operating point: " + json.dumps(answer.operating_point))
     print(f"\nConsole: {url}/   Endpoints: {url}/docs", flush=True)
 
 
-def _supported_rate(
-    client: Client, left: list[int], rights: list[list[int]]
-) -> tuple[float, list[tuple[float, str]]]:
-    """The smallest of a few rates that the calibration supports, and why smaller ones are refused."""
-    refusals: list[tuple[float, str]] = []
+def _supported_rate(client: Client, left: list[int], rights: list[list[int]]) -> float:
+    """The smallest of a few rates that the calibration supports whatever the distribution of scores."""
     for rate in RATES:
         try:
-            client.match(left, rights, fpr=rate, model=NAME)
-        except InsufficientCalibration as error:
-            refusals.append((rate, error.detail))
-        else:
-            return rate, refusals
-    raise ClientError(f"no rate up to {RATES[-1]:g} is supported: {refusals[-1][1]}")
+            client.match(left, rights, fpr=rate, method="finite-sample", model=NAME)
+        except InsufficientCalibration:
+            continue
+        return rate
+    raise ClientError(f"no rate up to {RATES[-1]:g} is supported")
+
+
+def _refusal(client: Client, left: list[int], rights: list[list[int]]) -> str | None:
+    """Why the rate of the product's signature call is refused without the policy; None where it is not."""
+    try:
+        client.match(left, rights, fpr=ASKED, method="finite-sample", model=NAME)
+    except InsufficientCalibration as error:
+        return error.detail
+    return None
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -37,7 +37,13 @@ from pairmark.models.calibration.bootstrap import (
     bootstrap_table,
     confidence_row,
 )
-from pairmark.models.calibration.bounds import MOST_BLOCKS, wilson_interval
+from pairmark.models.calibration.bounds import (
+    MOST_BLOCKS,
+    order_pairs_needed,
+    order_rank,
+    order_upper,
+    wilson_interval,
+)
 from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.listed_product import ListedPairs
@@ -106,6 +112,9 @@ class OperatingPoint:
     n_independent : pairs that share no unit, which ``finite-sample`` counts.
     units : ``given``; ``independent``, each pair by itself; or ``assumed``: guessed, since nothing said who the points
         belong to, so nothing is guaranteed.
+    simultaneous : whether the promise holds for all rates at once; else for this one, fixed before scores were seen.
+    fnr, fnr_threshold, fnr_upper_bound : the false negative rate asked for, the threshold at or below which a pair is
+        called different, and the bound of that rate; ``confidence`` is then that both bounds hold. None without.
     guarantee : of the rate asked: ``finite-sample``, whatever the distribution of scores; ``asymptotic``, the
         confidence is approached as units grow in number; or ``none``.
     """
@@ -123,6 +132,10 @@ class OperatingPoint:
     observed_fpr: float
     n_independent: int
     units: str = "given"
+    simultaneous: bool = False
+    fnr: float | None = None
+    fnr_threshold: float | None = None
+    fnr_upper_bound: float | None = None
     guarantee: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
@@ -216,10 +229,11 @@ class Calibration:
         thresholds, above = sample.different.steps()
         mate_scores, mate_above = sample.same.steps()
         seed = int(np.random.default_rng(random_state).integers(0, 2**62))
-        matched, n_matched = None, None
+        matched, n_matched, matched_same = None, None, np.sort(sample.same.scores)
         if not sample.independent and not sample.weighted:
-            best_first, n_matched = matched_scores(sample, np.random.default_rng([seed, 1]))
-            matched = np.searchsorted(-thresholds, -best_first).astype(np.int64)
+            found = matched_scores(sample, np.random.default_rng([seed, 1]))
+            n_matched, matched_same = found.n_pairs, found.same
+            matched = np.searchsorted(-thresholds, -found.different).astype(np.int64)
         meta = {
             "state_version": STATE_VERSION,
             "protocol": sample.protocol,
@@ -248,6 +262,8 @@ class Calibration:
         }
         if matched is not None:
             arrays["matched"] = matched
+        if not sample.weighted:
+            arrays["matched_same"] = matched_same
         graph = ScoredGraph.of(sample, thresholds)
         if graph is not None:
             arrays |= graph.arrays()
@@ -291,7 +307,7 @@ class Calibration:
             )
             kept = {name: arrays[name] for name in ("thresholds", "above", "same_scores", "same_above")}
             kept |= {
-                name: array for name, array in arrays.items() if name == "matched" or name[:6] == "graph_"
+                name: array for name, array in arrays.items() if name[:7] == "matched" or name[:6] == "graph_"
             }
             return cls(kept, meta, table)
         except KeyError as error:
@@ -314,6 +330,8 @@ class Calibration:
         method: str = "auto",
         *,
         allow_asymptotic: bool = False,
+        simultaneous: bool = False,
+        fnr: float | None = None,
     ) -> OperatingPoint:
         """The lowest threshold that keeps the false positive rate at this confidence.
 
@@ -324,6 +342,11 @@ class Calibration:
         method : ``auto``, ``finite-sample``, ``bootstrap`` or ``estimate``.
         allow_asymptotic : whether ``auto`` may answer by ``bootstrap`` where ``finite-sample`` refuses: a policy that
             somebody has decided on.
+        simultaneous : serve from `fpr_band`: the promise then holds for all rates that are ever asked for at once, not
+            only for one that was fixed beforehand.
+        fnr : a false negative rate gives a second threshold, at or below which pairs are different; pairs between the
+            two are to be reviewed. Both promises hold together at the confidence asked: each by itself at
+            1 - (1 - confidence) / 2. Finite-sample only.
 
         Raises
         ------
@@ -339,6 +362,10 @@ class Calibration:
             raise ValueError(
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
+        if fnr is not None:
+            return self._two_sided(fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous)
+        if simultaneous:
+            return self._simultaneous(fpr, confidence, method)
         if method == "auto":
             tried = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
         else:
@@ -463,6 +490,63 @@ class Calibration:
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
+
+    def _simultaneous(self, fpr: float, confidence: float, method: str) -> OperatingPoint:
+        if method == "estimate":
+            raise ValueError(
+                "simultaneous goes with a promise; expected method 'finite-sample' or 'bootstrap'"
+            )
+        kept: Method = "bootstrap" if method == "bootstrap" else "finite-sample"
+        band = self.fpr_band(confidence, kept)
+        step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
+        if band is None or step < 0:
+            floor = None if band is None else band.smallest_fpr
+            raise InsufficientCalibrationData(
+                f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others: {kept} reaches "
+                + ("none" if floor is None else f"{floor:.3g}")
+                + ". Ask for a higher rate, or without simultaneous",
+                smallest_fpr={kept: floor},
+                required_units={},
+            )
+        threshold = np.float32(band.thresholds[step])
+        at = n_above(self._thresholds, threshold)
+        point = self._point(threshold, at, float(band.fpr[step]), fpr, confidence, kept)
+        return replace(point, simultaneous=True)
+
+    def _two_sided(
+        self, fpr: float, fnr: float, confidence: float, method: str, simultaneous: bool
+    ) -> OperatingPoint:
+        """Two promises that hold together, by Bonferroni's inequality."""
+        if method not in ("auto", "finite-sample"):
+            raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
+        each = 1 - (1 - confidence) / 2
+        upper = self.operating_point(fpr, each, "finite-sample", simultaneous=simultaneous)
+        same = self._arrays.get("matched_same")
+        if same is None or not same.size:
+            raise ValueError(
+                "fnr takes same pairs, which this calibration does not keep: calibrate anew, with unweighted pairs"
+            )
+        rank = order_rank(same.size, fnr, each)
+        if rank is None:
+            needed = order_pairs_needed(fnr, each)
+            raise InsufficientCalibrationData(
+                f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
+                f"{each:g}, which {confidence:g} for both rates takes: {order_upper(0, same.size, each):.3g} is the "
+                f"smallest, {fnr:g} takes {needed:,} people with two samples. Ask for a higher rate, or calibrate with "
+                "more people",
+                smallest_fpr=self.smallest_fpr(each),
+                required_units={"finite-sample": needed},
+            )
+        rank = min(rank, same.size - 1)
+        # A rate of scores strictly below the rank's score is what the order statistic bounds.
+        lower = min(float(np.nextafter(same[rank], np.float32(-np.inf))), upper.threshold)
+        return replace(
+            upper,
+            confidence=confidence,
+            fnr=fnr,
+            fnr_threshold=lower,
+            fnr_upper_bound=min(fnr, order_upper(rank, same.size, each)),
+        )
 
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
         if method == "bootstrap":

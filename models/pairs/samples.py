@@ -178,10 +178,24 @@ def independent_blocks(edges: Indices) -> int:
     return n_edges // (largest + 1)
 
 
-def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArray[np.float32], int]:
-    """Scores of different pairs that share no unit, best first, and how many pairs were matched, same ones included.
+@dataclass(frozen=True, kw_only=True)
+class MatchedScores:
+    """Scores of pairs that share no unit, independent of each other: for order statistics.
 
-    The scores are independent of each other, for the order statistic.
+    Attributes
+    ----------
+    different : (N,) best first.
+    same : (K,) lowest first; in open-set use one pair of each person.
+    n_pairs : pairs in the matching; in closed-set use same and different ones.
+    """
+
+    different: NDArray[np.float32] = field(repr=False)
+    same: NDArray[np.float32] = field(repr=False)
+    n_pairs: int
+
+
+def matched_scores(sample: PairSample, rng: np.random.Generator) -> MatchedScores:
+    """Scores of a random matching of the units.
 
     The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
     scores nor labels have a say; one row stands for each pair of units, drawn at random.
@@ -195,12 +209,22 @@ def matched_scores(sample: PairSample, rng: np.random.Generator) -> tuple[NDArra
     codes = codes.reshape(-1, 2).astype(np.int64)
     chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))
     n_matched = int(chosen.size)
-    chosen = chosen[chosen < n_different]
-    # The first row of an edge in a random order of rows is a random one of it.
-    order = rng.permutation(len(different))
-    row_of = np.full(n_different, -1, dtype=np.int64)
-    row_of[different.edge[order][::-1]] = order[::-1]
-    return np.sort(different.scores[row_of[chosen]])[::-1], n_matched
+    mates = chosen[chosen >= n_different] - n_different
+    if sample.protocol == "open-set":
+        mates = np.arange(same.edge_units.shape[0])
+    return MatchedScores(
+        different=np.sort(_one_of_each(different, chosen[chosen < n_different], rng))[::-1],
+        same=np.sort(_one_of_each(same, mates, rng)),
+        n_pairs=n_matched,
+    )
+
+
+def _one_of_each(side: Side, edges: Indices, rng: np.random.Generator) -> NDArray[np.float32]:
+    """The score of a random row of each edge: its first in a random order of rows."""
+    order = rng.permutation(len(side))
+    row_of = np.full(side.edge_units.shape[0], -1, dtype=np.int64)
+    row_of[side.edge[order][::-1]] = order[::-1]
+    return side.scores[row_of[edges]]
 
 
 def _side(

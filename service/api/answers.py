@@ -27,6 +27,7 @@ class MatchOut(BaseModel):
 
     score: float
     match: bool = Field(description="score > threshold, strictly, compared in float32")
+    decision: str | None = Field(None, description="with `fnr`: match, review or different")
     log10_fpr: float | None = Field(
         None,
         description="with `detail`: at most 10 to this power of different pairs score so high, with the confidence "
@@ -54,6 +55,12 @@ class OperatingPointOut(BaseModel):
     units: str = Field(
         description="given; independent: each pair by itself; or assumed: nothing said who the points belong to, so "
         "nothing is guaranteed"
+    )
+    simultaneous: bool = Field(description="whether the promise holds for all rates at once, or for this one")
+    fnr: float | None = Field(None, description="the false negative rate asked for")
+    fnr_threshold: float | None = Field(None, description="at or below it a pair is different")
+    fnr_upper_bound: float | None = Field(
+        None, description="with the stated confidence both rates are at most their bounds"
     )
     guarantee: str = Field(
         description="finite-sample, whatever the distribution of scores; asymptotic: the confidence is approached as "

@@ -125,8 +125,8 @@ SCORING: Final = (
           summary="Decide pairs at a false positive rate",
           query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut, direct=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
-                        text=_PAIRS_TEXT + _RAW_TEXT + "one uint8 a pair (1 = match), the threshold and calibration "
-                        "in headers.")),
+                        text=_PAIRS_TEXT + _RAW_TEXT + "one uint8 a pair (1 = match, with `fnr` 2 = review), "
+                        "the threshold and calibration in headers.")),
     Route("POST", "/explain", scoring.explain, access="score", tag="scoring", summary="Explain one pair's score",
           query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), text=_PAIRS_TEXT)),

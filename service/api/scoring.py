@@ -21,13 +21,14 @@ from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.runtime import CONFIDENCE, Lane
-from pairmark.service.runtime.scoring import Decision, Served, count, plain
+from pairmark.service.runtime.scoring import Decision, Served, plain
 from pairmark.service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
 WRITING_S: Final = 4e-7
 """What one score takes to be written as JSON."""
+DECISIONS: Final = ("different", "match", "review")
 _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", "/match", "/explain"))
 
 
@@ -57,6 +58,16 @@ class PointQuery(Query):
 class MatchQuery(PairsQuery, PointQuery):
     """Which model scores, and at which operating point it decides."""
 
+    fnr: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="a false negative rate too: each pair is then `match`, `different` or, between the two thresholds, "
+        "`review`, and `confidence` is that both promises hold",
+    )
+    simultaneous: bool = Field(
+        False, description="a promise that holds for all rates that are ever asked for at once"
+    )
     detail: bool = Field(
         False,
         description="with each score how rare it is among different pairs (`log10_fpr`), comparable across models",
@@ -103,7 +114,13 @@ async def match(call: Call) -> Answer:
         else:
             scored = await _score(call, lane, kind, body, "match")
         decision = await call.house.runtime.decide(
-            scored.served, query.fpr, query.confidence, query.method, query.calibration
+            scored.served,
+            query.fpr,
+            query.confidence,
+            query.method,
+            query.calibration,
+            fnr=query.fnr,
+            simultaneous=query.simultaneous,
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
         n_matched, answer = await lane.run(seconds, lambda: _match_answer(call, scored, decision, raw))
@@ -220,19 +237,21 @@ def _scores_answer(scored: Scored, raw: bool) -> Answer:
 def _match_answer(call: Call, scored: Scored, decision: Decision, raw: bool) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
-        matched = decision.matches(scored.scores)
-        return count(matched), (matched.tobytes(), OCTETS, _point_headers(scored.model, decision))
+        matched = decision.decided(scored.scores)
+        return int((matched == 1).sum()), (matched.tobytes(), OCTETS, _point_headers(scored.model, decision))
     scores: list[float] = scored.scores.tolist()
     decided = decision.few(scores)
-    if call.query.detail:
-        listed = to_json(
-            [
-                {"score": score, "match": match, "log10_fpr": power}
-                for score, match, power in zip(
-                    scores, decided, _rarity(call, scored.scores, decision), strict=True
-                )
-            ]
-        )
+    if call.query.detail or decision.lower is not None:
+        entries: list[dict[str, Any]] = [
+            {"score": score, "match": match} for score, match in zip(scores, decided, strict=True)
+        ]
+        if decision.lower is not None:
+            for entry, found in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
+                entry["decision"] = DECISIONS[found]
+        if call.query.detail:
+            for entry, power in zip(entries, _rarity(call, scored.scores, decision), strict=True):
+                entry["log10_fpr"] = power
+        listed = to_json(entries)
     else:
         listed = (
             b"[%b]"

@@ -23,12 +23,14 @@ class MatchResult:
     scores : (n,) float32.
     operating_point : threshold, fpr, fpr_upper_bound, confidence, method, tpr, ... as the service states them.
     model : name, version and kind (None where the scores were given).
+    decisions : (n,) match, review or different, where a false negative rate was asked for too.
     """
 
     matches: NDArray[np.bool_]
     scores: NDArray[np.float32]
     operating_point: dict[str, Any]
     model: dict[str, Any] | None
+    decisions: list[str] | None = None
 
 
 class Scoring(Transport):
@@ -60,8 +62,12 @@ class Scoring(Transport):
         calibration: str | None = None,
         model: str | None = None,
         scores: Sequence[float] | NDArray[Any] | None = None,
+        fnr: float | None = None,
+        simultaneous: bool = False,
     ) -> MatchResult:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
+
+        With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different.
 
         Raises
         ------
@@ -69,7 +75,14 @@ class Scoring(Transport):
             When the calibration data cannot support the rate; ``.facts`` holds ``smallest_fpr``.
         """
         params = without_none(
-            {"fpr": fpr, "confidence": confidence, "method": method, "calibration": calibration}
+            {
+                "fpr": fpr,
+                "fnr": fnr,
+                "confidence": confidence,
+                "method": method,
+                "calibration": calibration,
+                "simultaneous": "true" if simultaneous else None,
+            }
         )
         raw = None if scores is not None else raw_pairs(left, right)
         if raw is not None:
@@ -91,6 +104,7 @@ class Scoring(Transport):
             scores=np.array([entry["score"] for entry in answer["matches"]], dtype=np.float32),
             operating_point=answer["operating_point"],
             model=answer.get("model"),
+            decisions=None if fnr is None else [entry["decision"] for entry in answer["matches"]],
         )
 
     def explain(self, left: Vectors, right: Vectors, *, model: str | None = None) -> dict[str, Any]:

@@ -192,7 +192,15 @@ class Runtime:
         return Served(await self.loaded.get(entry, None))
 
     async def decide(
-        self, served: Served | None, fpr: float, confidence: float, method: str, calibration: str | None
+        self,
+        served: Served | None,
+        fpr: float,
+        confidence: float,
+        method: str,
+        calibration: str | None,
+        *,
+        fnr: float | None = None,
+        simultaneous: bool = False,
     ) -> Decision:
         """The operating point that a request asks for.
 
@@ -216,7 +224,7 @@ class Runtime:
         else:
             await self._check_owner(calibration, served)
         allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
-        question = Question(calibration, fpr, confidence, method, allowed)
+        question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         answer = self.decisions.at_hand(question)
         if answer is None:
             answer = await self.in_thread(lambda: self.decisions.decide(question))

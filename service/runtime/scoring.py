@@ -147,6 +147,15 @@ class Decision:
     json: bytes
     rate: str = ""
     """The rate that was asked for, as metrics name it."""
+    lower: np.float32 | None = None
+    """At or below it a pair is different, and between the two to be reviewed; None where no `fnr` was asked for."""
+
+    def decided(self, scores: Float32) -> NDArray[np.uint8]:
+        """0: different, 1: match, 2: review."""
+        found = (scores > self.threshold).astype(np.uint8)
+        if self.lower is not None:
+            found[(scores > self.lower) & (found == 0)] = 2
+        return found
 
     def matches(self, scores: Float32) -> NDArray[np.bool_]:
         """Which scores match."""
@@ -175,6 +184,8 @@ class Question(NamedTuple):
     fpr: float
     confidence: float
     method: str
+    fnr: float | None = None
+    simultaneous: bool = False
     allow_asymptotic: bool = False
     """Whether ``auto`` may answer by bootstrap."""
 
@@ -222,7 +233,12 @@ class Decisions:
         calibration, _ = self._calibration(calibration_id)
         try:
             point = calibration.operating_point(
-                fpr, question.confidence, question.method, allow_asymptotic=question.allow_asymptotic
+                fpr,
+                question.confidence,
+                question.method,
+                allow_asymptotic=question.allow_asymptotic,
+                simultaneous=question.simultaneous,
+                fnr=question.fnr,
             )
         except InsufficientCalibrationData as error:
             raise InsufficientCalibration(
@@ -236,7 +252,11 @@ class Decisions:
             raise InvalidInput(str(error)) from error
         public = {**plain(asdict(point)), "calibration_id": calibration_id}
         answer = Decision(
-            threshold=np.float32(point.threshold), public=public, json=to_json(public), rate=f"{fpr:g}"
+            threshold=np.float32(point.threshold),
+            public=public,
+            json=to_json(public),
+            rate=f"{fpr:g}",
+            lower=None if point.fnr_threshold is None else np.float32(point.fnr_threshold),
         )
         with self._lock:
             self._answers[question] = answer

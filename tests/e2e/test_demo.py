@@ -30,13 +30,18 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert len(re.findall(r"^curl -s ", first.stdout, re.MULTILINE)) == 3
     assert re.search(r"^similarity: \S+ for 3 and 3", first.stdout, re.MULTILINE)
-    point = json.loads(
-        next(line for line in first.stdout.splitlines() if line.startswith("operating point")).partition(
-            ": "
-        )[2]
-    )
-    assert point["protocol"] == "closed-set"
-    assert point["fpr_upper_bound"] <= point["fpr"]
+    points = [
+        json.loads(line.partition(": ")[2])
+        for line in first.stdout.splitlines()
+        if line.startswith("operating point")
+    ]
+    assert [point["guarantee"] for point in points] == ["finite-sample", "asymptotic"]
+    assert points[1]["fpr"] == 0.001
+    assert "is answered because this demo allows asymptotic promises" in first.stdout
+    assert "The strict answer would be a refusal" in first.stdout
+    for point in points:
+        assert point["protocol"] == "closed-set"
+        assert point["fpr_upper_bound"] <= point["fpr"]
     assert f"Console: http://127.0.0.1:{port}/" in first.stdout
     second = demo(tmp_path, "--once", "--port", str(port))
     assert second.returncode == 0, second.stderr

@@ -338,3 +338,30 @@ def test_auto_is_asymptotic_only_where_a_policy_allows_it(
     assert http.post(f"/match?fpr={rate}", json=body).status_code == 422
     assert http.put("/models/nobody/policy", json={"allow_asymptotic": True}).status_code == 404
     assert http.put(f"/models/{name}/policy", json={"allow": True}).status_code == 422
+
+
+def test_match_review_different_over_http(digits_house: RunningServer, rows: np.ndarray) -> None:
+    http = digits_house.http
+    body = {"left": rows[:60].tolist(), "right": rows[60:120].tolist()}
+    answer = http.post("/match?fpr=0.2&fnr=0.3&confidence=0.9", json=body)
+    assert answer.status_code == 200, answer.text
+    point = answer.json()["operating_point"]
+    low, high = np.float32(point["fnr_threshold"]), np.float32(point["threshold"])
+    assert low <= high
+    for one in answer.json()["matches"]:
+        score = np.float32(one["score"])
+        expected = "match" if score > high else "different" if score <= low else "review"
+        assert one["decision"] == expected
+        assert one["match"] == (expected == "match")
+    raw = http.post(
+        "/match?fpr=0.2&fnr=0.3&confidence=0.9",
+        content=rows[:120].astype(np.float32).tobytes(),
+        headers={"content-type": RAW, "accept": RAW},
+    )
+    names = ["different", "match", "review"]
+    said = [names[one] for one in np.frombuffer(raw.content, np.uint8)]
+    assert said == [one["decision"] for one in answer.json()["matches"]]
+    together = http.post("/match?fpr=0.3&simultaneous=true", json=body).json()["operating_point"]
+    assert together["simultaneous"]
+    assert http.post("/match?fpr=0.2&fnr=2", json=body).status_code == 422
+    assert http.post("/match?fpr=0.2&fnr=0.3&method=estimate", json=body).status_code == 422

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
 from pairmark.models.calibration.operating_points import Calibration, spaced
@@ -422,3 +423,39 @@ def test_rates_smaller_than_arithmetic_holds_are_refused_like_any_other(fpr: flo
         with pytest.raises(InsufficientCalibrationData) as caught:
             fitted(drawn).operating_point(fpr, method=method)
         json.dumps([caught.value.smallest_fpr, caught.value.required_units], allow_nan=False)
+
+
+def test_match_review_different_keep_both_promises_together() -> None:
+    """Between the thresholds is the review; both rates hold at once in at least the share that is stated."""
+    world = People(m=150, per=3, effect=0.5, n_pairs=12_000)
+    broken = 0
+    n = 120
+    for seed in range(n):
+        point = fitted(world.draw(np.random.default_rng(seed))).operating_point(0.1, 0.9, fnr=0.05)
+        assert point.fnr_threshold is not None
+        assert point.fnr_upper_bound is not None
+        assert point.fnr_threshold <= point.threshold
+        assert (point.confidence, point.guarantee) == (0.9, "finite-sample")
+        # A same pair's score: twice the person's effect, noise, and 4.
+        fnr = norm.cdf((point.fnr_threshold - 4) / np.sqrt(1 + 4 * 0.25))
+        broken += world.true_rate(point.threshold) > 0.1 or fnr > point.fnr_upper_bound
+    assert broken <= binom.ppf(0.999, n, 0.1)
+    calibration = fitted(world.draw(np.random.default_rng(0)))
+    with pytest.raises(InsufficientCalibrationData, match=r"false negative rate of 0\.001") as refused:
+        calibration.operating_point(0.2, fnr=0.001)
+    assert refused.value.required_units["finite-sample"] > 1_000
+    with pytest.raises(ValueError, match="goes with method"):
+        calibration.operating_point(0.1, method="bootstrap", fnr=0.1)
+
+
+def test_a_simultaneous_promise_is_a_step_of_the_band() -> None:
+    calibration = fitted(People(m=300, effect=0.4, n_pairs=40_000).draw(np.random.default_rng(3)))
+    band = calibration.fpr_band(0.95)
+    assert band is not None
+    alone, together = calibration.operating_point(0.1), calibration.operating_point(0.1, simultaneous=True)
+    assert (alone.simultaneous, together.simultaneous) == (False, True)
+    assert together.threshold >= alone.threshold
+    assert together.fpr_upper_bound <= 0.1
+    assert together.threshold in band.thresholds
+    with pytest.raises(InsufficientCalibrationData, match="together with all others"):
+        calibration.operating_point(band.smallest_fpr / 2, simultaneous=True)

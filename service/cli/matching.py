@@ -1,0 +1,109 @@
+"""The commands that score and decide pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.points import ModelOption, numbers, read_points
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN = 20
+
+Side = Annotated[
+    str,
+    typer.Argument(
+        help="A CSV of points whose first line names the features, or one point: 5.1,3.5,1.4.",
+        show_default=False,
+    ),
+]
+
+
+def similarity(
+    left: Side,
+    right: Side,
+    model: ModelOption = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Score pairs: the first of one side with the first of the other, and so on; or one with many."""
+    sides = _side(left), _side(right)
+    with connected(url) as client:
+        scores = client.similarity(*sides, model=model).tolist()
+    rows = [(at, f"{score:.6g}") for at, score in enumerate(scores[:SHOWN])]
+    output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs"))
+
+
+def match(
+    left: Side,
+    right: Side,
+    fpr: Annotated[float, typer.Option(help="The false positive rate you allow.", min=0.0, max=1.0)],
+    fnr: Annotated[
+        float | None,
+        typer.Option(help="A false negative rate too: pairs in between are for review.", min=0.0, max=1.0),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="How sure the promise is to hold.")] = 0.95,
+    method: Annotated[str, typer.Option(help="auto, finite-sample, bootstrap or estimate.")] = "auto",
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="A promise for all rates at once.")
+    ] = False,
+    model: ModelOption = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Decide pairs: the same, or different, at the rate you allow."""
+    sides = _side(left), _side(right)
+    with connected(url) as client:
+        found = client.match(
+            *sides,
+            fpr=fpr,
+            fnr=fnr,
+            confidence=confidence,
+            method=method,
+            simultaneous=simultaneous,
+            model=model,
+        )
+    said = found.decisions or ["match" if one else "different" for one in found.matches.tolist()]
+    point = found.operating_point
+    pairs = [
+        {"score": score, "decision": decision}
+        for score, decision in zip(found.scores.tolist(), said, strict=True)
+    ]
+
+    def human(to: Console) -> None:
+        rows = [(at, f"{one['score']:.6g}", one["decision"]) for at, one in enumerate(pairs[:SHOWN])]
+        output.table(("pair", "score", "decision"), rows, empty="no pairs")(to)
+        if len(pairs) > SHOWN:
+            to.print(f"... and {len(pairs) - SHOWN:,} more (--json gives all)")
+        to.print(_promise(point), markup=False)
+
+    output.show({"model": found.model, "pairs": pairs, "operating_point": point}, human)
+
+
+def _promise(point: dict[str, Any]) -> str:
+    """One line on what the decisions are worth."""
+    if point["guarantee"] == "none":
+        return (
+            f"An estimate: nothing is promised of {point['fpr']:g}. With confidence {point['confidence']:g} the false "
+            f"positive rate is at most {point['fpr_upper_bound']:.3g}."
+        )
+    kind = "any distribution" if point["guarantee"] == "finite-sample" else "asymptotic"
+    text = (
+        f"With confidence {point['confidence']:g} ({kind}) the false positive rate is at most "
+        f"{point['fpr_upper_bound']:.3g}"
+    )
+    if point.get("fnr") is not None:
+        text += f" and the false negative rate at most {point['fnr_upper_bound']:.3g}"
+    return f"{text}, from {point['n_units']:,} units."
+
+
+def _side(given: str) -> list[list[float]]:
+    if given == "-" or Path(given).is_file():
+        return read_points(Path(given))[1]
+    return [numbers(given.split(","), "neither a file nor a point")]
