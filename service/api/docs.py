@@ -10,6 +10,28 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
+POLICY = (
+    "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+# Tag -> what people call it, and one sentence.
+GROUPS = {
+    "scoring": (
+        "Score and decide",
+        "How alike two vectors are, and whether they match at a rate you choose.",
+    ),
+    "ranking": ("Rank labels", "The order of labels for a point."),
+    "datasets": ("Datasets", "Labelled vectors, in immutable versions."),
+    "jobs": ("Training jobs", "Submit, follow and cancel long work."),
+    "models": ("Models and versions", "What was trained, what it promises, and which version serves."),
+    "calibrations": ("Calibrations", "What thresholds are computed from, also for scores made elsewhere."),
+    "learners": ("Learners", "What can be trained, and with which parameters."),
+    "galleries": ("Galleries", "Enrol, search, verify and erase."),
+    "keys": ("API keys", "Who may do what, and until when."),
+    "audit": ("Audit", "Who changed what."),
+    "status": ("Status", "Whether the service is alive and ready, and its metrics."),
+}
+
 
 def show_docs(request: Request) -> HTMLResponse:
     """Every endpoint with its parameters, bodies, answers and a curl line."""
@@ -19,10 +41,18 @@ def show_docs(request: Request) -> HTMLResponse:
         title=document["info"]["title"],
         version=document["info"]["version"],
         description=document["info"]["description"].replace("`", ""),
-        groups=operation_groups(document, base),
+        csrf=request.scope.get("pairmark.csrf"),
+        groups=[
+            {
+                "id": f"group-{tag}",
+                "title": GROUPS.get(tag, (tag.capitalize(), ""))[0],
+                "about": GROUPS.get(tag, ("", ""))[1],
+                "operations": operations,
+            }
+            for tag, operations in operation_groups(document, base)
+        ],
     )
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    return HTMLResponse(page, headers={"content-security-policy": policy})
+    return HTMLResponse(page, headers={"content-security-policy": POLICY, "cache-control": "no-store"})
 
 
 def openapi_document(request: Request) -> JSONResponse:
@@ -89,7 +119,9 @@ def _operation(
                 "fields": _fields(document, _first_schema(answer)) if status.startswith("2") else [],
             }
             for status, answer in operation.get("responses", {}).items()
+            if status.startswith("2")
         ],
+        "problems": [status for status in operation.get("responses", {}) if not status.startswith("2")],
         "curl": _curl(base, path, method, bodies, operation),
     }
 

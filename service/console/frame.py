@@ -12,6 +12,7 @@ from urllib.parse import quote
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
+from pairmark.service.api.guide import FOLDER as GUIDE
 from pairmark.service.api.house import may
 from pairmark.service.console.ask import Answer
 from pairmark.service.keys.schemas import Scope
@@ -82,6 +83,7 @@ def page(
             rights=rights,
             key=key,
             csrf=csrf,
+            guide=GUIDE.is_dir(),
             links=links,
             pages={href for href, _ in links},
             at=at,

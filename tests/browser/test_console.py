@@ -255,6 +255,7 @@ PAGES = (
     "/console/galleries",
     "/console/galleries/staff",
     "/console/audit",
+    "/docs",
 )
 
 
@@ -352,6 +353,21 @@ def test_everything_is_reached_by_keyboard(browser: WebDriver, house: RunningSer
     focused().send_keys(Keys.ESCAPE)
     until("it closed", lambda: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
     assert focused().text == "Promote to production"
+
+
+def test_a_request_is_tried_in_the_reference(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/docs")
+    one(browser, "#find input").send_keys("operating-point")
+    entry = one(browser, "#get_operating_point")
+    assert not one(browser, "#similarity").is_displayed()
+    entry.find_element(By.TAG_NAME, "summary").click()
+    until("the form", lambda: browser.find_elements(By.CSS_SELECTOR, "#get_operating_point form"))
+    for name, value in (("name", "faces"), ("version", "2"), ("fpr", "0.2")):
+        one(browser, f"#get_operating_point [data-name={name}]").send_keys(value)
+    press(browser, "Send", "#get_operating_point")
+    until("the answer", lambda: '"threshold"' in text(browser, "#get_operating_point [data-answer]"))
+    assert text(browser, "#get_operating_point [data-answer]").startswith("200")
+    assert complaints(browser) == []
 
 
 def test_a_curve_of_100_000_points_is_drawn_at_once(browser: WebDriver, house: RunningServer) -> None:
