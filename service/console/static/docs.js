@@ -108,7 +108,7 @@ $("#find input").addEventListener("input", (event) => {
   for (const section of $$("main section")) section.hidden = !$$("details.operation", section).some((entry) => !entry.hidden);
 });
 
-const opened = location.hash && document.getElementById(location.hash.slice(1));
+const opened = location.hash ? document.getElementById(location.hash.slice(1)) : null;
 if (opened?.matches("details")) {
   opened.open = true;
   build(opened);
