@@ -30,6 +30,11 @@ class Settings(BaseSettings):
 
     metrics_public: bool = Field(False, description="serve /metrics without a key")
     log_level: str = "INFO"
+    live_probes: bool = Field(
+        True,
+        description="keep one vector of each /match request in memory, at most 64 a version, to watch the false "
+        "positive rate in use; false: keep none",
+    )
     audit_retention_days: float | None = Field(
         None, gt=0, description="after how many days workers remove audit entries; default: never"
     )

@@ -19,6 +19,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from pairmark.service.runtime.live import Watch
+from pairmark.service.runtime.unrelated import UnrelatedPairs
 
 REQUESTS = Counter("pairmark_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(
@@ -105,8 +106,27 @@ class RequestMeter:
         timer.observe(seconds)
 
 
-def publish_live(watches: Iterable[Watch]) -> None:
+LIVE_UNRELATED = Counter(
+    "pairmark_live_unrelated",
+    "Pairs of vectors from unrelated requests, scored to watch the false positive rate.",
+    ["model", "version", "fpr"],
+)
+LIVE_UNRELATED_ABOVE = Counter(
+    "pairmark_live_unrelated_above",
+    "Of those, pairs above the threshold of the rate.",
+    ["model", "version", "fpr"],
+)
+LIVE_RATE_ALARMS = Counter(
+    "pairmark_live_rate_alarms",
+    "Alarms that the false positive rate in use is above the promised one.",
+    ["model", "version", "fpr"],
+)
+
+
+def publish_live(watches: Iterable[Watch], unrelated: Iterable[UnrelatedPairs] = ()) -> None:
     """Move what was counted since the last call into the metrics."""
+    for pairs in unrelated:
+        _publish_unrelated(pairs)
     for watch in watches:
         names = (watch.model, str(watch.version))
         if watch.counted:
@@ -125,15 +145,30 @@ def publish_live(watches: Iterable[Watch]) -> None:
         watch.verdicts.clear()
 
 
+def _publish_unrelated(pairs: UnrelatedPairs) -> None:
+    for rate, (_, watch) in pairs.thresholds.items():
+        labels = (pairs.model, str(pairs.version), rate)
+        told = pairs.published.get(rate, (0, 0, 0))
+        now = (watch.n, watch.above, watch.alarms)
+        if now[0] < told[0]:
+            # The threshold of this rate changed, and its watch began anew.
+            told = (0, 0, 0)
+        counters = (LIVE_UNRELATED, LIVE_UNRELATED_ABOVE, LIVE_RATE_ALARMS)
+        for counter, new, old in zip(counters, now, told, strict=True):
+            counter.labels(*labels).inc(new - old)
+        pairs.published[rate] = now
+
+
 def live(model: str, version: int) -> dict[str, Any] | None:
     """What all processes counted of a version's live scores; None before the first.
 
     Returns
     -------
     ``scores`` counted, ``decided`` by rate with ``n`` and ``matched``, ``windows`` and ``alarms``; once a window was
-    whole, ``alarm``, ``distance`` and ``limit``.
+    whole, ``alarm``, ``distance`` and ``limit``; ``unrelated`` by rate with ``pairs``, ``above`` and ``alarms``.
     """
     told: dict[str, Any] = {"scores": 0, "decided": {}, "windows": 0, "alarms": 0, "alarm": None}
+    told["unrelated"] = {}
     for family in _registry().collect():
         if not family.name.startswith("pairmark_live_"):
             continue
@@ -154,9 +189,15 @@ def live(model: str, version: int) -> dict[str, Any] | None:
                 told["alarms"] += int(sample.value) if labels["outcome"] == "alarm" else 0
             elif what == "alarm":
                 told["alarm"] = bool(sample.value)
+            elif what in _UNRELATED:
+                entry = told["unrelated"].setdefault(labels["fpr"], {"pairs": 0, "above": 0, "alarms": 0})
+                entry[_UNRELATED[what]] += int(sample.value)
             elif what in ("distance", "limit"):
                 told[what] = sample.value
     return told if told["scores"] else None
+
+
+_UNRELATED = {"unrelated": "pairs", "unrelated_above": "above", "rate_alarms": "alarms"}
 
 
 def _registry() -> CollectorRegistry:

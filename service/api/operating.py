@@ -28,6 +28,11 @@ class LiveOut(BaseModel):
     )
     distance: float | None = None
     limit: float | None = Field(None, description="distances above it raise the alarm")
+    unrelated: dict[str, dict[str, int]] = Field(
+        default_factory=dict,
+        description="by rate asked for: `pairs` of vectors from unrelated requests, `above` the threshold, and "
+        "`alarms` that the false positive rate in use is above the promised one",
+    )
 
 
 async def get_operating_point(
@@ -45,5 +50,5 @@ async def get_operating_point(
 def get_live(house: InHouse, name: Name, version: Number) -> dict[str, Any] | None:
     """Live scores against those of calibration, counted over all serving processes; null before the first score."""
     house.store.version(name, version)
-    metrics.publish_live(house.runtime.live.watches())
+    metrics.publish_live(house.runtime.live.watches(), house.runtime.unrelated.versions())
     return metrics.live(name, version)

@@ -218,7 +218,14 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
     n = pairs.n_pairs
     watch.count(picked(scored.scores), shared=n > 1 and 1 in (len(pairs.left), len(pairs.right)))
     if decided is not None:
-        watch.decide(decided[0].rate, n, decided[1])
+        decision, matched = decided
+        watch.decide(decision.rate, n, matched)
+        point = decision.public
+        # With fixed classes, two requests are often about one class.
+        if point["calibration_id"] == served.calibration_id and point["protocol"] == "open-set":
+            call.house.runtime.unrelated.take(
+                served, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
+            )
 
 
 # ---------------------------------------------------------------- answer

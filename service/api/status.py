@@ -49,7 +49,7 @@ async def scrape(house: InHouse) -> Response:
         readings = await house.readings.answer()
     except NotReady:
         readings = None
-    metrics.publish_live(house.runtime.live.watches())
+    metrics.publish_live(house.runtime.live.watches(), house.runtime.unrelated.versions())
     places = {"home": house.settings.home}
     if "://" not in house.settings.resolved_artefacts:
         places["artefacts"] = Path(house.settings.resolved_artefacts)

@@ -31,6 +31,7 @@ from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
 from pairmark.service.runtime.metrics import BATCHES
 from pairmark.service.runtime.ranking import seconds_a_point
 from pairmark.service.runtime.scoring import Decision, Decisions, Owner, Question, Served
+from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
@@ -142,6 +143,7 @@ class Runtime:
         self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
         self.decisions = Decisions(self._load_calibration)
         self.live = LiveCheck(self.decisions.calibration)
+        self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
         self._seen: View | None = None
         self._served: dict[tuple[str | None, str], Served] = {}

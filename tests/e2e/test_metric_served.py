@@ -156,3 +156,26 @@ def test_live_scores_are_counted_and_held_against_calibration(metric: RunningSer
     page = http.get("/", headers={"Accept": "text/html"}).text
     assert "The newest scores are not those it was calibrated on" in page
     assert "matched at 30 %" in page
+
+
+def test_unrelated_requests_watch_the_rate_in_use(metric: RunningServer) -> None:
+    """People never seen: each request is about another, so that probes of two requests are a negative pair."""
+    rng = np.random.default_rng(5)
+    centres = rng.normal(size=(240, 6))
+    people = np.repeat(np.arange(240), 2)
+    rows = (centres[people] + 0.1 * rng.normal(size=(480, 6))).astype(np.float32)
+    metric.upload("strangers", rows, people)
+    done = metric.train(learner="metric", dataset="strangers", model="strangers", promote="shadow")
+    assert done["state"] == "succeeded", done
+    for _ in range(160):
+        left, right = rng.normal(size=(2, 6))
+        body = {"model": "strangers@shadow", "left": left.tolist(), "right": right.tolist()}
+        assert metric.http.post("/match?fpr=0.1", json=body).status_code == 200
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        live = metric.http.get("/models/strangers/versions/1/live").json() or {}
+        if live.get("unrelated", {}).get("0.1", {}).get("pairs", 0) >= 64:
+            break
+        time.sleep(0.2)
+    assert live["unrelated"]["0.1"]["pairs"] == 64
+    assert live["unrelated"]["0.1"]["above"] < 20

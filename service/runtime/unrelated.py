@@ -1,0 +1,112 @@
+"""The false positive rate in use, without labels: probes of unrelated requests are scored against each other.
+
+One vector of each request is kept, in memory only, until `POOL` of them are there. They are then paired at random, each
+once, and scored. Such pairs are different people as long as the requests of a pool are about different people: a client
+that sends one probe again and again is seen (equal vectors are left out), one that sends many photos of one person is
+not. `pairmark.models.calibration.live_rate` says when the rate is above the promised one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.live_rate import RateWatch
+from pairmark.service.errors import PairmarkError
+from pairmark.service.runtime.scoring import Served
+
+POOL = 64
+MOST_VERSIONS = 256
+MOST_THRESHOLDS = 16
+MOST_NUMBERS = 1 << 22
+"""Numbers kept in all pools together; vectors beyond are not taken."""
+
+
+@dataclass
+class UnrelatedPairs:
+    """What one process knows of a version: probes that wait for a partner, and a watch for each served threshold."""
+
+    model: str
+    version: int
+    probes: list[NDArray[np.float32]] = field(default_factory=list)
+    thresholds: dict[str, tuple[np.float32, RateWatch]] = field(default_factory=dict)
+    published: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+
+    def observe(self, scores: NDArray[np.float32]) -> None:
+        """Hold scores of unrelated pairs against every served threshold."""
+        for threshold, watch in self.thresholds.values():
+            watch.observe((scores > threshold).tolist())
+
+
+class UnrelatedCheck:
+    """Watches the rates that are served. Used on the event loop only; pairs are scored in a thread.
+
+    Parameters
+    ----------
+    enabled : whether probes may be kept at all (``PAIRMARK_LIVE_PROBES``).
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled
+        self._versions: dict[str, UnrelatedPairs] = {}
+        self._scoring: set[asyncio.Task[None]] = set()
+        self._random = random.Random()
+        self._kept = 0
+
+    def versions(self) -> list[UnrelatedPairs]:
+        """Everything that is watched."""
+        return list(self._versions.values())
+
+    def take(self, served: Served, rows: Any, rate: str, fpr: float, threshold: float) -> None:
+        """Keep one probe of a decision, and watch its threshold.
+
+        Parameters
+        ----------
+        rows : the request's left side. Sparse rows are not taken.
+        rate : what the rate is called in metrics. fpr : the rate promised. threshold : what decides at it.
+        """
+        calibration = served.calibration_id
+        if not self._enabled or calibration is None or not isinstance(rows, np.ndarray) or not len(rows):
+            return
+        pairs = self._versions.get(calibration)
+        if pairs is None:
+            if len(self._versions) >= MOST_VERSIONS:
+                return
+            pairs = UnrelatedPairs(served.entry.name, served.entry.version)
+            self._versions[calibration] = pairs
+        limit = np.float32(threshold)
+        known = pairs.thresholds.get(rate)
+        if known is None or known[0] != limit:
+            if known is None and len(pairs.thresholds) >= MOST_THRESHOLDS:
+                return
+            pairs.thresholds[rate] = (limit, RateWatch(fpr))
+        if self._kept + rows.shape[1] > MOST_NUMBERS:
+            return
+        self._kept += rows.shape[1]
+        pairs.probes.append(np.array(rows[0], dtype=np.float32))
+        if len(pairs.probes) >= POOL:
+            probes, pairs.probes = pairs.probes, []
+            self._kept -= sum(probe.size for probe in probes)
+            task = asyncio.get_running_loop().create_task(self._score(served, pairs, probes))
+            self._scoring.add(task)
+            task.add_done_callback(self._scoring.discard)
+
+    async def _score(self, served: Served, pairs: UnrelatedPairs, probes: list[NDArray[np.float32]]) -> None:
+        self._random.shuffle(probes)
+        left, right = np.stack(probes[::2]), np.stack(probes[1::2])
+        other = (left != right).any(axis=1)
+        if not other.any():
+            return
+        try:
+            scores = await asyncio.get_running_loop().run_in_executor(
+                None, lambda: served.score(left[other], right[other])
+            )
+        except PairmarkError:
+            # A score that is not finite: these probes say nothing of the rate.
+            return
+        pairs.observe(scores)
