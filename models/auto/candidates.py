@@ -92,6 +92,13 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     ),
     Candidate(name="plda", kind="plda", quick=True, params=lambda data: {}, takes=_dense),
     Candidate(
+        name="residual forest",
+        kind="plda",
+        quick=True,
+        params=lambda data: {"residual_rounds": "auto"},
+        takes=_dense,
+    ),
+    Candidate(
         name="similarity forest",
         kind="similarity-forest",
         quick=False,

@@ -38,7 +38,7 @@ from pairmark.models.evaluation.validation import (
 from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.search.index import Found, Rows
 
-RACE_VERSION = 1
+RACE_VERSION = 2
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 _PAIR_FOLDS, _PAIR_REPEATS = 4, 2
 
@@ -50,10 +50,10 @@ def _winner_has(name: str) -> Any:
 class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     """Race simple and strong similarities on held-out identities, and be the winner.
 
-    Cosine, whitened cosine, cosine of discriminant coordinates and PLDA always race; forests and others follow as the
-    budget allows, by successive halving. Everybody is judged on the same twice four folds, which hold identities out
-    (rows, where classes are shared), by the mean true positive rate at low false positive rates. The simplest candidate
-    within one standard error of the best, paired fold by fold, wins and learns from all rows.
+    Cosine, whitened cosine, cosine of discriminant coordinates, PLDA and trees over its ratio always race; forests and
+    others follow as the budget allows, by successive halving. Everybody is judged on the same twice four folds, which
+    hold identities out (rows, where classes are shared), by the mean true positive rate at low false positive rates.
+    The simplest candidate within one standard error of the best, paired fold by fold, wins and learns from all rows.
 
     Parameters
     ----------

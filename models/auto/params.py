@@ -13,6 +13,7 @@ CandidateName = Literal[
     "whitened cosine",
     "discriminant cosine",
     "plda",
+    "residual forest",
     "similarity forest",
     "boosted forest",
     "rankboost",

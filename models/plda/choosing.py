@@ -7,7 +7,7 @@ components; then both shrinkages. Every setting is judged on the same folds (`pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from pairmark.models.core.two_covariance import Moments, TwoCovariance, moments,
 from pairmark.models.evaluation.validation import Fold
 from pairmark.models.plda.mapping import Preparation, Shape, principal_components, shaped
 from pairmark.models.plda.params import MOST_COMPONENTS, Marginals
+from pairmark.models.plda.residual import Residual, fit_residual
 
 Indices = NDArray[np.int64]
 
@@ -38,6 +39,7 @@ class Setting(NamedTuple):
     shape: Shape
     shrink_within: float
     shrink_between: float
+    residual_rounds: int = 0
 
     def told(self) -> dict[str, Any]:
         """For people, JSON-able."""
@@ -45,6 +47,7 @@ class Setting(NamedTuple):
             **self.shape._asdict(),
             "shrink_within": self.shrink_within,
             "shrink_between": self.shrink_between,
+            "residual_rounds": self.residual_rounds,
         }
 
 
@@ -57,6 +60,7 @@ class Asked:
     n_components: tuple[int, ...]
     within: tuple[float, ...]
     between: tuple[float, ...]
+    rounds: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +99,7 @@ class Chooser:
         self._X, self._codes, self._folds, self._asked, self._at = X, codes, folds, asked, rates
         self._random, self._cosine = random, cosine
         self._most = min(max(asked.n_components), MOST_COMPONENTS)
-        self._rotates = X.shape[1] >= (ROTATED_FROM if asked.n_components == WIDTHS else self._most + 1)
+        self._rotates = X.shape[1] >= min(ROTATED_FROM, self._most + 1)
         self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
         self._way: Marginals | None = None
         self._rows: list[Float32] = []
@@ -103,6 +107,44 @@ class Chooser:
 
     def choose(self) -> Choice:
         """The best setting."""
+        chosen = self._choose_model()
+        asked = self._asked.rounds
+        if not self._folds or asked == (0,):
+            rounds = asked[0] if len(asked) == 1 else 0
+            return replace(chosen, setting=chosen.setting._replace(residual_rounds=rounds))
+        report(0.85, "choosing trees over the ratio")
+        assert chosen.rates is not None
+        found = self._judge_rounds(chosen.setting, tuple(r for r in asked if r))
+        if 0 in asked:
+            found[0] = chosen.rates
+        best = max(sorted(found), key=lambda rounds: float(found[rounds].mean()))
+        if 0 in found and best:
+            # Trees stay where they help beyond one standard error of the mean difference, fold by fold.
+            ahead = (found[best] - found[0]).mean(axis=1)
+            if ahead.mean() <= ahead.std(ddof=min(1, ahead.size - 1)) / np.sqrt(ahead.size):
+                best = 0
+        return replace(chosen, setting=chosen.setting._replace(residual_rounds=best), rates=found[best])
+
+    def _judge_rounds(self, setting: Setting, asked: tuple[int, ...]) -> dict[int, NDArray[np.float64]]:
+        """Rates on every fold with so many trees."""
+        self._turn(setting.shape.marginals)
+        found = {rounds: np.empty((len(self._folds), len(self._at))) for rounds in asked}
+        for number, fold in enumerate(self._folds):
+            report(0.85 + 0.1 * number / len(self._folds), "choosing trees over the ratio")
+            rows = self._rows[number % len(self._rows)][:, : setting.shape.n_components]
+            model_rows = shaped(rows, setting.shape)
+            codes = np.unique(self._codes[fold.train], return_inverse=True)[1]
+            shrinkages = (setting.shrink_within, setting.shrink_between)
+            trees = fit_residual(
+                model_rows[fold.train], rows[fold.train], codes, shrinkages, max(asked), self._random
+            )
+            seen = moments(model_rows[fold.train], codes)
+            base = _square(seen, setting, model_rows[fold.test], False)
+            for rounds, more in zip(sorted(asked), trees.square(rows[fold.test], sorted(asked)), strict=True):
+                found[rounds][number] = fold.rates(base + more, self._at)
+        return found
+
+    def _choose_model(self) -> Choice:
         asked = self._asked
         shapes = [
             self._shape(way, unit, max(asked.n_components))
@@ -181,15 +223,20 @@ class Chooser:
 
 def fitted_model(
     X: Float32, codes: Indices, choice: Choice, random: np.random.Generator
-) -> tuple[Preparation, TwoCovariance]:
-    """The model of all rows with a setting that was chosen, and how it prepares them."""
+) -> tuple[Preparation, TwoCovariance, Residual | None]:
+    """The model of all rows with a setting that was chosen, how it prepares them, and trees over it."""
     setting, preparation = choice.setting, choice.preparation
     rows = preparation.comparable(X)
     if choice.rotates:
         components = principal_components(rows, setting.shape.n_components, random)
         preparation, rows = preparation.with_components(components), rows @ components
-    found = moments(shaped(rows, setting.shape), codes)
-    return preparation, shrunk_model(found, setting.shrink_within, setting.shrink_between)
+    model_rows = shaped(rows, setting.shape)
+    shrinkages = (setting.shrink_within, setting.shrink_between)
+    model, trees = shrunk_model(moments(model_rows, codes), *shrinkages), None
+    if setting.residual_rounds:
+        report(0.95, "growing trees over the ratio")
+        trees = fit_residual(model_rows, rows, codes, shrinkages, setting.residual_rounds, random)
+    return preparation, model, trees
 
 
 def _square(seen: Moments, setting: Setting, rows: Float32, cosine: bool) -> Float32:

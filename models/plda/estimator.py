@@ -45,6 +45,7 @@ from pairmark.models.plda.choosing import (
 from pairmark.models.plda.kernels import scoring as kernels
 from pairmark.models.plda.mapping import RowMap, row_map
 from pairmark.models.plda.params import PldaParams
+from pairmark.models.plda.residual import ROUNDS, Residual
 from pairmark.models.plda.state import PldaState
 from pairmark.models.plda.subjects import Samples, Subjects, sides_of, summed
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
@@ -73,6 +74,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     length_norm : whether centred rows are scaled to one length (Garcia-Romero and Espy-Wilson, Interspeech 2011).
     n_components : principal components that the model is fitted in, where there are more features.
     shrink_within, shrink_between : how far each covariance is shrunk to a ball of the same trace, 0 to 1.
+    residual_rounds : boosted trees on differences of features that correct the ratio, by at most half its standard
+        deviation over different pairs; ``auto``: 25, 50, 100 or 200 where that validates better than none.
     scoring : ``llr``, or the ``cosine`` of latent coordinates.
     protocol : ``open-set`` holds identities out, ``closed-set`` rows; ``auto``: open-set from 15 identities on.
     target_fpr : false positive rate to choose settings for; None: the mean over .1, .03, .01 and .003.
@@ -94,6 +97,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         n_components: Literal["auto"] | int = "auto",
         shrink_within: Literal["auto"] | float = "auto",
         shrink_between: Literal["auto"] | float = "auto",
+        residual_rounds: Literal["auto"] | int = 0,
         scoring: Literal["llr", "cosine"] = "llr",
         protocol: Literal["auto", "open-set", "closed-set"] = "auto",
         target_fpr: float | None = None,
@@ -104,6 +108,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.n_components = n_components
         self.shrink_within = shrink_within
         self.shrink_between = shrink_between
+        self.residual_rounds = residual_rounds
         self.scoring = scoring
         self.protocol = protocol
         self.target_fpr = target_fpr
@@ -122,7 +127,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         ValueError
             On anything else, and on parameters out of bounds.
         """
-        check_params(self, PldaParams)
+        self._check_params()
         X = checked_matrix(self, X, "X", reset=True)
         _, codes = checked_identities(y, X.shape[0])
         return self._learn(X, codes)
@@ -144,7 +149,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         ValueError
             As `fit`, and where same pairs join all points into one identity.
         """
-        check_params(self, PldaParams)
+        self._check_params()
         a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
         used = weight > 0
@@ -162,6 +167,11 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             raise ValueError("same pairs hold equal rows only: expected some of rows that differ")
         return self._learn(points, codes)
 
+    def _check_params(self) -> None:
+        check_params(self, PldaParams)
+        if self.scoring == "cosine" and self.residual_rounds != 0:
+            raise ValueError("residual_rounds corrects log-likelihood ratios: use scoring='llr', or 0 rounds")
+
     def choose(self, X: Float32, codes: NDArray[np.int64], folds: Sequence[Fold]) -> Choice:
         """The setting that is best on given folds of checked rows (n, d) with identities 0, 1, ..."""
 
@@ -174,6 +184,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             n_components=given(self.n_components, WIDTHS),
             within=given(self.shrink_within, WITHIN),
             between=given(self.shrink_between, BETWEEN),
+            rounds=given(self.residual_rounds, (0, *ROUNDS)),
         )
         random = np.random.default_rng(_seed(self.random_state))
         rates = judged_rates(self.target_fpr)
@@ -183,7 +194,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         """Fit checked rows with a setting that was chosen before."""
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
-        preparation, model = fitted_model(X, codes, choice, random)
+        preparation, model, trees = fitted_model(X, codes, choice, random)
         self.settings_ = choice.setting.told()
         at = judged_rates(self.target_fpr)
         self.validated_tpr_ = (
@@ -191,8 +202,10 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             if choice.rates is None
             else {rate: float(tpr) for rate, tpr in zip(at, choice.rates.mean(axis=0), strict=True)}
         )
-        rows = row_map(preparation, choice.setting.shape, model.centre, model.axes)
-        return self._restored(rows, model.psi)
+        rows = row_map(
+            preparation, choice.setting.shape, model.centre, model.axes, keeps_rows=trees is not None
+        )
+        return self._restored(rows, model.psi, trees)
 
     def _learn(self, X: Float32, codes: NDArray[np.int64]) -> Self:
         random = np.random.default_rng(_seed(self.random_state))
@@ -203,9 +216,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         choice = self.choose(some, place, folds)
         return self.refit(X, codes, choice)
 
-    def _restored(self, rows: RowMap, psi: NDArray[np.float64]) -> Self:
+    def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self:
         """Build what scoring needs; also after loading."""
-        self._map, self.psi_ = rows, psi
+        self._map, self.psi_, self._trees = rows, psi, trees
         if self.scoring == "cosine":
             self._roots, self._square, self._constant = np.ones(psi.size), np.zeros(psi.size), 0.0
         else:
@@ -233,7 +246,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         """
         check_is_fitted(self)
         rows, counts = summed(samples)
-        return Subjects.of(self._map.latent(self._validated(rows, "samples")), counts, self.psi_)
+        prepared = self._map.prepared(self._validated(rows, "samples"))
+        seen = None if self._trees is None else prepared
+        return Subjects.of(self._map.of_prepared(prepared), seen, counts, self.psi_)
 
     def subject_score(self, left: Samples | Subjects, right: Samples | Subjects) -> Float32:
         """Log-likelihood ratios of subjects of several samples on either side, exactly as the model has them.
@@ -253,8 +268,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         n, step_a, step_b = sides_of(a, b)
         if self.scoring == "cosine":
             sides = [self._columns_of(side.sums.astype(np.float32)) for side in (a, b)]
-            return self._scored(*sides)
-        scores = np.empty(n, dtype=np.float32)
+            return self._ratios(*sides).astype(np.float32)
+        scores = np.empty(n)
         kernels.score_subjects(a.counts, a.sums, step_a, b.counts, b.sums, step_b, self.psi_, scores)
         counts_a, counts_b = a.counts[np.arange(n) * step_a], b.counts[np.arange(n) * step_b]
         single = np.flatnonzero((counts_a == 1) & (counts_b == 1))
@@ -263,8 +278,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
                 self._columns_of(np.asarray(side.sums[single * step], dtype=np.float32))
                 for side, step in ((a, step_a), (b, step_b))
             ]
-            scores[single] = self._scored(*pairs)
-        return scores
+            scores[single] = self._ratios(*pairs)
+        return self._corrected(scores, a.rows, b.rows)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -283,11 +298,13 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
-        latent = [self._map.latent(side)[0].astype(np.float64) for side in (a, b)]
+        rows = [self._map.prepared(side) for side in (a, b)]
+        latent = [self._map.of_prepared(side)[0].astype(np.float64) for side in rows]
         if self.scoring == "cosine":
             latent = [z / max(float(np.linalg.norm(z)), 1e-30) for z in latent]
+        correction = 0.0 if self._trees is None else float(self._trees.corrections(*rows)[0])
         return explain.contributions(
-            self, latent[0], latent[1], float(self._pair_score(a, b)[0]), feature_names
+            self, latent[0], latent[1], float(self._pair_score(a, b)[0]), correction, feature_names
         )
 
     @property
@@ -308,15 +325,24 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _columns(self, X: Matrix) -> Float32:
         return self._columns_of(self._map.latent(X))
 
-    def _scored(self, a: Float32, b: Float32) -> Float32:
-        scores = np.empty(max(a.shape[0], b.shape[0]), dtype=np.float32)
+    def _ratios(self, a: Float32, b: Float32) -> NDArray[np.float64]:
+        """Of pairs of columns; one side may have a single row."""
+        scores = np.empty(max(a.shape[0], b.shape[0]))
         steps = [int(side.shape[0] > 1) for side in (a, b)]
         kernels.score_pairs(a, steps[0], b, steps[1], self._width, self._constant, scores)
         return scores
 
+    def _corrected(self, ratios: NDArray[np.float64], a: Float32 | None, b: Float32 | None) -> Float32:
+        """Scores from ratios and, where there are trees, prepared rows."""
+        if self._trees is not None and a is not None and b is not None:
+            ratios = ratios + self._trees.corrections(a, b)
+        return ratios.astype(np.float32)
+
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]
-        scores = self._scored(self._columns(_one_of_equals(left)), self._columns(_one_of_equals(right)))
+        rows = [self._map.prepared(_one_of_equals(side)) for side in (left, right)]
+        ratios = self._ratios(*(self._columns_of(self._map.of_prepared(side)) for side in rows))
+        scores = self._corrected(ratios, *rows)
         return scores if scores.size == n else np.repeat(scores, n)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
@@ -325,8 +351,14 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         known = sealed(index.arrays[_COLUMNS][rows])
-        scores = np.empty((queries.shape[0], known.shape[0]), dtype=np.float32)
-        kernels.score_grid(self._columns(queries), known, self._width, self._constant, scores)
+        ratios = np.empty((queries.shape[0], known.shape[0]))
+        kernels.score_grid(self._columns(queries), known, self._width, self._constant, ratios)
+        if self._trees is None:
+            return ratios.astype(np.float32)
+        own, others = self._map.prepared(queries), self._map.prepared(index.vectors[rows])
+        scores = np.empty(ratios.shape, dtype=np.float32)
+        for at in range(ratios.shape[0]):
+            scores[at] = self._corrected(ratios[at], own[at : at + 1], others)
         return scores
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
@@ -342,7 +374,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
 
     def _least_measure(self, score: float) -> float:
-        return same_measure(score) - self._constant - 2.0**-40 * abs(self._constant)
+        # Trees may have lifted the score by as much as their bound.
+        lift = 0.0 if self._trees is None else self._trees.bound * (1.0 + 2.0**-40)
+        return same_measure(score) - lift - self._constant - 2.0**-40 * abs(self._constant)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_map")

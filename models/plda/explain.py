@@ -17,6 +17,7 @@ def contributions(
     left: NDArray[np.float64],
     right: NDArray[np.float64],
     score: float,
+    correction: float,
     feature_names: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Contributions that add up to one pair's score.
@@ -29,7 +30,8 @@ def contributions(
     -------
     ``score``; ``coordinates``, the largest contributions first: the ``coordinate``'s number, its ``left`` and
     ``right`` value, its variance ``between`` identities (1 within them), its ``contribution`` to the log-likelihood
-    ratio and the ``features`` that weigh most in it with their ``weight``; and ``rest``, what all others add.
+    ratio and the ``features`` that weigh most in it with their ``weight``; ``rest``, what all others add; and
+    ``correction``, what boosted trees add.
     """
     psi = estimator.psi_
     weight, square = psi / (2 * psi + 1), psi**2 / (2 * (psi + 1) * (2 * psi + 1))
@@ -62,6 +64,7 @@ def contributions(
             }
             for j in order
         ],
+        "correction": correction,
         "rest": float(parts.sum() - parts[order].sum()),
     }
 

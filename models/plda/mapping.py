@@ -82,7 +82,7 @@ class RowMap:
     Attributes
     ----------
     length : what centred rows are scaled to, or None.
-    weights, bias : (p, q) and (q,), the model's axes; of the features themselves where rows keep their lengths.
+    weights, bias : (p, q) and (q,), the model's axes; of the features themselves where nothing comes in between.
     """
 
     preparation: Preparation
@@ -90,21 +90,30 @@ class RowMap:
     weights: Float32 = field(repr=False)
     bias: Float32 = field(repr=False)
 
+    def prepared(self, X: Float32) -> Float32:
+        """Rows in principal components, where there are any, before lengths: (n, p) float32."""
+        # Plain arrays: one compiled version serves matrices that are mapped, read-only or views.
+        rows = self.preparation.comparable(np.array(X, dtype=np.float32, order="C"))
+        components = self.preparation.components
+        if components is None:
+            return rows
+        return _affine(rows, components, np.zeros(components.shape[1], dtype=np.float32))
+
+    def of_prepared(self, rows: Float32) -> Float32:
+        """Latent coordinates of `prepared` rows, (n, q) float32."""
+        if self.length is not None:
+            rows = rows.copy()
+            row_kernels.unit_lengths(rows, self.length)
+        coordinates = _affine(rows, self.weights, self.bias)
+        row_kernels.bounded(coordinates)
+        return coordinates
+
     def latent(self, X: Float32) -> Float32:
         """(n, q) float32."""
         out = np.empty((X.shape[0], self.weights.shape[1]), dtype=np.float32)
         for start in range(0, X.shape[0], _ROW_BLOCK):
-            # Plain arrays: one compiled version serves matrices that are mapped, read-only or views.
-            block = np.array(X[start : start + _ROW_BLOCK], dtype=np.float32, order="C")
-            rows = self.preparation.comparable(block)
-            if self.length is not None:
-                components = self.preparation.components
-                if components is not None:
-                    rows = _affine(rows, components, np.zeros(components.shape[1], dtype=np.float32))
-                row_kernels.unit_lengths(rows, self.length)
-            coordinates = _affine(rows, self.weights, self.bias)
-            row_kernels.bounded(coordinates)
-            out[start : start + _ROW_BLOCK] = coordinates
+            block = slice(start, start + _ROW_BLOCK)
+            out[block] = self.of_prepared(self.prepared(X[block]))
         return out
 
 
@@ -119,12 +128,14 @@ def shaped(rows: Float32, shape: Shape) -> Float32:
     )
 
 
-def row_map(preparation: Preparation, shape: Shape, centre: Float64, axes: Float64) -> RowMap:
-    """The map of a model fitted to `shaped` rows."""
+def row_map(
+    preparation: Preparation, shape: Shape, centre: Float64, axes: Float64, *, keeps_rows: bool
+) -> RowMap:
+    """The map of a model fitted to `shaped` rows; ``keeps_rows``: whether rows in components are needed too."""
     bias, components, length = (-(centre @ axes)).astype(np.float32), preparation.components, None
     if shape.length_norm:
         length = float(np.sqrt(centre.size))
-    elif components is not None:
+    elif components is not None and not keeps_rows:
         # Without lengths in between, two linear maps are one.
         axes, preparation = components.astype(np.float64) @ axes, preparation.with_components(None)
     weights = np.ascontiguousarray(axes, dtype=np.float32)

@@ -35,6 +35,11 @@ class PldaParams(Params):
     shrink_between: Literal["auto"] | Share = Field(
         "auto", description="how far the covariance between identities is shrunk to a ball: 0 to 1"
     )
+    residual_rounds: Literal["auto"] | Annotated[int, Field(ge=0, le=1_000)] = Field(
+        0,
+        description="boosted trees that correct the log-likelihood ratio by differences of features; auto: none, 25, "
+        "50, 100 or 200, whichever validates best",
+    )
     scoring: Literal["llr", "cosine"] = Field(
         "llr",
         description="the log-likelihood ratio, or the cosine of latent coordinates (of discriminant analysis)",

@@ -11,8 +11,12 @@ from pydantic import Field
 
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse, require
+from pairmark.models.plda.kernels.residual import LEAVES, NODES
 from pairmark.models.plda.mapping import Preparation, RowMap
 from pairmark.models.plda.params import MOST_COMPONENTS
+from pairmark.models.plda.residual import Residual
+
+_TREES = ("features", "thresholds", "values")
 
 
 class PldaState(Stateful):
@@ -22,8 +26,9 @@ class PldaState(Stateful):
     validated_tpr_: dict[float, float]
     psi_: NDArray[np.float64]
     _map: RowMap
+    _trees: Residual | None
 
-    def _restored(self, rows: RowMap, psi: NDArray[np.float64]) -> Self:
+    def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self:
         raise NotImplementedError
 
     def to_state(self) -> State:
@@ -41,7 +46,11 @@ class PldaState(Stateful):
             arrays["knots"], arrays["values"] = preparation.normal.knots, preparation.normal.values
         if preparation.components is not None:
             arrays["components"] = preparation.components
+        trees = self._trees
+        if trees is not None:
+            arrays |= {f"residual_{name}": getattr(trees, name) for name in _TREES}
         return arrays, {
+            "residual_bound": None if trees is None else trees.bound,
             "settings": self.settings_,
             "validated_tpr": [[rate, tpr] for rate, tpr in self.validated_tpr_.items()],
             "length": rows.length,
@@ -62,7 +71,10 @@ class PldaState(Stateful):
         rows = RowMap(
             preparation=preparation, length=meta["length"], weights=held["weights"], bias=held["bias"]
         )
-        return self._restored(rows, held["psi"])
+        bound = meta["residual_bound"]
+        grown = {name: held[f"residual_{name}"] for name in _TREES if bound is not None}
+        trees = None if bound is None else Residual(**grown, bound=bound)
+        return self._restored(rows, held["psi"], trees)
 
 
 class PldaFacts(Facts):
@@ -71,25 +83,38 @@ class PldaFacts(Facts):
     settings: dict[str, bool | int | float | str]
     validated_tpr: list[Annotated[list[float], Field(min_length=2, max_length=2)]]
     length: float | None = Field(gt=0.0, le=1e6)
+    residual_bound: float | None = Field(ge=0.0)
 
 
 def _layout(loaded: Loaded) -> dict[str, Array]:
     d = loaded.n_features
-    # Without lengths in between, components are part of the weights.
-    own = loaded.facts.length is not None
+    # With nothing in between, components are part of the weights.
+    grown = loaded.facts.residual_bound is not None
+    own = grown or loaded.facts.length is not None
     p: int | str = "components" if own and "components" in loaded.arrays else d
     components = {"components": Array(kind="float32", shape=(d, "components"), optional=True)} if own else {}
-    return components | {
-        "centre": Array(kind="float64", shape=(d,)),
-        "scale": Array(kind="float64", shape=(d,)),
-        "weights": Array(kind="float32", shape=(p, "coordinates")),
-        "bias": Array(kind="float32", shape=("coordinates",)),
-        "psi": Array(kind="float64", shape=("coordinates",), low=0),
-        "knots": Array(
-            kind="float32", shape=(d, "knots"), infinite=True, optional="values" not in loaded.arrays
-        ),
-        "values": Array(kind="float32", shape=(d, "knots"), optional="knots" not in loaded.arrays),
-    }
+    trees: dict[str, Array] = {}
+    if grown:
+        trees = {
+            "residual_features": Array(kind="int32", shape=("trees", NODES), below=p),
+            "residual_thresholds": Array(kind="float32", shape=("trees", NODES)),
+            "residual_values": Array(kind="float64", shape=("trees", LEAVES)),
+        }
+    return (
+        components
+        | trees
+        | {
+            "centre": Array(kind="float64", shape=(d,)),
+            "scale": Array(kind="float64", shape=(d,)),
+            "weights": Array(kind="float32", shape=(p, "coordinates")),
+            "bias": Array(kind="float32", shape=("coordinates",)),
+            "psi": Array(kind="float64", shape=("coordinates",), low=0),
+            "knots": Array(
+                kind="float32", shape=(d, "knots"), infinite=True, optional="values" not in loaded.arrays
+            ),
+            "values": Array(kind="float32", shape=(d, "knots"), optional="knots" not in loaded.arrays),
+        }
+    )
 
 
 def _fit_together(loaded: Loaded) -> None:

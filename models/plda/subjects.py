@@ -24,21 +24,26 @@ class Subjects:
     counts : (n,) int64, samples of each.
     sums : (n, q) float64, sums of their latent coordinates.
     psi : (q,) the model's variances between identities.
+    rows : (n, p) float32, means of prepared rows, whose differences boosted trees see; None where there are no trees.
     """
 
     counts: NDArray[np.int64]
     sums: Float64 = field(repr=False)
     psi: Float64 = field(repr=False)
+    rows: Float32 | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.counts.size)
 
     @classmethod
-    def of(cls, latent: Float32, counts: NDArray[np.int64], psi: Float64) -> Subjects:
-        """From the latent coordinates of all samples, subject after subject."""
+    def of(cls, latent: Float32, rows: Float32 | None, counts: NDArray[np.int64], psi: Float64) -> Subjects:
+        """From the latent coordinates of all samples, subject after subject, and their prepared rows."""
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         sums = np.add.reduceat(latent.astype(np.float64), starts, axis=0)
-        return cls(counts=counts, sums=sums, psi=psi)
+        if rows is not None:
+            totals = np.add.reduceat(rows.astype(np.float64), starts, axis=0)
+            rows = (totals / counts[:, None]).astype(np.float32)
+        return cls(counts=counts, sums=sums, psi=psi, rows=rows)
 
     @property
     def precision(self) -> Float64:

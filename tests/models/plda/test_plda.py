@@ -111,7 +111,7 @@ def test_new_people_are_told_apart_better_than_by_distances() -> None:
     fitted = Plda().fit(X, Y)
     assert (tpr(fitted, A, y) > tpr(MetricSimilarity("cosine", whiten=True).fit(X, Y), A, y)).all()
     assert set(fitted.settings_) == {
-        "marginals", "length_norm", "n_components", "shrink_within", "shrink_between",
+        "marginals", "length_norm", "n_components", "shrink_within", "shrink_between", "residual_rounds",
     }  # fmt: skip
     assert fitted.validated_tpr_[0.1] == pytest.approx(tpr(fitted, A, y)[0], abs=0.1)
 
@@ -238,3 +238,69 @@ def test_a_state_that_no_fit_writes_is_refused(name: str, value: float) -> None:
         check(MODEL.get_params(), meta, spoiled)
     with pytest.raises(ArtefactError, match="bias"):
         check(MODEL.get_params(), meta, {**arrays, "bias": arrays["bias"][:-1]})
+
+
+def bent(n: int, each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """People whose samples now and then miss by far in single features, which no Gaussian expects."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(n), each)
+    rows = rng.standard_normal((n, 12))[y] + 0.3 * rng.standard_normal((y.size, 12))
+    missed = rng.random(rows.shape) < 0.15
+    return np.where(missed, 2.0 * rng.standard_normal(rows.shape), rows).astype(np.float32), y
+
+
+class TestResidual:
+    X, y = bent(60, 12, 1)
+    model = Plda(residual_rounds="auto", marginals="raw", length_norm=False).fit(X, y)
+    base = Plda(**{**model.get_params(), **model.settings_, "residual_rounds": 0}).fit(X, y)
+
+    def test_trees_find_what_the_ratio_leaves_and_are_chosen_for_it(self) -> None:
+        A, y = bent(60, 12, 2)
+        assert self.model.settings_["residual_rounds"] > 0
+        assert (tpr(self.model, A, y) > tpr(self.base, A, y) + 0.03).all()
+
+    def test_they_do_no_harm_where_the_model_holds(self) -> None:
+        A, y = people(80, 6, seed=7)
+        model = Plda(residual_rounds="auto", marginals="raw").fit(X, Y)
+        base = Plda(**{**model.get_params(), **model.settings_, "residual_rounds": 0}).fit(X, Y)
+        assert (tpr(model, A, y) > tpr(base, A, y) - 0.03).all()
+
+    def test_they_add_no_more_than_their_bound(self) -> None:
+        apart = self.model.score_against(self.X[:80], self.X) - self.base.score_against(self.X[:80], self.X)
+        bound = self.model._trees.bound
+        assert 0.2 * bound < np.abs(apart).max() <= bound * (1 + 1e-5)
+
+    def test_a_gallery_is_scanned_by_the_ratio_and_searched_exactly(self) -> None:
+        A, _ = bent(1_500, 6, 3)
+        index = self.model.index(A)
+        expected = self.model.score_against(self.X[:3], index)
+        ids, scores = self.model.top_k(self.X[:3], index, 7)
+        for row in range(3):
+            best = np.lexsort((np.arange(A.shape[0]), -expected[row]))[:7]
+            assert ids[row].tolist() == best.tolist()
+            assert scores[row].tobytes() == expected[row, best].tobytes()
+
+    def test_single_samples_score_as_subjects_and_symmetric(self) -> None:
+        a, b = self.X[:40], self.X[40:80]
+        got = self.model.subject_score([row[None] for row in a], [row[None] for row in b])
+        assert got.tobytes() == self.model.pair_score(a, b).tobytes()
+        assert self.model.pair_score(b, a).tobytes() == got.tobytes()
+
+    def test_an_explanation_tells_the_correction(self) -> None:
+        told = self.model.explain(self.X[0], self.X[1])
+        parts = sum(line["contribution"] for line in told["coordinates"]) + told["rest"]
+        assert parts + told["correction"] == pytest.approx(told["score"], rel=1e-4, abs=1e-4)
+
+    @pytest.mark.parametrize("params", [{}, {"length_norm": True}, {"n_components": 5}])
+    def test_saved_and_loaded(self, params: dict[str, Any], tmp_path: Path) -> None:
+        asked = {"marginals": "raw", "length_norm": False, "residual_rounds": 20, **params}
+        model = Plda(**asked).fit(self.X, self.y)
+        pairmark.save(model, tmp_path / "model")
+        loaded = pairmark.load(tmp_path / "model")
+        assert loaded.score_against(self.X[:9], self.X).tobytes() == (
+            model.score_against(self.X[:9], self.X).tobytes()
+        )
+
+    def test_cosines_take_no_trees(self) -> None:
+        with pytest.raises(ValueError, match="residual_rounds"):
+            Plda(scoring="cosine", residual_rounds=5).fit(X, Y)

@@ -1,0 +1,169 @@
+"""Boosted trees on what the log-likelihood ratio leaves unexplained.
+
+The ratio enters as an offset: trees start from the margin ``slope ratio + intercept`` and learn on ``|u - v|`` of the
+prepared rows. Ratios of training pairs come from models that left both rows' folds out (for two rows of one identity, a
+second fold at random), so that all of them rest on equally much data and are as good as those of pairs to come. What
+trees add is bounded, so that a gallery can be scanned by the ratio alone and few rows need the trees.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.base import Float32
+from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
+from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.plda.kernels import residual as kernels
+
+Indices = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+ROUNDS = (25, 50, 100, 200)
+"""Numbers of trees that are tried, beside none."""
+_FOLDS = 5
+_PAIRS = 40_000
+_BINS = 64
+_RATE, _LEAST_HESSIAN, _RIDGE, _TRIED_SHARE = 0.05, 20.0, 10.0, 0.3
+_NEVER = np.finfo(np.float32).max
+"""Threshold of nodes that are not split: no difference is above it."""
+_BOUND = 0.5
+"""Of the standard deviation of the ratio of different pairs: most that trees may add."""
+
+
+class Residual(NamedTuple):
+    """Fitted trees.
+
+    Attributes
+    ----------
+    features, thresholds : (T, 15) int32 and float32. values : (T, 16) float64, in units of the ratio.
+    bound : most that all trees together add or take.
+    """
+
+    features: NDArray[np.int32]
+    thresholds: Float32
+    values: Float64
+    bound: float
+
+    def first(self, rounds: int) -> Residual:
+        """The same with fewer trees."""
+        return Residual(self.features[:rounds], self.thresholds[:rounds], self.values[:rounds], self.bound)
+
+    def square(self, rows: Float32, marks: list[int]) -> Float64:
+        """What as many trees as each mark says add to pairs of rows: (n_marks, n, n), above the diagonal."""
+        out = np.zeros((len(marks), rows.shape[0], rows.shape[0]))
+        kernels.square_corrections(
+            np.ascontiguousarray(rows), self.features, self.thresholds, self.values, self.bound,
+            np.array(marks, dtype=np.int64), out,
+        )  # fmt: skip
+        return out
+
+    def corrections(self, a: Float32, b: Float32) -> Float64:
+        """What trees add to pairs of rows, (n,); one side may have a single row."""
+        out = np.zeros(max(a.shape[0], b.shape[0]))
+        steps = [int(side.shape[0] > 1) for side in (a, b)]
+        kernels.corrections(
+            a, steps[0], b, steps[1], self.features, self.thresholds, self.values, self.bound, out
+        )
+        return out
+
+
+def fit_residual(
+    U: Float32,
+    F: Float32,
+    codes: Indices,
+    shrinkages: tuple[float, float],
+    rounds: int,
+    random: np.random.Generator,
+) -> Residual:
+    """Trees over the ratio of rows with identities.
+
+    Parameters
+    ----------
+    U : (n, p) rows that the model is fitted to. F : (n, m) rows whose differences trees see.
+    """
+    pairs = sample_pairs(codes, _PAIRS, random_state=int(random.integers(2**31)))
+    left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
+    ratios = _left_out(U, codes, left, right, shrinkages, random)
+    slope, intercept = _logistic(ratios, pairs.same)
+    borders = _borders(F, left, right, random)
+    coded = np.empty((F.shape[1], left.size), dtype=np.uint8)
+    F = np.ascontiguousarray(F)
+    kernels.code(F, left, right, borders, coded)
+    m = F.shape[1]
+    n_tried = max(1, min(m, max(round(_TRIED_SHARE * m), 4)))
+    tried = np.stack([np.sort(random.permutation(m)[:n_tried]) for _ in range(rounds)]).astype(np.int64)
+    features = np.zeros((rounds, kernels.NODES), dtype=np.int32)
+    bins = np.zeros((rounds, kernels.NODES), dtype=np.int32)
+    values = np.zeros((rounds, kernels.LEAVES))
+    margin = slope * ratios + intercept
+    kernels.boost(
+        coded, _BINS, pairs.same, np.ones(left.size), margin, _RATE, _LEAST_HESSIAN, _RIDGE, tried,
+        features, bins, values,
+    )  # fmt: skip
+    padded = np.hstack([borders, np.full((m, 2), _NEVER, dtype=np.float32)])
+    thresholds = padded[features, np.minimum(bins, padded.shape[1] - 1)]
+    bound = _BOUND * float(ratios[~pairs.same].std())
+    return Residual(features, np.ascontiguousarray(thresholds, dtype=np.float32), values / slope, bound)
+
+
+def _left_out(
+    U: Float32,
+    codes: Indices,
+    left: Indices,
+    right: Indices,
+    shrinkages: tuple[float, float],
+    random: np.random.Generator,
+) -> Float64:
+    """Ratios of pairs by models that left out two folds, those of both rows among them."""
+    n_classes = int(codes.max()) + 1
+    if n_classes >= 2 * _FOLDS:
+        fold = (random.permutation(n_classes) % _FOLDS)[codes]
+    else:
+        fold = random.permutation(codes.size) % _FOLDS
+    a, b = fold[left], fold[right]
+    other = (a + random.integers(1, _FOLDS, a.size)) % _FOLDS
+    b = np.where(a == b, other, b)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    ratios = np.zeros(left.size)
+    for first in range(_FOLDS):
+        for second in range(first + 1, _FOLDS):
+            here = np.flatnonzero((low == first) & (high == second))
+            seen = (fold != first) & (fold != second)
+            if not here.size or np.unique(codes[seen]).size < 2:
+                continue
+            model = shrunk_model(moments(U[seen], codes[seen]), *shrinkages)
+            weight, square, constant = pair_terms(model.psi)
+            rows = np.unique(np.concatenate([left[here], right[here]]))
+            z = (U[rows] - model.centre) @ model.axes
+            i, j = np.searchsorted(rows, left[here]), np.searchsorted(rows, right[here])
+            offset = (z * z) @ square
+            ratios[here] = np.einsum("ij,ij->i", z[i] * weight, z[j]) - offset[i] - offset[j] + constant
+    return ratios
+
+
+def _logistic(ratios: Float64, same: NDArray[np.bool_]) -> tuple[float, float]:
+    """Slope, above 0, and intercept of same against the ratio, by Newton's method."""
+    centre, scale = float(ratios.mean()), max(float(ratios.std()), 1e-12)
+    design = np.stack([(ratios - centre) / scale, np.ones(ratios.size)], axis=1)
+    beta = np.zeros(2)
+    for _ in range(25):
+        chance = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -30, 30)))
+        gradient = design.T @ (chance - same) + 1e-3 * beta
+        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + 1e-3 * np.eye(2)
+        step = np.linalg.solve(hessian, gradient)
+        beta = beta - step
+        if np.abs(step).max() < 1e-8:
+            break
+    slope = max(float(beta[0]), 1e-3) / scale
+    return slope, float(beta[1]) - slope * centre
+
+
+def _borders(F: Float32, left: Indices, right: Indices, random: np.random.Generator) -> Float32:
+    """(m, `_BINS` - 1) quantiles of differences, of either kind of pair alike."""
+    some = random.permutation(left.size)[:4_000]
+    apart = np.abs(F[left[some]] - F[right[some]])
+    quantiles = np.quantile(apart, np.arange(1, _BINS) / _BINS, axis=0).astype(np.float32)
+    return np.ascontiguousarray(quantiles.T)
