@@ -70,6 +70,7 @@ class Doctor:
                 ("blobs", self.stored),
                 ("calibrations", self._calibrations),
                 ("galleries", self._galleries),
+                ("quarantine", self._quarantine),
                 ("backup", self._backup),
             ):
                 found += self._run(name, check)
@@ -199,6 +200,22 @@ class Doctor:
                 status="warning",
                 detail=f"gallery {name!r} changed much since it was calibrated",
                 advice=f"calibrate it again: POST /galleries/{name}/calibrations",
+            )
+
+    def _quarantine(self) -> Iterator[Finding]:
+        with self._db.read() as session:
+            found = [
+                (f"{name}:{row.version}", row.quarantine)
+                for name, row in store_repository.quarantined(session)
+            ]
+        if not found:
+            yield Finding(check="quarantine", status="ok", detail="no version is in quarantine")
+        for ref, reason in found[:_SHOWN]:
+            yield Finding(
+                check="quarantine",
+                status="warning",
+                detail=f"{ref} is in quarantine: {reason}",
+                advice="move its aliases to another version, delete it, and train or import it anew",
             )
 
     def _backup(self) -> Iterator[Finding]:

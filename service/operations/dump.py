@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.tables import Base
 
-NOT_KEPT = frozenset({"workers", "backups"})
+NOT_KEPT = frozenset({"workers", "backups", "version_loads"})
 """Tables of what is going on just now."""
 _ROWS_AT_A_TIME = 500
 

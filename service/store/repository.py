@@ -292,11 +292,19 @@ def blobs_of(version: ModelVersion, calibrations: Sequence[CalibrationRow]) -> l
 
 
 def versions_in_use(session: Session) -> list[tuple[str, int]]:
-    """Names and numbers of versions that an alias holds or a gallery uses, in order."""
-    held = select(Model.name, Alias.version).join(Model, Model.id == Alias.model_id)
-    using = select(Model.name, GalleryRow.version).join(Model, Model.id == GalleryRow.model_id)
-    rows = [*session.execute(held), *session.execute(using)]
-    return sorted({(name, version) for name, version in rows})
+    """Names and numbers of versions that an alias holds or a gallery uses, in order; none in quarantine."""
+    of_alias = (Alias.model_id == ModelVersion.model_id) & (Alias.version == ModelVersion.version)
+    of_gallery = (GalleryRow.model_id == ModelVersion.model_id) & (GalleryRow.version == ModelVersion.version)
+    statement = (
+        select(Model.name, ModelVersion.version)
+        .join(ModelVersion, ModelVersion.model_id == Model.id)
+        .where(
+            ModelVersion.quarantine.is_(None),
+            select(Alias).where(of_alias).exists() | select(GalleryRow).where(of_gallery).exists(),
+        )
+        .order_by(Model.name, ModelVersion.version)
+    )
+    return [(row[0], row[1]) for row in session.execute(statement)]
 
 
 def calibrations_in_use(session: Session, alias: str | None = None) -> list[tuple[str, int, float]]:

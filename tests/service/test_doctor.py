@@ -26,7 +26,17 @@ def test_a_healthy_place_has_nothing_to_do(house, tmp_path):
     found, worst = findings(house, quick=True)
     assert {name: [one.status for one in some] for name, some in found.items()} == {
         name: ["ok"]
-        for name in ("database", "clock", "workers", "blobs", "calibrations", "galleries", "backup", "disk")
+        for name in (
+            "database",
+            "clock",
+            "workers",
+            "blobs",
+            "calibrations",
+            "galleries",
+            "quarantine",
+            "backup",
+            "disk",
+        )
     }
     assert worst == "ok"
     assert not any(one.advice for some in found.values() for one in some)

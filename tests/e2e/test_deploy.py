@@ -1,0 +1,111 @@
+"""The deployment files: what they name exists, and they are of the form that their readers expect."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+from typer.main import get_command
+
+from pairmark.service import db_metrics  # noqa: F401
+from pairmark.service.api import metrics  # noqa: F401
+from pairmark.service.api.readings import Readings, deployment_text
+from pairmark.service.cli.root import app
+from pairmark.service.jobs.queue import QueueReading
+from pairmark.service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+_NAME = re.compile(r"pairmark_[a-z0-9_]+")
+
+
+def metric_names() -> set[str]:
+    """Every name that a scrape can hold."""
+    queue = QueueReading(
+        states={"queued": 1}, workers=1, oldest_s=1.0, durations={("training", "failed"): (1, 1.0)}
+    )
+    readings = Readings(queue=queue, galleries={"g": 1}, calibration_ages={"m": 1.0}, last_backup=1.0)
+    names = set(_NAME.findall(deployment_text(readings, {"home": Path("/")}).decode()))
+    for family in REGISTRY.collect():
+        names |= {f"{family.name}{end}" for end in ("", "_total", "_bucket", "_sum", "_count")}
+    return names
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_there_are():
+    known = metric_names()
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    dashboard = json.loads((DEPLOY / "grafana" / "pairmark.json").read_text())
+    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(expressions) > 20
+    for expression in expressions:
+        names = _NAME.findall(expression)
+        assert names, expression
+        assert set(names) <= known, expression
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def check_command(words: list[str]) -> None:
+    """Whether the command line takes these words."""
+    command = get_command(app).commands[words[0]]
+    command.make_context(words[0], list(words[1:]), resilient_parsing=False).close()
+
+
+def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
+    settings = {f"PAIRMARK_{name.upper()}" for name in Settings.model_fields} | {"PAIRMARK_POSTGRES_PASSWORD"}
+    documents = [
+        document
+        for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+        for document in yaml.safe_load_all(file.read_text())
+    ]
+    kinds = {document["kind"] for document in documents}
+    assert {"Deployment", "Service", "Job", "ConfigMap"} <= kinds
+    for document in documents:
+        if document["kind"] == "ConfigMap":
+            assert set(document["data"]) <= settings
+        pod = document.get("spec", {}).get("template", {}).get("spec")
+        for container in (pod or {}).get("containers", []):
+            check_command(container["args"])
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    for name, service in compose["services"].items():
+        given = {key for key in service.get("environment", {}) if key.startswith("PAIRMARK_")}
+        assert given <= settings, name
+        if name != "postgres":
+            assert service["image"] == "${PAIRMARK_IMAGE:-pairmark}"
+            assert service["read_only"]
+            check_command([word.replace("${PAIRMARK_API_PROCESSES:-1}", "1") for word in service["command"]])
+    assert set(compose["volumes"]) == {"secrets", "data", "cache", "database"}
+
+
+def test_units_run_commands_that_there_are():
+    for file in sorted((DEPLOY / "systemd").glob("*.service")):
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.optionxform = str
+        unit.read(file)
+        line = unit["Service"]["ExecStart"]
+        line = re.sub(r"\$\([^)]*\)", "now", line).replace('"', "")
+        words = re.search(r"/opt/pairmark/bin/pairmark ([^'\n]+)", line)[1].split()
+        check_command(words)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_puts_the_manifests_together():
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(DEPLOY / "kubernetes")], capture_output=True, text=True, check=True
+    )
+    documents = list(yaml.safe_load_all(built.stdout))
+    images = [
+        container["image"]
+        for document in documents
+        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+    ]
+    assert images == ["pairmark:latest"] * 3
+    assert {document["metadata"].get("namespace", "pairmark") for document in documents} == {"pairmark"}
