@@ -37,6 +37,7 @@ from pairmark.service.api.answers import (
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import Binary, Limits, Route
 from pairmark.service.audit.schemas import AuditPage
+from pairmark.service.datasets.beginnings import Beginning
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, RowsOut
 from pairmark.service.galleries.imports import KINDS
@@ -81,6 +82,8 @@ from pairmark.service.store.schemas import (
 from pairmark.service.training.schemas import JobRequest
 
 UPLOAD: Final = Limits(upload=True, timed=False)
+DATASET: Final = Limits(upload=True, timed=False, begins=Beginning)
+"""An upload whose fields and first line are looked at before the rest of it is sent."""
 LONG: Final = Limits(timed=False)
 """Thousands of searches, or an answer that ends when something else does."""
 
@@ -151,7 +154,7 @@ SCORING: Final = (
 
 DATASETS: Final = (
     Route("POST", "/datasets", datasets.add_dataset, access="train", tag="datasets", status=201,
-          answer=DatasetOut, limits=UPLOAD, errors=(409, 429, 507),
+          answer=DatasetOut, limits=DATASET, errors=(409, 429, 507),
           links={name: {"ref": "$response.body#/name"} for name in ("get_dataset", "delete_dataset")}),
     Route("POST", "/datasets/inspect", datasets.inspect_dataset, access="train", tag="datasets",
           answer=InspectionOut, limits=UPLOAD, errors=(429, 507)),

@@ -15,6 +15,7 @@ from starlette.routing import compile_path
 
 from pairmark.service.api.problems import responses
 from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
+from pairmark.service.datasets.beginnings import Beginning
 
 Access = Literal["open", "metrics", "any", "score", "gallery", "train", "admin"]
 """The scope that a route needs; ``any`` key, ``metrics``: any key unless a setting opens it, ``open``: none."""
@@ -31,10 +32,12 @@ class Limits:
     ----------
     upload : the body may have `max_upload_bytes` and arrive in pieces, each in time; else `max_body_bytes`.
     timed : the whole takes at most `request_timeout_s`.
+    begins : makes, of the content type, what looks at the body as it arrives, and may refuse it before it is all there.
     """
 
     upload: bool = False
     timed: bool = True
+    begins: Callable[[bytes], Beginning] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import csv
 import gzip
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from pairmark.service.errors import InvalidInput, TooLarge
 
@@ -61,24 +61,34 @@ def plain_text(path: Path, scratch: Path, max_bytes: int) -> Path:
 
 
 def first_record(path: Path) -> tuple[str, list[str]]:
+    """The delimiter and the cells of a file's first line; see `first_record_of`."""
+    with path.open("r", encoding="utf-8-sig", newline="") as stream:
+        return first_record_of(stream)
+
+
+def first_record_of(stream: TextIO) -> tuple[str, list[str]]:
     """The delimiter and the cells of the first line.
 
     The delimiter is whichever of comma, semicolon, tab and bar the line holds most of, outside quotes.
+
+    Raises
+    ------
+    InvalidInput
+        When there is none.
     """
-    with path.open("r", encoding="utf-8-sig", newline="") as stream:
+    head = stream.readline(_MAX_HEADER)
+    while not head.strip("\r\n") and head:
         head = stream.readline(_MAX_HEADER)
-        while not head.strip("\r\n") and head:
-            head = stream.readline(_MAX_HEADER)
-        if not head.strip():
-            raise InvalidInput("the file is empty; expected a header line and rows", field="file")
-        bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
-        delimiter = max(DELIMITERS, key=bare.count)
-        rest = iter(lambda: stream.readline(_MAX_HEADER), "")
-        try:
-            # csv's own limit guards against a quote that never closes.
-            record = next(csv.reader(_chain(head, rest), delimiter=delimiter, strict=True))
-        except (csv.Error, StopIteration) as error:
-            raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
+    if not head.strip():
+        raise InvalidInput("the file is empty; expected a header line and rows", field="file")
+    bare = "".join(part for number, part in enumerate(head.split('"')) if number % 2 == 0)
+    delimiter = max(DELIMITERS, key=bare.count)
+    rest = iter(lambda: stream.readline(_MAX_HEADER), "")
+    try:
+        # csv's own limit guards against a quote that never closes.
+        record = next(csv.reader(_chain(head, rest), delimiter=delimiter, strict=True))
+    except (csv.Error, StopIteration) as error:
+        raise InvalidInput(f"the first line is not CSV: {error}", field="file") from error
     return delimiter, record
 
 

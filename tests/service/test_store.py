@@ -42,7 +42,7 @@ def uncalibrated(house, version=1):
         job_id=None,
     )
     with house.db.write() as session:
-        return house.store.register(session, new, promote=None, by="test")
+        return house.store.register(session, new, promote=None, by="test").version
 
 
 def test_references_mean_what_they_say(house):
@@ -112,7 +112,7 @@ def test_an_alias_moves_with_its_history_and_its_etag(house):
     ] == [1]
     with pytest.raises(UnknownModel):
         house.store.history("faces", "canary")
-    with pytest.raises(InvalidInput, match="not a number"):
+    with pytest.raises(InvalidInput, match="neither a number"):
         house.store.promote("faces", "2", 1, by="key:2")
     with pytest.raises(UnknownModel):
         house.store.promote("faces", "production", 9, by="key:2")

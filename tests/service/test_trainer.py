@@ -137,7 +137,7 @@ def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(house, le
         lines += [f"{4 * person + i},{(4 * person + 4 * far) % 240},0,1" for i in range(4) for far in (1, 5)]
     house.upload("weightless", X, pairs="\n".join(lines) + "\n")
     claim = claimed(house, learner=learner, params={}, dataset="weightless", model=f"weightless-{learner}")
-    error = attempt_error(claim, trainer(house))
+    error = attempt_error(claim, trainer(house), 2**40)
     assert isinstance(error, InvalidInput)
     assert "pairs of positive weight hold no same pair" in error.detail
     with pytest.raises(UnknownModel):
@@ -169,7 +169,7 @@ def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(house):
     house.upload("tiny", *people(3, 2))
     before = set(house.blobs.stored())
     claim = claimed(house, dataset="tiny", model="tiny", evaluation={"protocol": "open-set"})
-    error = attempt_error(claim, trainer(house))
+    error = attempt_error(claim, trainer(house), 2**40)
     assert isinstance(error, InvalidInput)
     assert "tiny:1 cannot be split" in error.detail
     assert "bring more data" in error.detail
@@ -192,7 +192,7 @@ def test_sparse_data_is_made_dense_within_a_bound(house):
 
     claim = claimed(house, dataset="sparse", model="sparse")
     tight = house.settings.model_copy(update={"max_dense_bytes": 1000})
-    error = attempt_error(claim, Trainer(house.db, house.blobs, tight))
+    error = attempt_error(claim, Trainer(house.db, house.blobs, tight), 2**40)
     assert isinstance(error, InvalidInput)
     assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
 
@@ -232,12 +232,12 @@ def test_an_unexpected_error_is_not_shown_to_clients(house, monkeypatch):
     claim = claimed(house)
     secret = "s3cret-row-contents"
     monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(RuntimeError(secret)))
-    error = attempt_error(claim, trainer(house))
+    error = attempt_error(claim, trainer(house), 2**40)
     assert error.slug == "training-failed"
     assert secret not in error.detail
     assert claim.job_id in error.detail
     monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(MemoryError()))
-    assert attempt_error(claim, trainer(house)).slug == "out-of-memory"
+    assert attempt_error(claim, trainer(house), 2**40).slug == "out-of-memory"
 
 
 def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatch):
