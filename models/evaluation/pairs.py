@@ -15,7 +15,9 @@ from typing import Any
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, stdtrit
 
+from pairmark.models.calibration.bounds import wilson_interval
 from pairmark.models.calibration.simultaneous import simultaneous_bands
 from pairmark.models.evaluation.kernels.sweep import sweep
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
@@ -172,6 +174,8 @@ def pair_report(
 
     Intervals are percentiles over ``n_replicates`` draws of the sampling units with replacement (a pair of
     units drawn c and c' times weighs c c', a unit's own pairs in open-set use c), two-sided, each by itself.
+    An interval is widened to Wilson's for as many observations as the draws say that the figure is worth (at least the
+    same pairs that share no unit), so that perfect separation of a few people is not taken for certainty.
     They are asymptotic; the guarantee is `pairmark.models.calibration.operating_points`' affair.
 
     Parameters
@@ -218,8 +222,14 @@ def pair_report(
         confidence,
     )
 
+    draws = np.concatenate([block[0] for block in done])
+
     def entry(at: int) -> dict[str, Any]:
-        return {"value": float(point[at]), "interval": [float(summary[0, at]), float(summary[1, at])]}
+        low, high = _widened(float(point[at]), draws[:, at], sample, confidence)
+        return {
+            "value": float(point[at]),
+            "interval": [min(low, float(summary[0, at])), max(high, float(summary[1, at]))],
+        }
 
     n_different = len(sample.different)
     tpr_at, fnmr_at = {}, {}
@@ -239,7 +249,11 @@ def pair_report(
         "n_same_pairs": len(sample.same),
         "confidence": confidence,
         "intervals": f"percentiles of {n_replicates} draws of "
-        + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples"),
+        + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples")
+        + ", and Wilson's for as many observations as the figure is worth, whichever reaches further",
+        "estimand": "pairs of people and people weigh equally"
+        if sample.protocol == "open-set" and not sample.independent
+        else "pairs weigh equally",
     }
     bands = {
         "fpr_low": curves[0, 0],
@@ -325,6 +339,22 @@ class _Merged:
             summaries.append(summary)
             curves.append(curve)
         return np.stack(summaries), np.stack(curves)
+
+
+def _widened(value: float, draws: Float64, sample: PairSample, confidence: float) -> tuple[float, float]:
+    """Wilson's interval for as many observations as the draws say that a figure is worth, with Student's quantile.
+
+    At least as many as same pairs share no unit, which are independent; just those where the draws do not vary, since
+    draws of units show no more than was seen: with everybody told apart all of them say 1.
+    """
+    least = max(2, sample.same.n_blocks)
+    share, variance = min(1.0, max(0.0, value)), float(draws.var())
+    # Draws of few units vary too little. This factor, found by simulation (thirty people with unequal numbers of
+    # samples), brings the AUC's coverage from .92 to .95 there; it vanishes as units grow in number.
+    variance *= 1 + 8 / max(8, sample.n_units)
+    worth = least if variance <= 0 else max(least, int(share * (1 - share) / variance))
+    wider = 2 * float(ndtr(stdtrit(least - 1, 0.5 + confidence / 2))) - 1
+    return wilson_interval(share, worth, min(wider, 1 - 1e-12))
 
 
 def _both_kinds(sample: PairSample) -> PairSample:
