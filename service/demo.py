@@ -140,7 +140,7 @@ def _train(client: Client) -> None:
         print(f"model {NAME}: there already")
         return
     with progress_bar(f"training {NAME}") as progress:
-        begun = next((job for job in client.jobs(limit=50) if _goes_on(job)), None)
+        begun = next((job for job in client.jobs(limit=50) if _goes_on(job.json)), None)
         if begun is not None:
             # An earlier run was interrupted: its job waits, or its worker takes it up again.
             job = client.wait(begun["id"], progress=progress)

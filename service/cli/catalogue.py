@@ -81,7 +81,7 @@ def add_dataset(
             unlabelled=unlabelled,
             progress=progress,
         )
-    output.show(added, lambda to: _show_dataset(to, added))
+    output.show(added, lambda to: _show_dataset(to, added.json))
 
 
 @datasets.command("inspect")
@@ -124,7 +124,7 @@ def inspect_dataset(
             points=points,
             progress=progress,
         )
-    output.show(found, lambda to: _show_inspection(to, file, found))
+    output.show(found, lambda to: _show_inspection(to, file, found.json))
     if found["problem"]:
         raise typer.Exit(1)
 
@@ -149,7 +149,7 @@ def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption
     """What a dataset holds."""
     with connected(url) as client:
         found = client.dataset(ref)
-    output.show(found, lambda to: _show_dataset(to, found))
+    output.show(found, lambda to: _show_dataset(to, found.json))
 
 
 @datasets.command("delete")
@@ -202,7 +202,7 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
         if promotion:
             became = "promoted" if promotion["promoted"] else "not promoted"
             to.print(f"\n{became}: {promotion['reason']}", markup=False)
-        show_promise(to, found)
+        show_promise(to, found.json)
 
     output.show(found, human)
 

@@ -21,7 +21,7 @@ from pairmark.service.cli.points import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pairmark.client import Client
+    from pairmark.client import Classes, Client
 
 SHOWN = 3
 """Labels that are told of a point, the most probable first."""
@@ -56,7 +56,7 @@ def classify(
 
 def _classified(
     client: Client, model: str | None, names: list[str], points: list[list[float]]
-) -> list[dict[str, Any]]:
+) -> list[Classes]:
     """The answers to all points, asked for in parts; the first one says which version has to know the ``names``."""
     first = client.classify(points[:ROWS_A_REQUEST], model=model)
     if names:

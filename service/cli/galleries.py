@@ -33,7 +33,7 @@ def create(
     """Make a gallery for a model, or move it to another version (it is indexed anew in the background)."""
     with connected(url) as client:
         found = client.put_gallery(name, model)
-    output.show(found, output.facts(_flat(found)))
+    output.show(found, output.facts(_flat(found.json)))
 
 
 @galleries.command("list")
@@ -45,7 +45,7 @@ def list_galleries(
     """Galleries by name."""
     with connected(url) as client:
         found = client.galleries(limit=limit)
-    rows = [[_flat(entry).get(column) for column in COLUMNS] for entry in found]
+    rows = [[_flat(entry.json).get(column) for column in COLUMNS] for entry in found]
     empty = "No galleries yet: pairmark galleries create NAME --model M"
     output.show({"items": found}, output.table(COLUMNS, rows, empty=empty))
 
@@ -55,7 +55,7 @@ def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> 
     """A gallery: its version, items and metadata fields."""
     with connected(url) as client:
         found = client.gallery(name)
-    output.show(found, output.facts(_flat(found)))
+    output.show(found, output.facts(_flat(found.json)))
 
 
 @galleries.command("add")
@@ -151,7 +151,7 @@ def erase(
     _confirm(f"Erase {id or subject} from {name}?", yes)
     with connected(url) as client:
         receipt = client.erase(name, id=id, subject=subject)
-    output.show(receipt, output.facts(receipt))
+    output.show(receipt, output.facts(receipt.json))
 
 
 @galleries.command("calibrate")
@@ -159,7 +159,7 @@ def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.
     """Learn from people who are not enrolled what strangers score, so that searches take --fpir."""
     with connected(url) as client:
         found = client.calibrate_gallery(name, dataset)
-    output.show(found, output.facts(_flat(found)))
+    output.show(found, output.facts(_flat(found.json)))
 
 
 @galleries.command("evaluate")

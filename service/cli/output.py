@@ -56,9 +56,14 @@ def console() -> Console:
 def show(value: Any, human: Callable[[Console], None]) -> None:
     """Print ``value`` as JSON, or let ``human`` print it."""
     if wants_json():
-        sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=_members) + "\n")
     else:
         human(console())
+
+
+def _members(value: Any) -> Any:
+    """The JSON of a client's answer."""
+    return value.json
 
 
 def say(text: str) -> None:

@@ -121,7 +121,7 @@ def train(
                 client.cancel(submitted["id"])
                 raise
         version = client.version(done["model"], done["version"])
-    output.show({"job": done, "version": version}, lambda to: _show_trained(to, done, version))
+    output.show({"job": done, "version": version}, lambda to: _show_trained(to, done.json, version.json))
 
 
 def evaluate(
@@ -137,7 +137,7 @@ def evaluate(
     with connected(url) as client:
         name, number = resolve(client, model)
         report = client.evaluate(name, number, dataset, protocol=protocol)
-    output.show(report, lambda to: _show_evaluation(to, report))
+    output.show(report, lambda to: _show_evaluation(to, report.json))
 
 
 def plan(

@@ -5,6 +5,9 @@
 >>> client.similarity(left, right, model="faces")        # (n,) float32
 >>> client.match(left, right, fpr=0.001).matches         # (n,) bool
 
+`AsyncClient` has the same methods, to be awaited. Answers are records with typed fields (`Job.state`,
+`OperatingPoint.threshold`); ``answer["name"]`` gives any member of the JSON.
+
 Errors are one tree::
 
     ClientError
@@ -21,7 +24,7 @@ Errors are one tree::
         └── ServerFailed       other 5xx
 """
 
-from pairmark.client.client import Client
+from pairmark.client.client import AsyncClient, Client
 from pairmark.client.errors import (
     Busy,
     ClientError,
@@ -36,21 +39,68 @@ from pairmark.client.errors import (
     TooLarge,
     Unreachable,
 )
-from pairmark.client.scoring import MatchResult
+from pairmark.client.results import (
+    Alias,
+    Answer,
+    Calibration,
+    Classes,
+    Dataset,
+    Enrolled,
+    Evaluation,
+    Explanation,
+    Gallery,
+    Hit,
+    Item,
+    Job,
+    Learner,
+    MatchResult,
+    Model,
+    ModelUsed,
+    OperatingPoint,
+    Ranking,
+    Rankings,
+    Receipt,
+    SearchResult,
+    Verification,
+    Version,
+)
 
 __all__ = [
+    "Alias",
+    "Answer",
+    "AsyncClient",
     "Busy",
+    "Calibration",
+    "Classes",
     "Client",
     "ClientError",
     "Conflict",
+    "Dataset",
     "Denied",
+    "Enrolled",
+    "Evaluation",
+    "Explanation",
+    "Gallery",
+    "Hit",
     "InsufficientCalibration",
     "InvalidInput",
+    "Item",
+    "Job",
     "JobFailed",
+    "Learner",
     "MatchResult",
+    "Model",
+    "ModelUsed",
     "NotFound",
+    "OperatingPoint",
     "Problem",
+    "Ranking",
+    "Rankings",
+    "Receipt",
+    "SearchResult",
     "ServerFailed",
     "TooLarge",
     "Unreachable",
+    "Verification",
+    "Version",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.client.transport import Transport
+from pairmark.client.calls import Steps, ask, operation, stream
+from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
+from pairmark.client.transport import Calls
 from pairmark.client.wire import (
     Progress,
     Told,
     Vectors,
-    as_dict,
     npz,
     path_part,
     path_segment,
@@ -27,10 +28,13 @@ UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
 
 
-class Galleries(Transport):
+class Galleries(Calls):
     """Enrolling, searching, erasing."""
 
-    def search(self, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> dict[str, Any]:
+    @operation
+    def search(
+        self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any
+    ) -> Steps[SearchResult]:
         """Exact search; ``options`` are ``filter``, ``group_by``, ``fpir``, ``fpr`` and ``confidence``.
 
         Returns
@@ -39,15 +43,25 @@ class Galleries(Transport):
         ``operating_point``: then only matches are listed, and an empty list means "unknown".
         """
         body = without_none({"queries": queries, "k": k, **options})
-        return as_dict(self.post(f"/galleries/{path_part(gallery)}/search", body))
+        return SearchResult.of(
+            (yield from self._send("POST", f"/galleries/{path_part(gallery)}/search", body))
+        )
 
+    @operation
     def verify(
-        self, gallery: str, subject: str, probe: Vectors, *, fpr: float, **options: Any
-    ) -> dict[str, Any]:
+        self, /, gallery: str, subject: str, probe: Vectors, *, fpr: float, **options: Any
+    ) -> Steps[Verification]:
         """Whether a vector is of a subject: its best score with the subject's items, and the decision at ``fpr``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_segment(subject)}/verify"
-        return as_dict(self.post(path, {"probe": probe}, params=without_none({"fpr": fpr, **options})))
+        return Verification.of(
+            (
+                yield from self._send(
+                    "POST", path, {"probe": probe}, params=without_none({"fpr": fpr, **options})
+                )
+            )
+        )
 
+    @operation
     def upsert(
         self,
         gallery: str,
@@ -58,7 +72,7 @@ class Galleries(Transport):
         subjects: Sequence[str | None] | NDArray[Any] | None = None,
         model: str | None = None,
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Enrolled]:
         """Enrol items, or replace those of the same id.
 
         Parameters
@@ -75,41 +89,41 @@ class Galleries(Transport):
         if (items is None) == (vectors is None):
             raise ValueError("expected either items or the arrays ids and vectors")
         if model is not None:
-            self.put_gallery(gallery, model)
+            yield from self._put_gallery(gallery, model)
         path = f"/galleries/{path_part(gallery)}/items"
+        done: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
         if items is not None:
-            n = len(items)
-            sent = (
-                self.send("PUT", path, {"items": list(items[start : start + 5_000])})
-                for start in range(0, max(n, 1), 5_000)
-            )
-            return _enrolled(sent, 5_000, n, progress)
-        rows = np.asarray(vectors, dtype=np.float32)
-        if rows.ndim != 2 or ids is None or len(ids) != len(rows):
-            raise ValueError("expected as many ids as rows of vectors, (n, d)")
-        names = np.asarray(ids, dtype=str)
-        whose = (
-            None
-            if subjects is None
-            else np.array(["" if one is None else one for one in subjects], dtype=str)
-        )
-        arrays = (
-            npz(
-                ids=names[start : start + UPSERT_ROWS],
-                vectors=rows[start : start + UPSERT_ROWS],
-                subjects=None if whose is None else whose[start : start + UPSERT_ROWS],
-            )
-            for start in range(0, max(len(rows), 1), UPSERT_ROWS)
-        )
-        sent = (
-            self.request("PUT", path, content=body, headers={"Content-Type": "application/x-npz"})
-            for body in arrays
-        )
-        return _enrolled(sent, UPSERT_ROWS, len(rows), progress)
+            n, size = len(items), 5_000
+        else:
+            rows, names, whose = _arrays(ids, vectors, subjects)
+            n, size = len(rows), UPSERT_ROWS
+        for start in range(0, max(n, 1), size):
+            part = slice(start, start + size)
+            if items is not None:
+                answer = yield from self._send("PUT", path, {"items": list(items[part])})
+            else:
+                body = npz(
+                    ids=names[part], vectors=rows[part], subjects=None if whose is None else whose[part]
+                )
+                headers = {"Content-Type": "application/x-npz"}
+                answer = (yield from ask(self, "PUT", path, content=body, headers=headers)).json()
+            done["upserted"] += answer["upserted"]
+            done["n_errors"] += answer["n_errors"]
+            done["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
+            if progress is not None:
+                progress(min((start + size) / max(n, 1), 1.0), "enrolling")
+        return Enrolled.of(done)
 
+    @operation
     def upsert_file(
-        self, gallery: str, file: str | os.PathLike[str], *, progress: Progress | None = None, **options: Any
-    ) -> dict[str, Any]:
+        self,
+        /,
+        gallery: str,
+        file: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> Steps[Enrolled]:
         """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and ``metadata``."""
         kinds = {
             ".csv": "text/csv",
@@ -122,52 +136,64 @@ class Galleries(Transport):
             raise ValueError(f"{file}: expected a file named .csv, .npz or .parquet")
         with open(file, "rb") as stream:
             told = Told(stream, progress or (lambda fraction, stage: None))
-            return as_dict(
-                self.request(
-                    "PUT",
-                    f"/galleries/{path_part(gallery)}/items",
-                    content=iter(lambda: told.read(1 << 20), b""),
-                    params=without_none(options),
-                    headers={"Content-Type": kinds[suffix]},
-                    timeout=httpx.Timeout(60.0, read=None),
+            return Enrolled.of(
+                (
+                    yield from ask(
+                        self,
+                        "PUT",
+                        f"/galleries/{path_part(gallery)}/items",
+                        content=iter(lambda: told.read(1 << 20), b""),
+                        params=without_none(options),
+                        headers={"Content-Type": kinds[suffix]},
+                        timeout=httpx.Timeout(60.0, read=None),
+                    )
                 ).json()
             )
 
-    def put_gallery(self, gallery: str, model: str | None = None) -> dict[str, Any]:
+    @operation
+    def put_gallery(self, gallery: str, model: str | None = None) -> Steps[Gallery]:
         """Make a gallery for a model, or move it to another version."""
-        return as_dict(
-            self.send("PUT", f"/galleries/{path_part(gallery)}", without_none({"model": model})).json()
-        )
+        return (yield from self._put_gallery(gallery, model))
 
-    def galleries(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+    def _put_gallery(self, gallery: str, model: str | None) -> Steps[Gallery]:
+        body = without_none({"model": model})
+        return Gallery.of((yield from self._send("PUT", f"/galleries/{path_part(gallery)}", body)))
+
+    @operation
+    def galleries(self, *, limit: int | None = None) -> Steps[list[Gallery]]:
         """Galleries by name."""
-        return list(self.pages("/galleries", limit=limit))
+        return (yield from self._listed("/galleries", Gallery.of, limit=limit))
 
-    def gallery(self, gallery: str) -> dict[str, Any]:
+    @operation
+    def gallery(self, gallery: str) -> Steps[Gallery]:
         """One gallery."""
-        return as_dict(self.get(f"/galleries/{path_part(gallery)}"))
+        return Gallery.of((yield from self._get(f"/galleries/{path_part(gallery)}")))
 
-    def delete_gallery(self, gallery: str) -> None:
+    @operation
+    def delete_gallery(self, gallery: str) -> Steps[None]:
         """Delete a gallery with everything in it."""
-        self.request("DELETE", f"/galleries/{path_part(gallery)}", timeout=None)
+        (yield from ask(self, "DELETE", f"/galleries/{path_part(gallery)}", timeout=None))
 
-    def items(
-        self, gallery: str, *, subject: str | None = None, limit: int | None = None
-    ) -> Iterator[dict[str, Any]]:
+    @stream
+    def items(self, gallery: str, *, subject: str | None = None, limit: int | None = None) -> Steps[Item]:
         """A gallery's items by id, without their vectors."""
-        return self.pages(f"/galleries/{path_part(gallery)}/items", limit=limit, subject=subject)
+        path = f"/galleries/{path_part(gallery)}/items"
+        return self._pages(path, Item.of, limit=limit, subject=subject)
 
-    def item(self, gallery: str, id: str) -> dict[str, Any]:
+    @operation
+    def item(self, gallery: str, id: str) -> Steps[Item]:
         """One item with its vector."""
-        return as_dict(self.get(f"/galleries/{path_part(gallery)}/items/{path_segment(id)}"))
+        return Item.of((yield from self._get(f"/galleries/{path_part(gallery)}/items/{path_segment(id)}")))
 
-    def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> dict[str, Any]:
+    @operation
+    def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Steps[Receipt]:
         """Erase an item, or everything of a subject; the receipt says what was removed."""
         if (id is None) == (subject is None):
             raise ValueError("expected either id or subject")
         what = f"items/{path_segment(id)}" if id is not None else f"subjects/{path_segment(subject or '')}"
-        return as_dict(self.request("DELETE", f"/galleries/{path_part(gallery)}/{what}").json())
+        return Receipt.of((yield from ask(self, "DELETE", f"/galleries/{path_part(gallery)}/{what}")).json())
 
+    @operation
     def calibrate_gallery(
         self,
         gallery: str,
@@ -176,7 +202,7 @@ class Galleries(Transport):
         vectors: Any = None,
         subjects: Any = None,
         background: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Steps[Answer]:
         """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays.
 
         Parameters
@@ -185,18 +211,26 @@ class Galleries(Transport):
             ``result`` names.
         """
         body = without_none({"dataset": dataset, "vectors": vectors, "subjects": subjects})
-        return self._measured(gallery, "calibrations", body, background)
+        return (yield from self._measured(gallery, "calibrations", body, background))
 
-    def gallery_calibration(self, gallery: str, id: str) -> dict[str, Any]:
+    @operation
+    def gallery_calibration(self, gallery: str, id: str) -> Steps[Answer]:
         """One calibration of a gallery."""
-        return as_dict(self.get(f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"))
+        return Answer.of(
+            (yield from self._get(f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"))
+        )
 
-    def gallery_evaluation(self, gallery: str, id: str) -> dict[str, Any]:
+    @operation
+    def gallery_evaluation(self, gallery: str, id: str) -> Steps[Answer]:
         """One evaluation of a gallery."""
-        return as_dict(self.get(f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"))
+        return Answer.of(
+            (yield from self._get(f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"))
+        )
 
+    @operation
     def evaluate_gallery(
         self,
+        /,
         gallery: str,
         dataset: str | None = None,
         *,
@@ -204,7 +238,7 @@ class Galleries(Transport):
         subjects: Any = None,
         background: bool = False,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> Steps[Answer]:
         """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``.
 
         Parameters
@@ -213,21 +247,20 @@ class Galleries(Transport):
             ``result`` names.
         """
         body = without_none({"dataset": dataset, "vectors": vectors, "subjects": subjects, **options})
-        return self._measured(gallery, "evaluations", body, background)
+        return (yield from self._measured(gallery, "evaluations", body, background))
 
-    def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> dict[str, Any]:
-        asked = "?background=true" if background else ""
-        return as_dict(self.post(f"/galleries/{path_part(gallery)}/{what}{asked}", body, timeout=None))
+    def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Steps[Answer]:
+        path = f"/galleries/{path_part(gallery)}/{what}{'?background=true' if background else ''}"
+        answer = yield from self._send("POST", path, body, timeout=None)
+        return Job.of(answer) if background else Answer.of(answer)
 
 
-def _enrolled(sent: Iterator[httpx.Response], size: int, n: int, progress: Progress | None) -> dict[str, Any]:
-    """Answers to parts of ``size`` items, as one answer to all n."""
-    told: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
-    for part, response in enumerate(sent):
-        answer = as_dict(response.json())
-        told["upserted"] += answer["upserted"]
-        told["n_errors"] += answer["n_errors"]
-        told["errors"] += [{**error, "row": error["row"] + part * size} for error in answer["errors"]]
-        if progress is not None:
-            progress(min((part + 1) * size / max(n, 1), 1.0), "enrolling")
-    return told
+def _arrays(ids: Any, vectors: Any, subjects: Any) -> tuple[Any, Any, Any]:
+    """Rows, ids and subjects of an upsert, checked against each other."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    if rows.ndim != 2 or ids is None or len(ids) != len(rows):
+        raise ValueError("expected as many ids as rows of vectors, (n, d)")
+    names = np.asarray(ids, dtype=str)
+    if subjects is None:
+        return rows, names, None
+    return rows, names, np.array(["" if one is None else one for one in subjects], dtype=str)

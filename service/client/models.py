@@ -11,35 +11,43 @@ from typing import Any
 import httpx
 from numpy.typing import NDArray
 
-from pairmark.client.errors import Unreachable, problem_of
-from pairmark.client.transport import Transport
-from pairmark.client.wire import Progress, Told, as_dict, path_part, without_none
+from pairmark.client.calls import Close, Read, Steps, ask, opened, operation
+from pairmark.client.errors import Unreachable
+from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
+from pairmark.client.transport import Calls
+from pairmark.client.wire import Progress, Told, path_part, without_none
 
 
-class Models(Transport):
+class Models(Calls):
     """What was learned, and what it promises."""
 
-    def learners(self) -> list[dict[str, Any]]:
+    @operation
+    def learners(self) -> Steps[list[Learner]]:
         """Learner kinds with capabilities and the JSON Schema of their parameters."""
-        answer = self.get("/learners")
-        return list(answer["items"] if isinstance(answer, dict) else answer)
+        answer = yield from self._get("/learners")
+        return [Learner.of(entry) for entry in answer["items"]]
 
-    def models(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+    @operation
+    def models(self, *, limit: int | None = None) -> Steps[list[Model]]:
         """Models with their aliases."""
-        return list(self.pages("/models", limit=limit))
+        return (yield from self._listed("/models", Model.of, limit=limit))
 
-    def model(self, name: str) -> dict[str, Any]:
+    @operation
+    def model(self, name: str) -> Steps[Model]:
         """One model."""
-        return as_dict(self.get(f"/models/{path_part(name)}"))
+        return Model.of((yield from self._get(f"/models/{path_part(name)}")))
 
-    def version(self, name: str, version: int) -> dict[str, Any]:
+    @operation
+    def version(self, name: str, version: int) -> Steps[Version]:
         """One version: kind, params, metrics with intervals, lineage."""
-        return as_dict(self.get(f"/models/{path_part(name)}/versions/{version}"))
+        return Version.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}")))
 
-    def leaderboard(self, name: str, version: int) -> dict[str, Any]:
+    @operation
+    def leaderboard(self, name: str, version: int) -> Steps[Answer]:
         """The version among cheap baselines on the same held-out data, best first."""
-        return as_dict(self.get(f"/models/{path_part(name)}/versions/{version}/leaderboard"))
+        return Answer.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}/leaderboard")))
 
+    @operation
     def errors(
         self,
         name: str,
@@ -48,41 +56,50 @@ class Models(Transport):
         kind: str = "false-match",
         fpr: float | None = None,
         limit: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Answer]:
         """The hardest held-out pairs by row of the dataset: ``false-match`` or ``false-non-match``; with ``fpr``, those
         that are wrong at that operating point."""
         path = f"/models/{path_part(name)}/versions/{version}/errors"
-        return as_dict(self.get(path, kind=kind, fpr=fpr, limit=limit))
+        return Answer.of((yield from self._get(path, kind=kind, fpr=fpr, limit=limit)))
 
-    def report(self, name: str, version: int) -> dict[str, Any]:
+    @operation
+    def report(self, name: str, version: int) -> Steps[Answer]:
         """Everything that is known of a version: facts, metrics, leaderboard, ROC and score histograms."""
-        return as_dict(self.get(f"/models/{path_part(name)}/versions/{version}/report"))
+        return Answer.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}/report")))
 
+    @operation
     def promote(
         self, name: str, version: int, alias: str = "production", *, if_match: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Steps[Alias]:
         """Move an alias to a version; ``if_match`` is the alias's ETag, to move it only if nobody else did."""
         headers = without_none({"If-Match": if_match})
-        return as_dict(
-            self.send(
-                "PUT",
-                f"/models/{path_part(name)}/aliases/{path_part(alias)}",
-                {"version": version},
-                headers=headers,
-            ).json()
+        return Alias.of(
+            (
+                yield from self._send(
+                    "PUT",
+                    f"/models/{path_part(name)}/aliases/{path_part(alias)}",
+                    {"version": version},
+                    headers=headers,
+                )
+            )
         )
 
-    def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> dict[str, Any]:
+    @operation
+    def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> Steps[Answer]:
         """Whether ``method="auto"`` may answer by bootstrap (asymptotic) for this model; None: the server's setting."""
         path = f"/models/{path_part(name)}/policy"
-        return as_dict(self.send("PUT", path, {"allow_asymptotic": allow_asymptotic}).json())
+        return Answer.of((yield from self._send("PUT", path, {"allow_asymptotic": allow_asymptotic})))
 
-    def calibrate(self, name: str, version: int, dataset: str, **options: Any) -> dict[str, Any]:
+    @operation
+    def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Steps[Calibration]:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs`` and ``default``, which
         makes it the one that answers from now on."""
         path = f"/models/{path_part(name)}/versions/{version}/calibrations"
-        return as_dict(self.post(path, {"dataset": dataset, **options}, timeout=None))
+        return Calibration.of(
+            (yield from self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
+        )
 
+    @operation
     def calibrate_scores(
         self,
         name: str,
@@ -91,7 +108,7 @@ class Models(Transport):
         *,
         left_unit: Sequence[int | str] | NDArray[Any] | None = None,
         right_unit: Sequence[int | str] | NDArray[Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Calibration]:
         """Calibrate scores made elsewhere; decide others with `match(scores=.., calibration=answer["id"])`.
 
         Units are the identity (open-set) or the sample (closed-set) on each side; none when pairs are independent.
@@ -103,49 +120,60 @@ class Models(Transport):
             "left_unit": left_unit,
             "right_unit": right_unit,
         }
-        return as_dict(self.post("/calibrations", without_none(body), timeout=None))
-
-    def calibration(self, calibration_id: str) -> dict[str, Any]:
-        """A calibration: what it is of, its counts, the smallest rates it supports, and its curve."""
-        return as_dict(self.get(f"/calibrations/{path_part(calibration_id)}"))
-
-    def evaluate(
-        self, name: str, version: int, dataset: str, *, protocol: str | None = None
-    ) -> dict[str, Any]:
-        """Measure a version on another dataset: metrics, ROC, and what its thresholds do there."""
-        body = without_none({"dataset": dataset, "protocol": protocol})
-        return as_dict(
-            self.post(f"/models/{path_part(name)}/versions/{version}/evaluations", body, timeout=None)
+        return Calibration.of(
+            (yield from self._send("POST", "/calibrations", without_none(body), timeout=None))
         )
 
-    def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> None:
+    @operation
+    def calibration(self, calibration_id: str) -> Steps[Calibration]:
+        """A calibration: what it is of, its counts, the smallest rates it supports, and its curve."""
+        return Calibration.of((yield from self._get(f"/calibrations/{path_part(calibration_id)}")))
+
+    @operation
+    def evaluate(
+        self, name: str, version: int, dataset: str, *, protocol: str | None = None
+    ) -> Steps[Evaluation]:
+        """Measure a version on another dataset: metrics, ROC, and what its thresholds do there."""
+        body = without_none({"dataset": dataset, "protocol": protocol})
+        return Evaluation.of(
+            (
+                yield from self._send(
+                    "POST", f"/models/{path_part(name)}/versions/{version}/evaluations", body, timeout=None
+                )
+            )
+        )
+
+    @operation
+    def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> Steps[None]:
         """Write a version with its calibration to one file, whole or not at all."""
         target = Path(file)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            with self._http.stream("GET", f"/models/{path_part(name)}/versions/{version}/export") as response:
-                if response.status_code >= 300:
-                    response.read()
-                    raise problem_of(response)
-                with part.open("wb") as stream:
-                    for chunk in response.iter_bytes(1 << 20):
-                        stream.write(chunk)
+            response = yield from opened(f"/models/{path_part(name)}/versions/{version}/export")
+            with part.open("wb") as stream:
+                while (chunk := (yield Read(response))) is not None:
+                    stream.write(chunk)
+            yield Close(response)
             part.replace(target)
         except httpx.TransportError as error:
             raise Unreachable(f"{self.url} stopped answering: {error}") from error
         finally:
             part.unlink(missing_ok=True)
 
+    @operation
     def import_version(
         self, file: str | os.PathLike[str], *, name: str | None = None, progress: Progress | None = None
-    ) -> dict[str, Any]:
+    ) -> Steps[Version]:
         """Register a version from an exported file, under its own or another name."""
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Told(stream, progress) if progress else stream)}
-            return as_dict(
-                self.request("POST", "/models", data=without_none({"name": name}), files=files).json()
+            return Version.of(
+                (
+                    yield from ask(self, "POST", "/models", data=without_none({"name": name}), files=files)
+                ).json()
             )
 
-    def delete_version(self, name: str, version: int) -> None:
+    @operation
+    def delete_version(self, name: str, version: int) -> Steps[None]:
         """Delete a version that no alias holds."""
-        self.request("DELETE", f"/models/{path_part(name)}/versions/{version}")
+        (yield from ask(self, "DELETE", f"/models/{path_part(name)}/versions/{version}"))

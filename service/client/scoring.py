@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.client.transport import Transport
-from pairmark.client.wire import Vectors, as_dict, listed_rows, raw_pairs, without_none
+from pairmark.client.calls import Steps, ask, operation
+from pairmark.client.results import Classes, Explanation, MatchResult, ModelUsed, OperatingPoint, Rankings
+from pairmark.client.transport import Calls
+from pairmark.client.wire import Vectors, listed_rows, raw_pairs, without_none
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatchResult:
-    """Decisions at a false positive rate.
-
-    Attributes
-    ----------
-    matches : (n,) bool, ``scores > threshold``.
-    scores : (n,) float32.
-    operating_point : threshold, fpr, fpr_upper_bound, confidence, method, tpr, ... as the service states them.
-    model : name, version and kind (None where the scores were given).
-    decisions : (n,) match, review or different, where a false negative rate was asked for too.
-    """
-
-    matches: NDArray[np.bool_]
-    scores: NDArray[np.float32]
-    operating_point: dict[str, Any]
-    model: dict[str, Any] | None
-    decisions: list[str] | None = None
-
-
-class Scoring(Transport):
+class Scoring(Calls):
     """What models answer."""
 
-    def similarity(self, left: Vectors, right: Vectors, *, model: str | None = None) -> NDArray[np.float32]:
+    @operation
+    def similarity(
+        self, left: Vectors, right: Vectors, *, model: str | None = None
+    ) -> Steps[NDArray[np.float32]]:
         """Scores of pairs, (n,) float32; higher is more similar. Sizes n:n, 1:n or n:1."""
         raw = raw_pairs(left, right)
         if raw is not None:
-            response = self.request(
+            response = yield from ask(
+                self,
                 "POST",
                 "/similarity",
                 content=raw[0],
@@ -48,9 +33,12 @@ class Scoring(Transport):
                 headers={"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"},
             )
             return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
-        answer = self.post("/similarity", without_none({"model": model, "left": left, "right": right}))
+        answer = yield from self._send(
+            "POST", "/similarity", without_none({"model": model, "left": left, "right": right})
+        )
         return np.asarray(answer["scores"], dtype=np.float32)
 
+    @operation
     def match(
         self,
         left: Vectors = None,
@@ -64,7 +52,7 @@ class Scoring(Transport):
         scores: Sequence[float] | NDArray[Any] | None = None,
         fnr: float | None = None,
         simultaneous: bool = False,
-    ) -> MatchResult:
+    ) -> Steps[MatchResult]:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
 
         With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different.
@@ -86,31 +74,42 @@ class Scoring(Transport):
         )
         raw = None if scores is not None else raw_pairs(left, right)
         if raw is not None:
-            answer = self.request(
-                "POST",
-                "/match",
-                content=raw[0],
-                params={**params, **without_none({**raw[1], "model": model})},
-                headers={"Content-Type": "application/octet-stream"},
+            answer = (
+                yield from ask(
+                    self,
+                    "POST",
+                    "/match",
+                    content=raw[0],
+                    params={**params, **without_none({**raw[1], "model": model})},
+                    headers={"Content-Type": "application/octet-stream"},
+                )
             ).json()
         elif scores is not None:
-            answer = self.post("/match", {"scores": scores}, params=params)
+            answer = yield from self._send("POST", "/match", {"scores": scores}, params=params)
         else:
-            answer = self.post(
-                "/match", without_none({"model": model, "left": left, "right": right}), params=params
+            answer = yield from self._send(
+                "POST", "/match", without_none({"model": model, "left": left, "right": right}), params=params
             )
         return MatchResult(
             matches=np.array([entry["match"] for entry in answer["matches"]], dtype=np.bool_),
             scores=np.array([entry["score"] for entry in answer["matches"]], dtype=np.float32),
-            operating_point=answer["operating_point"],
-            model=answer.get("model"),
+            operating_point=OperatingPoint.of(answer["operating_point"]),
+            model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
             decisions=None if fnr is None else [entry["decision"] for entry in answer["matches"]],
         )
 
-    def explain(self, left: Vectors, right: Vectors, *, model: str | None = None) -> dict[str, Any]:
+    @operation
+    def explain(self, left: Vectors, right: Vectors, *, model: str | None = None) -> Steps[Explanation]:
         """Why one pair scores as it does."""
-        return as_dict(self.post("/explain", without_none({"model": model, "left": left, "right": right})))
+        return Explanation.of(
+            (
+                yield from self._send(
+                    "POST", "/explain", without_none({"model": model, "left": left, "right": right})
+                )
+            )
+        )
 
+    @operation
     def rank_labels(
         self,
         features: Vectors | Mapping[str, float],
@@ -119,7 +118,7 @@ class Scoring(Transport):
         top: int | None = None,
         detail: bool = False,
         abstain: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Rankings]:
         """Labels of each point, best first.
 
         Parameters
@@ -132,13 +131,17 @@ class Scoring(Transport):
         given = features if isinstance(features, Mapping) else listed_rows(features)
         body = {"model": model, "features": given, "top": top, "detail": detail or None, "abstain": abstain}
         body = without_none(body)
-        return as_dict(self.post("/rank-labels", body))
+        return Rankings.of((yield from self._send("POST", "/rank-labels", body)))
 
-    def classify(self, features: Vectors, *, model: str | None = None) -> dict[str, Any]:
+    @operation
+    def classify(self, features: Vectors, *, model: str | None = None) -> Steps[Classes]:
         """``labels`` and ``probabilities`` of each point."""
-        return as_dict(self.post("/classify", without_none({"model": model, "features": features})))
+        return Classes.of(
+            (yield from self._send("POST", "/classify", without_none({"model": model, "features": features})))
+        )
 
-    def embed(self, features: Vectors, *, model: str | None = None) -> NDArray[np.float32]:
+    @operation
+    def embed(self, features: Vectors, *, model: str | None = None) -> Steps[NDArray[np.float32]]:
         """The model's own vectors of each point, (n, n_components) float32."""
-        answer = self.post("/embed", without_none({"model": model, "features": features}))
+        answer = yield from self._send("POST", "/embed", without_none({"model": model, "features": features}))
         return np.asarray(answer["vectors"], dtype=np.float32)

@@ -5,23 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
 import numpy as np
 
-from pairmark.client.errors import Busy, JobFailed, Unreachable, problem_of
-from pairmark.client.transport import Transport
-from pairmark.client.wire import Progress, Told, as_dict, path_part, server_sent, without_none
+from pairmark.client.calls import Close, Emit, Pause, Read, Steps, ask, each, opened, operation, stream
+from pairmark.client.errors import Busy, JobFailed, Unreachable
+from pairmark.client.results import Answer, Dataset, Job
+from pairmark.client.transport import Calls
+from pairmark.client.wire import Progress, ServerSent, Told, path_part, without_none
+
+ENDED = ("succeeded", "failed", "cancelled")
 
 
-class Training(Transport):
+class Training(Calls):
     """Uploads, and the jobs that learn from them."""
 
+    @operation
     def add_dataset(
         self,
         name: str,
@@ -40,7 +44,7 @@ class Training(Transport):
         points: str | None = None,
         unlabelled: bool = False,
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Dataset]:
         """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
 
         Parameters
@@ -92,8 +96,9 @@ class Training(Transport):
             files = {"file": (filename, Told(stream, progress) if progress else stream)}
             if pairs is not None:
                 files["pairs"] = (Path(pairs).name, stack.enter_context(Path(pairs).open("rb")))
-            return as_dict(self.request("POST", "/datasets", data=fields, files=files).json())
+            return Dataset.of((yield from ask(self, "POST", "/datasets", data=fields, files=files)).json())
 
+    @operation
     def inspect_dataset(
         self,
         file: str | os.PathLike[str],
@@ -107,7 +112,7 @@ class Training(Transport):
         format: str | None = None,
         points: str | None = None,
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Answer]:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
         fields = without_none(
@@ -124,20 +129,25 @@ class Training(Transport):
         )
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Told(stream, progress) if progress else stream)}
-            return as_dict(self.request("POST", "/datasets/inspect", data=fields, files=files).json())
+            sent = yield from ask(self, "POST", "/datasets/inspect", data=fields, files=files)
+            return Answer.of(sent.json())
 
-    def datasets(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+    @operation
+    def datasets(self, *, limit: int | None = None) -> Steps[list[Dataset]]:
         """Datasets, newest first."""
-        return list(self.pages("/datasets", limit=limit))
+        return (yield from self._listed("/datasets", Dataset.of, limit=limit))
 
-    def dataset(self, ref: str) -> dict[str, Any]:
+    @operation
+    def dataset(self, ref: str) -> Steps[Dataset]:
         """One dataset: ``name`` or ``name:version``."""
-        return as_dict(self.get(f"/datasets/{path_part(ref)}"))
+        return Dataset.of((yield from self._get(f"/datasets/{path_part(ref)}")))
 
-    def delete_dataset(self, ref: str) -> None:
+    @operation
+    def delete_dataset(self, ref: str) -> Steps[None]:
         """Delete a dataset that no waiting or running job uses."""
-        self.request("DELETE", f"/datasets/{path_part(ref)}")
+        (yield from ask(self, "DELETE", f"/datasets/{path_part(ref)}"))
 
+    @operation
     def train(
         self,
         learner: str | None = None,
@@ -152,7 +162,7 @@ class Training(Transport):
         wait: bool = True,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[Job]:
         """Submit a training job and, unless told otherwise, wait for it.
 
         Parameters
@@ -189,54 +199,72 @@ class Training(Transport):
         )
         # With a key, an answer that was lost on the way can be asked for again without training twice.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        job = as_dict(self.post("/jobs", body, headers=headers))
-        return self.wait(job["id"], progress=progress) if wait else job
+        job = Job.of((yield from self._send("POST", "/jobs", body, headers=headers)))
+        return (yield from self._wait(job.id, progress)) if wait else job
 
-    def wait(self, job_id: str, *, progress: Progress | None = None) -> dict[str, Any]:
+    @operation
+    def wait(self, job_id: str, *, progress: Progress | None = None) -> Steps[Job]:
         """Follow a job to its end; raises `JobFailed` unless it succeeded."""
-        for event, data in self.events(job_id):
+        return (yield from self._wait(job_id, progress))
+
+    def _wait(self, job_id: str, progress: Progress | None) -> Steps[Job]:
+        def follow(told: tuple[str, dict[str, Any]]) -> None:
+            event, data = told
             if event == "progress" and progress is not None:
                 progress(float(data.get("progress", 0.0)), str(data.get("stage", "")))
-        job = self.job(job_id)
-        if job["state"] != "succeeded":
-            raise JobFailed(job)
+
+        yield from each(self._events(job_id), follow)
+        job = yield from self._job(job_id)
+        if job.state != "succeeded":
+            raise JobFailed(job.json)
         if progress is not None:
             progress(1.0, "done")
         return job
 
-    def events(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    @stream
+    def events(self, job_id: str) -> Steps[tuple[str, dict[str, Any]]]:
         """A job's events until it is done: (``progress`` | ``log`` | ``done``, data). A cut stream is resumed."""
+        return self._events(job_id)
+
+    def _events(self, job_id: str) -> Steps[Any]:
         last, failures = None, 0
         while True:
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
             try:
-                with self._http.stream(
-                    "GET", f"/jobs/{path_part(job_id)}/events", headers=headers
-                ) as response:
-                    if response.status_code >= 300:
-                        response.read()
-                        raise problem_of(response)
-                    for event_id, event, data in server_sent(response.iter_lines()):
-                        last, failures = event_id or last, 0
-                        yield event, data
-                        if event == "done":
-                            return
+                response = yield from opened(f"/jobs/{path_part(job_id)}/events", headers=headers)
+                events = ServerSent()
+                while (line := (yield Read(response, lines=True))) is not None:
+                    told = events.read(line)
+                    if told is None:
+                        continue
+                    last, failures = told[0] or last, 0
+                    yield Emit(told[1:])
+                    if told[1] == "done":
+                        yield Close(response)
+                        return
+                yield Close(response)
             except (httpx.TransportError, Busy) as error:
                 failures += 1
                 if failures > max(self.retries, 1) * 5:
                     raise Unreachable(f"{self.url} stopped answering about job {job_id}") from error
-            if self.job(job_id)["state"] in ("succeeded", "failed", "cancelled") and failures == 0:
+            if (yield from self._job(job_id)).state in ENDED and failures == 0:
                 return
-            time.sleep(min(0.2 * 2**failures, 5.0))
+            yield Pause(min(0.2 * 2**failures, 5.0))
 
-    def job(self, job_id: str) -> dict[str, Any]:
+    def _job(self, job_id: str) -> Steps[Job]:
+        return Job.of((yield from self._get(f"/jobs/{path_part(job_id)}")))
+
+    @operation
+    def job(self, job_id: str) -> Steps[Job]:
         """One job."""
-        return as_dict(self.get(f"/jobs/{path_part(job_id)}"))
+        return (yield from self._job(job_id))
 
-    def jobs(self, *, limit: int | None = None) -> list[dict[str, Any]]:
+    @operation
+    def jobs(self, *, limit: int | None = None) -> Steps[list[Job]]:
         """Jobs, newest first."""
-        return list(self.pages("/jobs", limit=limit))
+        return (yield from self._listed("/jobs", Job.of, limit=limit))
 
-    def cancel(self, job_id: str) -> dict[str, Any]:
+    @operation
+    def cancel(self, job_id: str) -> Steps[Job]:
         """Cancel a job."""
-        return as_dict(self.request("POST", f"/jobs/{path_part(job_id)}/cancel").json())
+        return Job.of((yield from ask(self, "POST", f"/jobs/{path_part(job_id)}/cancel")).json())

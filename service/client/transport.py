@@ -1,28 +1,82 @@
-"""Requests: addresses, keys, retries, pages."""
+"""The two ways to perform calls: blocking, and on an event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Self, TypeVar
 
 import httpx
 
-from pairmark.client.errors import Unreachable, problem_of
+from pairmark.client.calls import (
+    Close,
+    Emit,
+    Pause,
+    Read,
+    ReadAll,
+    Request,
+    Steps,
+    ask,
+    each,
+    operation,
+    stream,
+)
 from pairmark.client.wire import jsonable, without_none
 
-LONGEST_RETRY_WAIT_S = 30.0
+T = TypeVar("T")
+CHUNK = 1 << 20
 
 
-def retry_wait(response: httpx.Response, attempt: int) -> float:
-    """Seconds before a busy service is asked again: its Retry-After, else longer each time."""
-    try:
-        asked = float(response.headers.get("Retry-After", ""))
-    except ValueError:
-        asked = 0.5 * 2**attempt
-    return min(max(asked, 0.0), LONGEST_RETRY_WAIT_S)
+class Calls:
+    """What every group of calls builds on."""
+
+    url: str
+    retries: int
+
+    @operation
+    def request(self, /, method: str, path: str, **options: Any) -> Steps[httpx.Response]:
+        """One request, for endpoints that have no method here; ``options`` are those of httpx."""
+        return (yield from ask(self, method, path, **options))
+
+    def _get(self, path: str, **params: Any) -> Steps[Any]:
+        """GET as JSON; parameters that are None are left out."""
+        response = yield from ask(self, "GET", path, params=without_none(params))
+        return response.json()
+
+    def _send(self, method: str, path: str, body: Any, **options: Any) -> Steps[Any]:
+        """Send JSON, JSON back."""
+        # NaN goes out as it is: the service names the field, which says more than this encoder could.
+        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
+        content = json.dumps(body, separators=(",", ":"), default=jsonable).encode()
+        response = yield from ask(self, method, path, content=content, headers=headers, **options)
+        return response.json()
+
+    def _pages(self, path: str, make: Any, *, limit: int | None = None, **params: Any) -> Steps[Any]:
+        """Emit every entry of a list, page after page (``limit`` in all)."""
+        cursor, left = None, limit
+        while left is None or left > 0:
+            size = 100 if left is None else min(left, 100)
+            page = yield from self._get(path, limit=size, cursor=cursor, **params)
+            for entry in page["items"]:
+                yield Emit(make(entry))
+            left = None if left is None else left - len(page["items"])
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return
+
+    def _listed(self, path: str, make: Callable[[Any], T], *, limit: int | None = None) -> Steps[list[T]]:
+        """Every entry of a list at once."""
+        found: list[T] = []
+        yield from each(self._pages(path, make, limit=limit), found.append)
+        return found
+
+    @stream
+    def pages(self, /, path: str, *, limit: int | None = None, **params: Any) -> Steps[dict[str, Any]]:
+        """Every entry of a list as JSON, page after page (``limit`` in all)."""
+        return self._pages(path, lambda entry: entry, limit=limit, **params)
 
 
 def address(url: str) -> str:
@@ -45,8 +99,14 @@ def address(url: str) -> str:
     return full.rstrip("/")
 
 
-class Transport:
-    """One connection to a service; `Client` documents its parameters."""
+def _settings(url: str | None, api_key: str | None) -> tuple[str, dict[str, str]]:
+    key = api_key if api_key is not None else os.environ.get("PAIRMARK_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return address(url or os.environ.get("PAIRMARK_URL") or "http://127.0.0.1:8000"), headers
+
+
+class SyncTransport(Calls):
+    """Performs calls in this thread."""
 
     def __init__(
         self,
@@ -57,10 +117,8 @@ class Transport:
         retries: int = 3,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = address(url or os.environ.get("PAIRMARK_URL") or "http://127.0.0.1:8000")
+        self.url, headers = _settings(url, api_key)
         self.retries = retries
-        key = api_key if api_key is not None else os.environ.get("PAIRMARK_API_KEY")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, transport=transport)
 
     def __enter__(self) -> Self:
@@ -73,41 +131,163 @@ class Transport:
         """Close connections."""
         self._http.close()
 
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request: retried while the service is busy, raised as a `ClientError` when it refuses."""
-        for attempt in range(self.retries + 1):
-            try:
-                response = self._http.request(method, path, **options)
-            except httpx.TransportError as error:
-                raise Unreachable(f"{self.url} does not answer ({type(error).__name__}: {error})") from error
-            if response.status_code not in (429, 503) or attempt == self.retries or "files" in options:
-                break
-            time.sleep(retry_wait(response, attempt))
-        if response.status_code >= 300:
-            raise problem_of(response)
-        return response
+    def perform(self, steps: Steps[T]) -> T:
+        """Perform the steps and return what they return."""
+        box: list[T] = []
 
-    def get(self, path: str, **params: Any) -> Any:
-        """GET as JSON; parameters that are None are left out."""
-        return self.request("GET", path, params=without_none(params)).json()
+        def boxed() -> Steps[None]:
+            box.append((yield from steps))
 
-    def post(self, path: str, body: Any, **options: Any) -> Any:
-        """POST JSON, JSON back."""
-        return self.send("POST", path, body, **options).json()
+        for _ in self.hand_out(boxed()):
+            pass
+        return box[0]
 
-    def pages(self, path: str, *, limit: int | None = None, **params: Any) -> Iterator[dict[str, Any]]:
-        """Every entry of a list, page after page (``limit`` in all)."""
-        cursor, left = None, limit
-        while left is None or left > 0:
-            page = self.get(path, limit=100 if left is None else min(left, 100), cursor=cursor, **params)
-            yield from page["items"]
-            left = None if left is None else left - len(page["items"])
-            cursor = page.get("next_cursor")
-            if not cursor:
-                return
+    def hand_out(self, steps: Steps[Any]) -> Iterator[Any]:
+        """Perform the steps, and yield what they emit."""
+        readers: dict[int, Iterator[Any]] = {}
+        reply: Any = None
+        error: Exception | None = None
+        try:
+            while True:
+                try:
+                    step = steps.send(reply) if error is None else steps.throw(error)
+                except StopIteration:
+                    return
+                reply, error = None, None
+                if isinstance(step, Emit):
+                    yield step.value
+                    continue
+                try:
+                    reply = self._step(step, readers)
+                except httpx.TransportError as raised:
+                    error = raised
+        finally:
+            steps.close()
 
-    def send(self, method: str, path: str, body: Any, **options: Any) -> httpx.Response:
-        # NaN goes out as it is: the service names the field, which says more than this encoder could.
-        headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-        content = json.dumps(body, separators=(",", ":"), default=jsonable).encode()
-        return self.request(method, path, content=content, headers=headers, **options)
+    def _step(self, step: Any, readers: dict[int, Iterator[Any]]) -> Any:
+        match step:
+            case Request(method, path, options, False):
+                return self._http.request(method, path, **options)
+            case Request(method, path, options, True):
+                return self._http.send(self._http.build_request(method, path, **options), stream=True)
+            case Read(response, lines):
+                known = readers.get(id(response))
+                if known is None:
+                    known = readers[id(response)] = (
+                        response.iter_lines() if lines else response.iter_bytes(CHUNK)
+                    )
+                return next(known, None)
+            case ReadAll(response):
+                response.read()
+            case Close(response):
+                response.close()
+            case Pause(seconds):
+                time.sleep(seconds)
+        return None
+
+
+class AsyncTransport(Calls):
+    """Performs calls on an event loop."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retries: int = 3,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url, headers = _settings(url, api_key)
+        self.retries = retries
+        self._http = httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=timeout, transport=transport
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+    async def perform(self, steps: Steps[T]) -> T:
+        """Perform the steps and return what they return."""
+        box: list[T] = []
+
+        def boxed() -> Steps[None]:
+            box.append((yield from steps))
+
+        async for _ in self.hand_out(boxed()):
+            pass
+        return box[0]
+
+    async def hand_out(self, steps: Steps[Any]) -> AsyncIterator[Any]:
+        """Perform the steps, and yield what they emit."""
+        readers: dict[int, AsyncIterator[Any]] = {}
+        reply: Any = None
+        error: Exception | None = None
+        try:
+            while True:
+                try:
+                    step = steps.send(reply) if error is None else steps.throw(error)
+                except StopIteration:
+                    return
+                reply, error = None, None
+                if isinstance(step, Emit):
+                    yield step.value
+                    continue
+                try:
+                    reply = await self._step(step, readers)
+                except httpx.TransportError as raised:
+                    error = raised
+        finally:
+            await self._closed(steps)
+
+    async def _closed(self, steps: Steps[Any]) -> None:
+        """End steps that were abandoned; what they still want to close is closed."""
+        try:
+            step = steps.throw(GeneratorExit())
+            while True:
+                if isinstance(step, Close):
+                    await step.response.aclose()
+                step = steps.send(None)
+        except (StopIteration, GeneratorExit):
+            pass
+
+    async def _step(self, step: Any, readers: dict[int, AsyncIterator[Any]]) -> Any:
+        match step:
+            case Request(method, path, options, False):
+                return await self._http.request(method, path, **_streamable(options))
+            case Request(method, path, options, True):
+                return await self._http.send(self._http.build_request(method, path, **options), stream=True)
+            case Read(response, lines):
+                known = readers.get(id(response))
+                if known is None:
+                    known = readers[id(response)] = (
+                        response.aiter_lines() if lines else response.aiter_bytes(CHUNK)
+                    )
+                return await anext(known, None)
+            case ReadAll(response):
+                await response.aread()
+            case Close(response):
+                await response.aclose()
+            case Pause(seconds):
+                await asyncio.sleep(seconds)
+        return None
+
+
+def _streamable(options: dict[str, Any]) -> dict[str, Any]:
+    """A body that comes in pieces, as the asynchronous client wants it."""
+    content = options.get("content")
+    if content is None or isinstance(content, (bytes, str)):
+        return options
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in content:
+            yield piece
+
+    return {**options, "content": pieces()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -64,23 +64,29 @@ def listed_rows(features: Vectors) -> Any:
     return features
 
 
-def server_sent(lines: Iterator[str]) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
-    """(id, event, data) of a text/event-stream."""
-    event_id, event, data = None, "message", list[str]()
-    for line in lines:
+class ServerSent:
+    """A reader of text/event-stream, line by line."""
+
+    def __init__(self) -> None:
+        self._id: str | None = None
+        self._event = "message"
+        self._data: list[str] = []
+
+    def read(self, line: str) -> tuple[str | None, str, dict[str, Any]] | None:
+        """(id, event, data) where the line ends an event."""
         if not line:
-            if data:
-                yield event_id, event, json.loads("\n".join(data))
-            event, data = "message", []
-            continue
+            told = (self._id, self._event, json.loads("\n".join(self._data))) if self._data else None
+            self._event, self._data = "message", []
+            return told
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "id":
-            event_id = value
+            self._id = value
         elif name == "event":
-            event = value
+            self._event = value
         elif name == "data":
-            data.append(value)
+            self._data.append(value)
+        return None
 
 
 def without_none(values: Mapping[str, Any]) -> dict[str, Any]:

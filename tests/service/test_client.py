@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +16,7 @@ from scipy.sparse import csr_array
 from serving import RunningServer, Serve
 
 from pairmark.client import (
+    AsyncClient,
     Busy,
     Client,
     ClientError,
@@ -21,11 +24,12 @@ from pairmark.client import (
     Denied,
     InsufficientCalibration,
     InvalidInput,
+    Job,
     JobFailed,
     NotFound,
     Problem,
     Unreachable,
-    transport,
+    calls,
     wire,
 )
 from pairmark.service import client as module
@@ -136,21 +140,21 @@ def test_a_job_that_fails_is_an_exception(client: Client) -> None:
     assert str(failed.value)
 
 
-def test_lists_are_followed_page_by_page(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_are_followed_page_by_page(client: Client) -> None:
     for number in range(3):
         client.add_dataset(f"page-{number}", X=np.eye(3, dtype=np.float32) + number)
     whole = [dataset["id"] for dataset in client.datasets()]
-    asked: list[dict] = []
-    get = client.get
+    asked: list[httpx.URL] = []
 
-    def two_at_a_time(path: str, **params):
-        asked.append(params)
-        return get(path, **{**params, "limit": 2})
+    def two_at_a_time(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url)
+        url = request.url.copy_set_param("limit", "2")
+        return httpx.get(url, trust_env=False)
 
-    monkeypatch.setattr(client, "get", two_at_a_time)
-    assert [dataset["id"] for dataset in client.pages("/datasets")] == whole
-    assert len(asked) >= 2
-    monkeypatch.undo()
+    with Client(client.url, transport=httpx.MockTransport(two_at_a_time)) as paged:
+        assert [dataset["id"] for dataset in paged.pages("/datasets")] == whole
+        assert [dataset.id for dataset in paged.datasets()] == whole
+    assert len(asked) >= 4
     assert [dataset["id"] for dataset in client.datasets(limit=2)] == whole[:2]
 
 
@@ -234,7 +238,7 @@ def test_busy_is_tried_again_a_bounded_number_of_times(grumpy) -> None:
 
 @pytest.mark.parametrize(("asked", "seconds"), [("7", 7.0), ("86400", 30.0), ("soon", 0.5), ("-1", 0.0)])
 def test_waits_are_as_asked_but_bounded(asked: str, seconds: float) -> None:
-    assert transport.retry_wait(httpx.Response(429, headers={"Retry-After": asked}), 0) == seconds
+    assert calls.retry_wait(httpx.Response(429, headers={"Retry-After": asked}), 0) == seconds
 
 
 def test_what_cannot_be_sent_is_named() -> None:
@@ -288,3 +292,106 @@ def test_galleries_through_the_client(client: Client, digits: np.ndarray, tmp_pa
     client.delete_gallery("from-client")
     with pytest.raises(NotFound):
         client.gallery("from-client")
+
+
+@pytest.mark.parametrize("many", [3, 100])
+def test_the_asynchronous_client_answers_alike(client: Client, digits: np.ndarray, many: int) -> None:
+    left, right = digits[:many], digits[many : 2 * many]
+
+    async def ask() -> None:
+        async with AsyncClient(client.url) as other:
+            scores, found = await asyncio.gather(
+                other.similarity(left, right, model="digits"),
+                other.match(left, right, fpr=0.1, model="digits"),
+            )
+            np.testing.assert_array_equal(scores, client.similarity(left, right, model="digits"))
+            here = client.match(left, right, fpr=0.1, model="digits")
+            np.testing.assert_array_equal(found.matches, here.matches)
+            assert found.operating_point == here.operating_point
+            assert found.operating_point.threshold == here.operating_point["threshold"]
+            with pytest.raises(InsufficientCalibration) as refused:
+                await other.match(left, right, fpr=1e-9, model="digits")
+            assert "smallest_fpr" in refused.value.facts
+            assert [one.name for one in await other.models()] == [one.name for one in client.models()]
+            assert await other.version("digits", 1) == client.version("digits", 1)
+
+    asyncio.run(ask())
+
+
+def test_the_asynchronous_client_trains_enrols_and_moves_files(
+    client: Client, digits_house: RunningServer, tmp_path: Path
+) -> None:
+    X, y = digits_house.facts["X"], digits_house.facts["y"]
+
+    async def work() -> None:
+        async with AsyncClient(client.url) as other:
+            added = await other.add_dataset("async-digits", X=X[:600], y=y[:600])
+            assert (added.rows, added.features) == (600, 64)
+            stages: list[str] = []
+            job = await other.train(
+                "metric",
+                "async-digits",
+                "async",
+                promote=True,
+                progress=lambda _, stage: stages.append(stage),
+            )
+            assert (job.state, job.version) == ("succeeded", 1)
+            assert stages[-1] == "done"
+            told = [event async for event, _ in other.events(job.id)]
+            assert told[-1] == "done"
+            done = await other.upsert("async", ids=["a", "b"], vectors=X[:2], model="async")
+            assert (done.upserted, done.errors) == (2, [])
+            np.savez(tmp_path / "more.npz", ids=np.array(["c"]), vectors=X[2:3])
+            assert (await other.upsert_file("async", tmp_path / "more.npz")).upserted == 1
+            assert [item.id async for item in other.items("async")] == ["a", "b", "c"]
+            async for item in other.items("async"):
+                assert item.subject is None
+                break
+            found = await other.search("async", X[0], k=1)
+            assert found.results[0][0].id == "a"
+            await other.export_version("async", 1, tmp_path / "async.zip")
+            moved = await other.import_version(tmp_path / "async.zip", name="async-moved")
+            assert moved.model == "async-moved"
+            await other.delete_gallery("async")
+            with pytest.raises(NotFound):
+                await other.gallery("async")
+
+    asyncio.run(work())
+    assert list(tmp_path.glob(".*.part")) == []
+
+
+def test_the_asynchronous_client_waits_for_a_busy_service_and_misses_an_absent_one(grumpy) -> None:
+    handler, url = grumpy
+
+    async def ask() -> None:
+        async with AsyncClient(url) as other:
+            assert await other.models() == []
+        async with AsyncClient("http://127.0.0.1:9") as other:
+            with pytest.raises(Unreachable, match="does not answer"):
+                await other.models()
+
+    asyncio.run(ask())
+    assert len(handler.seen) == 3
+
+
+def test_both_clients_have_the_same_documented_methods() -> None:
+    names = {name for name in dir(Client) if not name.startswith("_")}
+    assert names == {name for name in dir(AsyncClient) if not name.startswith("_")}
+    for name in names - {"perform", "hand_out"}:
+        assert inspect.getdoc(getattr(Client, name)), name
+        assert inspect.getdoc(getattr(Client, name)) == inspect.getdoc(getattr(AsyncClient, name)), name
+    with Client("http://127.0.0.1:9") as client:
+        assert list(inspect.signature(client.similarity).parameters)[-3:] == ["left", "right", "model"]
+
+
+def test_answers_have_typed_fields_and_keep_what_they_do_not_know() -> None:
+    job = Job.of({"id": "j", "state": "queued", "progress": 0.0, "newer": [1]})
+    assert (job.id, job.state, job.version) == ("j", "queued", None)
+    assert job["newer"] == [1]
+    assert job.get("absent", 5) == 5
+    assert dict(job) == job.json == {**job}
+    assert job == {"id": "j", "state": "queued", "progress": 0.0, "newer": [1]}
+    with pytest.raises(AttributeError):
+        job.state = "failed"
+    with pytest.raises(ClientError, match="expected a JSON object"):
+        Job.of([1])
