@@ -23,7 +23,7 @@ class Answer:
     """Base of all answers."""
 
     json: dict[str, Any] = field(repr=False)
-    _known: ClassVar[dict[str, Field[Any]]]
+    _known: ClassVar[dict[str, Field[Any]]] = {}
 
     def __init_subclass__(cls) -> None:
         cls._known = {}
