@@ -70,7 +70,7 @@ def match(
             model=model,
         )
     said = found.decisions or ["match" if one else "different" for one in found.matches.tolist()]
-    point = found.operating_point
+    point = found.operating_point.json
     pairs = [
         {"score": score, "decision": decision}
         for score, decision in zip(found.scores.tolist(), said, strict=True)
