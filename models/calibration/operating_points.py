@@ -49,6 +49,7 @@ from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
 from pairmark.models.calibration.promises import checked_rate, units_needed
+from pairmark.models.calibration.schema import check_calibration
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
 
 Method = Literal["finite-sample", "bootstrap", "estimate"]
@@ -299,6 +300,7 @@ class Calibration:
                     f"the calibration has state version {meta['state_version']}, this code reads up to "
                     f"{STATE_VERSION}: upgrade pairmark"
                 )
+            check_calibration(arrays, len(CONFIDENCES))
             table = BootstrapTable(
                 thresholds=arrays["bootstrap_thresholds"],
                 upper=arrays["bootstrap_upper"],

@@ -254,6 +254,28 @@ def test_saved_and_loaded_it_answers_alike_to_the_last_bit(world: People | Class
     json.dumps([loaded.summary(), loaded.curve(), again_meta], allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("thresholds", np.nan, "'thresholds', row 3: is nan"),
+        ("above", 2.0, "'above', row 3"),
+        ("matched", 10**9, "'matched', row"),
+        ("matched", -1, "'matched', row 3: is -1"),
+        ("graph_row_edge", 2**30, "'graph_row_edge', row 3"),
+        ("bootstrap_thresholds", np.inf, "'bootstrap_thresholds', row 3"),
+        ("bootstrap_upper", np.nan, "'bootstrap_upper', row 0: is nan"),
+    ],
+)
+def test_a_stored_calibration_is_not_trusted(name: str, value: float, message: str) -> None:
+    arrays, meta = fitted(People(m=90).draw(np.random.default_rng(0))).to_state()
+    bad = np.array(arrays[name])
+    bad.reshape(-1)[3] = value
+    with pytest.raises(ValueError, match=message):
+        Calibration.from_state({**arrays, name: bad}, meta)
+    with pytest.raises(ValueError, match=name):
+        Calibration.from_state({**arrays, name: arrays[name].astype(np.complex128)}, meta)
+
+
 def answer(calibration: Calibration, fpr: float, confidence: float, method: str) -> object:
     try:
         return calibration.operating_point(fpr, confidence, method)
@@ -265,7 +287,7 @@ def test_newer_or_broken_state_is_refused() -> None:
     arrays, meta = fitted(all_pairs(30)).to_state()
     with pytest.raises(ValueError, match="upgrade"):
         Calibration.from_state(arrays, {**meta, "state_version": 99})
-    with pytest.raises(ValueError, match="lacks 'thresholds'"):
+    with pytest.raises(ValueError, match="'thresholds' is missing"):
         Calibration.from_state({k: v for k, v in arrays.items() if k != "thresholds"}, meta)
 
 

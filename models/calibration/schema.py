@@ -1,0 +1,48 @@
+"""What a saved calibration must look like, checked before anything reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pairmark.models.core.schema import Array, Loaded, check_arrays, refuse, require
+
+_ROUNDING = 1e-9
+
+
+def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) -> None:
+    """Refuse arrays that no fit writes; `ArtefactError`, a `ValueError`, names the array and the row."""
+    share = Array(kind="float64", shape=("thresholds",), low=0, high=1 + _ROUNDING, order="never-falling")
+    layout = {
+        "thresholds": Array(kind="float32", shape=("thresholds",)),
+        "above": share,
+        "same_scores": Array(kind="float32", shape=("same",)),
+        "same_above": Array(kind="float64", shape=("same",), low=0, high=1 + _ROUNDING),
+        "matched": Array(kind="int64", shape=("matched",), low=0, order="never-falling", optional=True),
+        "bootstrap_thresholds": Array(kind="float32", shape=("stops",)),
+        "bootstrap_upper": Array(kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True),
+        "bootstrap_admitted": Array(kind="bool", shape=("stops",)),
+        "bootstrap_simultaneous": Array(
+            kind="float64", shape=(n_confidences, "stops"), low=0, infinite=True, optional=True
+        ),
+        "graph_different": Array(kind="int32", shape=("edges", 2), low=0, optional=True),
+        "graph_same": Array(kind="int32", shape=("mates", 2), low=0, optional=True),
+        "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
+        "graph_row_edge": Array(kind="int32", shape=("rows",), below="edges", optional=True),
+        "graph_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+    }
+    # What later versions may add is not read.
+    known = {name: array for name, array in arrays.items() if name in layout}
+    loaded = Loaded(params={}, facts=SimpleNamespace(), arrays=known)
+    check_arrays(loaded, layout)
+    for name in ("thresholds", "bootstrap_thresholds"):
+        values = arrays[name]
+        require(values[1:] < values[:-1], name, values[1:], "less than the row before it", first_row=1)
+    n = loaded.sizes["thresholds"]
+    if n < 1:
+        raise refuse("thresholds", None, "has no rows", "one or more")
+    if "matched" in arrays:
+        require(arrays["matched"] <= n, "matched", arrays["matched"], f"at most {n}")
