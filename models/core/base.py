@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pairmark.models.core.schema import Stateful
@@ -36,6 +37,12 @@ class PairScorerMixin(Stateful):
 
     n_features_in_: int
     _accepts_sparse: bool = False
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.required = True
+        tags.input_tags.sparse = self._accepts_sparse
+        return tags
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and their identities (or classes)."""
@@ -270,6 +277,17 @@ class PairScorerMixin(Stateful):
 class EmbedderMixin:
     """A learner with a vector space of its own."""
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.transformer_tags = TransformerTags(preserves_dtype=["float32"])
+        return tags
+
+    def fit_transform(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Float32:
+        """``fit(X, y)``, then ``transform(X)``."""
+        learner: Any = self
+        fitted: Any = learner.fit(X, y, **fit_params)
+        return fitted.transform(X)  # type: ignore[no-any-return]
+
     def transform(self, X: ArrayLike) -> Float32:
         """Embed points, (n, d) -> (n, n_components) float32."""
         raise NotImplementedError
@@ -293,7 +311,8 @@ def checked_matrix(
     """A finite float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it."""
     if isinstance(X, np.ndarray) and X.ndim == 1:
         raise ValueError(
-            f"{name} has one dimension; expected rows of features, shape (n, d): use {name}[None, :] for one row"
+            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data: "
+            f"{name}[None, :] for one row"
         )
     try:
         checked: Matrix = validate_data(
@@ -321,6 +340,10 @@ def checked_identities(
         When lengths differ, or (``both_kinds``) no two rows share an identity, or all do: then there is nothing to
         tell apart.
     """
+    if y is None:
+        raise ValueError(
+            "learning requires y to be passed, but the target y is None: give one identity a row"
+        )
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
         raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one identity a row")
@@ -328,7 +351,9 @@ def checked_identities(
         raise ValueError("y holds NaN or infinities; expected one identity a row")
     identities, codes = np.unique(labels, return_inverse=True)
     if both_kinds and identities.size < 2:
-        raise ValueError("y holds a single identity; expected at least two, to have pairs that differ")
+        raise ValueError(
+            "y holds a single identity (1 class); expected at least two, to have pairs that differ"
+        )
     if both_kinds and np.bincount(codes).max() < 2:
         raise ValueError(
             "every identity has one row; expected at least one with two, to have pairs that are the same"

@@ -99,7 +99,7 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         X = checked_matrix(self, X, "X", reset=True)
         _, codes = checked_identities(y, X.shape[0], both_kinds=False)
         if X.shape[0] < 2:
-            raise ValueError("X has 1 row; expected at least two, which make a pair")
+            raise ValueError("X has 1 sample; expected at least two, which make a pair")
         source = PairSource(
             self.n_pairs, self._bootstrap, _seeds(random, 1)[0], self._bag, self.pair_sampling
         )

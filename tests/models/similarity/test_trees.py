@@ -374,7 +374,7 @@ class TestOddData:
                 assert not model.feature_importances_.any()
 
     def test_one_row_makes_no_pair(self) -> None:
-        with pytest.raises(ValueError, match="X has 1 row; expected at least two"):
+        with pytest.raises(ValueError, match="X has 1 sample; expected at least two"):
             SimilarityForest().fit([[1.0, 2.0]], [0])
 
     def test_duplicate_rows_and_columns(self) -> None:

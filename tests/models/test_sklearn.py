@@ -1,0 +1,52 @@
+"""Every learner is a scikit-learn estimator by scikit-learn's own checks, but for what is named here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pairmark.models.core.registry import LEARNERS
+from pairmark.models.ghost.estimator import Ghost
+from tests.models.test_learners import SMALL
+
+CHECKED: dict[str, Any] = {
+    **SMALL,
+    "n_estimators": 2,
+    "n_pairs": 100,
+    "max_depth": 3,
+    "max_iter": 3,
+    "n_iter": 2,
+    "hidden": (4,),
+    "depth": 1,
+    "k_max": 2,
+    "tau": 0.0,
+    "target_fpr": 0.1,
+}
+IDENTITIES = "identities, which may be numbers of any kind, in one dimension"
+EXCEPT = {
+    "check_supervised_y_2d": f"y holds {IDENTITIES}",
+    "check_classifiers_regression_target": f"y holds {IDENTITIES}",
+}
+OF_GHOST = dict.fromkeys(
+    ("check_non_transformer_estimators_n_iter", "check_transformer_n_iter"), "history_ holds the iterations"
+)
+# Rankers learn from (n, k) positions, which no check makes.
+ESTIMATORS = [
+    spec.estimator(**{name: value for name, value in CHECKED.items() if name in spec.params.model_fields})
+    for spec in LEARNERS
+    if spec.needs == "identities" and spec.kind != "similarity-auto"
+]
+
+
+def expected(estimator: Any) -> dict[str, str]:
+    return EXCEPT | (OF_GHOST if isinstance(estimator, Ghost) else {})
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    if isinstance(estimator, Ghost) and check.func.__name__ == "check_classifiers_train":
+        pytest.skip("passes, but takes most of the time of all checks: GHOST's own tests classify")
+    check(estimator)
