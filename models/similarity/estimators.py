@@ -351,7 +351,7 @@ class SimilarityTree(_SimilarityBase):
         ``distances`` (cosine and distance, where few identities are known), ``posteriors`` (closed-set use: the
         classes to come are those learned from), ``discriminant``, ``kernel-discriminant`` or ``whitened`` (open-set
         use: new identities); see `pairmark.models.similarity.learned`.
-        ``auto``: whichever finds most held-out same pairs at a false positive rate of 1 %, with small models of the
+        ``auto``: whichever finds most held-out same pairs at low false positive rates, with small models of the
         same settings; see `pairmark.models.similarity.choice`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
     pair_sampling : how `fit` draws them: ``without-replacement``, ``with-replacement``, or ``identities`` first and

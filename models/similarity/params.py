@@ -39,8 +39,8 @@ class _SharedParams(Params):
         "raw",
         description="features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
         "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
-        "'whitened' for new identities (open-set), 'auto' for whichever finds most held-out same pairs at a false "
-        "positive rate of 1 %",
+        "'whitened' for new identities (open-set), 'auto' for whichever finds most held-out same pairs at low "
+        "false positive rates",
     )
     n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
         100_000, description="training pairs drawn from identities; null: all of them"
