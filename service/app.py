@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from itertools import count
 from types import FrameType
 from typing import Any
 
@@ -33,7 +34,7 @@ from pairmark.service.api.routes import ROUTES
 from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.upkeep import keep_galleries
 from pairmark.service.console import pages as console
-from pairmark.service.errors import NotReady
+from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
 from pairmark.version import VERSION
@@ -41,6 +42,7 @@ from pairmark.version import VERSION
 log = logging.getLogger(__name__)
 
 PUBLISH_S = 1.0
+KEEP_USE_TICKS = 30
 START_PATIENCE_S = 60.0
 """How long a start waits for the database and its schema, which another container may still be making."""
 
@@ -153,6 +155,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         warming.cancel()
     upkeep.cancel()
     publishing.cancel()
+    await house.runtime.in_thread(lambda: _keep_use(house))
     house.runtime.close()
     house.galleries.close()
     house.database.dispose()
@@ -172,14 +175,30 @@ def _await_database(house: House) -> None:
 
 
 async def _publish(house: House, closing: asyncio.Event) -> None:
-    """Turn counts of live scores into metrics every second: a counter costs more than a score."""
-    while True:
+    """Turn counts of live scores into metrics every second, and keep the keys' last use: either costs more than a
+    score."""
+    for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
         metrics.publish_live(house.runtime.live.watches())
         db_metrics.publish(house.database)
+        if tick % KEEP_USE_TICKS == 0:
+            await house.runtime.in_thread(lambda: _keep_use(house))
         if closing.is_set():
             # Streams wait for news, and the server for streams.
             house.events.wake_all()
+
+
+def _keep_use(house: House) -> None:
+    used = dict(house.last_use)
+    if not used:
+        return
+    try:
+        house.keys.used(used)
+    except PairmarkError:
+        return
+    for key_id, at in used.items():
+        if house.last_use.get(key_id) == at:
+            del house.last_use[key_id]
 
 
 async def _warm(app: FastAPI) -> None:

@@ -56,6 +56,21 @@ class ApiKey(Base):
     scopes: Mapped[list[Any]]
     created_at: Mapped[float]
     revoked_at: Mapped[float | None]
+    expires_at: Mapped[float | None]
+    last_used_at: Mapped[float | None]
+    rate: Mapped[float | None]
+    replaces: Mapped[str | None] = mapped_column(String(32))
+
+
+class SessionRow(Base):
+    """A console session: the hash of its word, and the key it stands for."""
+
+    __tablename__ = "sessions"
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key_id: Mapped[str] = mapped_column(String(32), ForeignKey("api_keys.id", ondelete="CASCADE"), index=True)
+    csrf: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[float]
+    expires_at: Mapped[float]
 
 
 class DatasetName(Base):

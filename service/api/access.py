@@ -1,16 +1,27 @@
-"""Who asks: the key that a request shows, and whether it comes from this machine."""
+"""Who asks and what they may: the key or session that a request shows, and whether it comes from this machine."""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 from collections.abc import Mapping
+from typing import Final, Literal
+
+from pairmark.service.errors import Forbidden
+from pairmark.service.keys.keys import ActiveKey
+from pairmark.service.keys.sessions import ActiveSession
+
+COOKIE: Final = "pairmark_session"
+READING: Final = frozenset({"GET", "HEAD"})
+Access = Literal[
+    "open", "metrics", "any", "model", "dataset", "score", "decide", "gallery", "train", "import", "admin"
+]
+"""What a route needs: a scope, on the resource in its path if there is one; ``model`` and ``dataset``: that the key
+may see the one in the path; ``any`` key; ``metrics``: any key, unless a setting opens it; ``open``: none."""
 
 
-def shown_key(headers: Mapping[bytes, bytes], method: str) -> str | None:
-    """The API key a request shows: ``Authorization: Bearer``, ``X-API-Key``, or for reading the console's cookie.
-
-    The cookie counts for reading only, so that another site's form cannot act with it.
-    """
+def shown_key(headers: Mapping[bytes, bytes]) -> str | None:
+    """The API key that a request shows: ``Authorization: Bearer`` or ``X-API-Key``."""
     given = headers.get(b"x-api-key")
     if given is not None:
         return given.decode("latin-1").strip()
@@ -18,13 +29,73 @@ def shown_key(headers: Mapping[bytes, bytes], method: str) -> str | None:
     if given is not None:
         scheme, _, key = given.decode("latin-1").partition(" ")
         return key.strip() if scheme.lower() == "bearer" else ""
-    cookie = headers.get(b"cookie") if method in ("GET", "HEAD") else None
+    return None
+
+
+def shown_session(headers: Mapping[bytes, bytes]) -> str | None:
+    """The word of the console's session that a request shows in its cookie."""
+    cookie = headers.get(b"cookie")
     if cookie is not None:
         for part in cookie.decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
-            if name == "pairmark_key":
+            if name == COOKIE:
                 return value.strip()
     return None
+
+
+def from_elsewhere(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a page of another site makes a browser send the request."""
+    origin, host = headers.get(b"origin"), headers.get(b"host", b"").decode("latin-1")
+    if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
+        return True
+    # Browsers send no Origin with most GETs, but say from where they come.
+    return headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+
+
+def check_csrf(session: ActiveSession, headers: Mapping[bytes, bytes], method: str) -> None:
+    """Refuse a change that the session's own pages did not ask for.
+
+    Raises
+    ------
+    Forbidden
+    """
+    if method in READING:
+        return
+    shown = headers.get(b"x-csrf-token", b"").decode("latin-1")
+    if from_elsewhere(headers) or not hmac.compare_digest(shown.encode(), session.csrf.encode()):
+        raise Forbidden(
+            "changes in a session need the X-CSRF-Token that its pages hold; programs send an API key instead"
+        )
+
+
+def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, reading: bool) -> None:
+    """Refuse a key that lacks what a route needs.
+
+    Raises
+    ------
+    Forbidden
+    """
+    if access in ("any", "metrics"):
+        return
+    if access == "model":
+        needed, name = "score, decide or train", path.get("name", "")
+        fine = may_see(key.grants.models, name)
+    elif access == "dataset":
+        needed, name = "train", path.get("ref", "").partition(":")[0]
+        fine = may_see(key.grants.datasets, name)
+    else:
+        name = path.get("gallery") or path.get("name") or path.get("ref", "").partition(":")[0]
+        needed, fine = access, key.allows(access, name or None, reading=reading)
+    if not fine:
+        on = f" on {name[:100]!r}" if name else ""
+        raise Forbidden(
+            f"the key has the scopes {', '.join(key.grants.texts)}; this needs {needed!r}{on}", scope=needed
+        )
+
+
+def may_see(names: frozenset[str] | None, name: str) -> bool:
+    """Whether a name is among those that may be seen; None: all may."""
+    return names is None or name in names
 
 
 _loopback: dict[str, bool] = {"127.0.0.1": True, "::1": True, "localhost": True}

@@ -25,7 +25,7 @@ class ScoresOut(BaseModel):
 class MatchOut(BaseModel):
     """A decision about one pair."""
 
-    score: float
+    score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool = Field(description="score > threshold, strictly, compared in float32")
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
     log10_fpr: float | None = Field(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Response
+from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.house import InHouse
+from pairmark.service.api.house import InHouse, check_may
 from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
 
@@ -32,8 +32,11 @@ class ScoresRequest(BaseModel):
     right_unit: list[Unit] | None = Field(None, description="sampling unit of each right side")
 
 
-async def add_calibration(house: InHouse, response: Response, request: ScoresRequest) -> CalibrationOut:
+async def add_calibration(
+    http: Request, house: InHouse, response: Response, request: ScoresRequest
+) -> CalibrationOut:
     """Calibrate scores made elsewhere; then `POST /match?fpr=..&calibration=ID {"scores": [..]}` decides others."""
+    check_may(http, "train", request.name)
     async with house.runtime.batch_place() as place:
         made = await place.run(
             lambda: house.store.add_scores(

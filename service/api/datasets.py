@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, File, Form, Path, Response, UploadFile
+from fastapi import Depends, File, Form, Path, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from pairmark.service.api.house import InHouse
+from pairmark.service.api.house import InHouse, check_may, key_of
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
@@ -67,6 +67,7 @@ def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
 
 
 def add_dataset(
+    http: Request,
     house: InHouse,
     response: Response,
     file: Upload,
@@ -79,6 +80,7 @@ def add_dataset(
     The file is streamed to disk and checked before anything is committed: a refused upload leaves nothing behind.
     Sending the newest version's very bytes and columns again answers with that version (`existing`).
     """
+    check_may(http, "train", name)
     added = house.datasets.add(
         file.file,
         _request(name, given),
@@ -102,9 +104,12 @@ def inspect_dataset(house: InHouse, file: Upload, given: Roles, pairs: PairsFile
     )
 
 
-def list_datasets(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> DatasetPage:
-    """Every stored version, newest first."""
-    return house.datasets.page(limit=query.limit, cursor=query.cursor)
+def list_datasets(request: Request, house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> DatasetPage:
+    """Every stored version that the key may see, newest first."""
+    key = key_of(request)
+    return house.datasets.page(
+        limit=query.limit, cursor=query.cursor, names=key.grants.datasets if key else None
+    )
 
 
 def get_dataset(house: InHouse, ref: Ref) -> DatasetOut:

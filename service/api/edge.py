@@ -12,12 +12,14 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api import access
+from pairmark.service.api.access import Access
 from pairmark.service.api.house import House
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
 from pairmark.service.api.problems import (
@@ -28,11 +30,11 @@ from pairmark.service.api.problems import (
     TimedOut,
     render,
 )
-from pairmark.service.api.routing import Access, Route, RouteTable
+from pairmark.service.api.routing import Found, Route, RouteTable
 from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
-from pairmark.service.keys import Scope as KeyScope
+from pairmark.service.keys import ActiveKey
 from pairmark.service.runtime.catalogue import View
 
 log = logging.getLogger("pairmark.access")
@@ -49,6 +51,10 @@ T = TypeVar("T")
 LOOK_S = 0.25
 BURST_S = 10.0
 """So many seconds' worth of requests a key may send at once."""
+_PICTURE_POLICY = (
+    b"content-security-policy",
+    b"default-src 'none'; style-src 'unsafe-inline'; sandbox",
+)
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
@@ -112,8 +118,12 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            more = ((b"x-request-id", self._request_id), _NOSNIFF)
-            message["headers"] = [*message.get("headers", ()), *more]
+            more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", self._request_id), _NOSNIFF)
+            headers = message.get("headers", ())
+            if any(name == b"content-type" and kind.startswith(b"image/svg") for name, kind in headers):
+                # Opened as a page of its own, a picture could run scripts with the caller's session.
+                more = (*more, _PICTURE_POLICY)
+            message["headers"] = [*headers, *more]
         await self._send(message)
 
 
@@ -162,7 +172,7 @@ class Edge:
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:
-            await self._admit(scope, headers, method, path, "any" if route is None else route.access)
+            await self._admit(scope, headers, method, path, found)
             if found is None or route is None:
                 raise self._nothing_there(path)
             query = route.reader.read(scope["query_string"])
@@ -213,7 +223,7 @@ class Edge:
                 )
                 if isinstance(problem, Unauthenticated) and _wants_page(route, headers):
                     # A person in a browser signs in; a problem document would leave them standing.
-                    code, fields, body = 303, [(b"location", b"/login"), (b"content-length", b"0")], b""
+                    code, fields, body = 303, [(b"location", _login(scope)), (b"content-length", b"0")], b""
                 await answer({"type": "http.response.start", "status": code, "headers": fields})
                 await answer({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
                 status = code
@@ -239,44 +249,54 @@ class Edge:
     # ------------------------------------------------------------ who may
 
     async def _admit(
-        self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, needed: Access
+        self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, found: Found | None
     ) -> None:
         if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
             raise InvalidInput("the address holds a NUL character; expected plain text", field="path")
         if scope.get("pairmark.trusted"):
             scope["pairmark.caller"] = "local"
             return
+        needed: Access = "any" if found is None else found.route.access
         if needed == "open" or (needed == "metrics" and self._settings.metrics_public):
             return
         catalogue = self._runtime.catalogue
         view = catalogue.current()
         if view is None:
             view = await catalogue.refreshed()
-        shown = access.shown_key(headers, method)
+        shown = access.shown_key(headers)
         if shown is None and not view.locked:
             self._admit_without_key(scope, headers)
             scope["pairmark.caller"] = "loopback"
             return
-        self._admit_with_key(scope, view, shown, "any" if needed == "metrics" else needed)
-
-    def _admit_with_key(self, scope: Scope, view: View, shown: str | None, needed: str) -> None:
-        key = view.key(shown) if shown else None
+        key = view.key(shown) if shown else self._key_of_session(scope, view, headers, method, shown)
         if key is None:
             raise Unauthenticated(
                 "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
                 if shown is None
-                else "the API key is not known here, or was revoked"
+                else "the API key is not known here, was revoked, or has expired"
             )
-        if needed != "any" and not key.allows(cast(KeyScope, needed)):
-            raise Forbidden(
-                f"the key has the scopes {', '.join(sorted(key.scopes))}; this needs {needed!r}", scope=needed
-            )
+        if found is not None:
+            access.check_key(key, needed, found.path, reading=found.route.reads)
         scope["pairmark.caller"] = f"key {key.id}"
         scope["pairmark.key"] = key
-        rate = self._settings.rate_limit
+        self._house.last_use[key.id] = time.time()
+        rate = key.rate or self._settings.rate_limit
         if rate:
-            said = f"at most {rate:g} requests a second are taken from one key"
+            said = f"at most {rate:g} requests a second are taken from this key"
             self._house.rates.take(key.id, rate, max(1.0, BURST_S * rate), said)
+
+    def _key_of_session(
+        self, scope: Scope, view: View, headers: dict[bytes, bytes], method: str, shown: str | None
+    ) -> ActiveKey | None:
+        """The key that the console's session stands for, where the request shows no key of its own."""
+        word = access.shown_session(headers) if shown is None else None
+        found = view.session(word) if word else None
+        if found is None:
+            return None
+        session, key = found
+        access.check_csrf(session, headers, method)
+        scope["pairmark.csrf"] = session.csrf
+        return key
 
     def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """No key was ever made: only this machine may ask, and no web page on its behalf."""
@@ -293,16 +313,13 @@ class Edge:
             raise Unauthenticated(
                 "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
             )
-        host = headers.get(b"host", b"").decode("latin-1")
-        if not access.is_loopback(access.host_name(host)):
+        host = access.host_name(headers.get(b"host", b"").decode("latin-1"))
+        if not access.is_loopback(host):
             raise Forbidden(
-                f"without an API key only requests to localhost are served, not to {access.host_name(host)[:100]!r}; "
+                f"without an API key only requests to localhost are served, not to {host[:100]!r}; "
                 "make a key with 'pairmark keys create'"
             )
-        origin = headers.get(b"origin")
-        foreign = origin is not None and origin.decode("latin-1").partition("://")[2] != host
-        # Browsers send no Origin with most GETs, but say from where they come.
-        if foreign or headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        if access.from_elsewhere(headers):
             raise Forbidden("without an API key, web pages of other sites are not served; make a key")
         if len(self._admitted) < 1024:
             self._admitted.add(asked)
@@ -401,6 +418,14 @@ def _actor(scope: Scope) -> Actor:
         request_id=scope["pairmark.request_id"],
         trace_id=scope.get("pairmark.trace_id"),
     )
+
+
+def _login(scope: Scope) -> bytes:
+    """Where a person signs in to come back to this page."""
+    path = scope["path"]
+    if path == "/":
+        return b"/login"
+    return b"/login?next=" + quote(path, safe="").encode()
 
 
 def _wants_page(route: Route | None, headers: Mapping[bytes, bytes]) -> bool:

@@ -9,7 +9,7 @@ from fastapi import Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from pairmark.service.api.house import House, InHouse
+from pairmark.service.api.house import House, InHouse, key_of
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.errors import InvalidInput
@@ -79,9 +79,12 @@ async def version_of(house: House, state: State) -> Served:
     return await house.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
 
-def list_galleries(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> GalleryPage:
-    """Galleries by name."""
-    return house.galleries.page(query.limit, query.cursor)
+def list_galleries(request: Request, house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> GalleryPage:
+    """Galleries by name: those that the key may see."""
+    key = key_of(request)
+    return house.galleries.page(
+        query.limit, query.cursor, names=key.grants.resources("gallery") if key else None
+    )
 
 
 async def put_gallery(

@@ -22,8 +22,9 @@ from pairmark.service.errors import Forbidden
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
 from pairmark.service.galleries.searching import Searches
-from pairmark.service.keys.keys import ActiveKey
+from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.schemas import Scope
+from pairmark.service.keys.sessions import Sessions
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
@@ -49,6 +50,10 @@ class House:
     readings: TimedQuestion[Readings]
     events: EventWatch
     audit: AuditLog
+    keys: Keys
+    sessions: Sessions
+    last_use: dict[str, float]
+    """When keys were last used, by id, that is not in the database yet."""
 
     @classmethod
     def build(cls, settings: Settings) -> House:
@@ -88,6 +93,9 @@ class House:
             readings=TimedQuestion(read),
             events=EventWatch(lambda after: runtime.in_thread(partial(queue.changed, after))),
             audit=AuditLog(database),
+            keys=Keys(database),
+            sessions=Sessions(database),
+            last_use={},
         )
 
 
@@ -103,21 +111,28 @@ def caller_of(request: Request) -> str:
     return caller
 
 
-def may(request: Request, scope: Scope) -> bool:
-    """Whether who asks has a scope; who was admitted without a key has all."""
+def key_of(request: Request) -> ActiveKey | None:
+    """The key of who asks; None: who was admitted without one, and may do everything."""
     key: ActiveKey | None = request.scope.get("pairmark.key")
-    return key is None or key.allows(scope)
+    return key
 
 
-def check_may(request: Request, scope: Scope) -> None:
+def may(request: Request, scope: Scope, resource: str | None = None, *, reading: bool = True) -> bool:
+    """Whether who asks has a scope: on this resource, or (None) on any at all."""
+    key = key_of(request)
+    return key is None or key.allows(scope, resource, reading=reading)
+
+
+def check_may(request: Request, scope: Scope, resource: str | None = None, *, reading: bool = False) -> None:
     """Refuse who lacks a scope, where that depends on more than the path.
 
     Raises
     ------
     Forbidden
     """
-    if not may(request, scope):
-        raise Forbidden(f"the key lacks the scope this needs: {scope!r}", scope=scope)
+    if not may(request, scope, resource, reading=reading):
+        on = f" on {resource[:100]!r}" if resource else ""
+        raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)
 
 
 InHouse = Annotated[House, Depends(house_of)]

@@ -12,7 +12,7 @@ from fastapi import Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from pairmark.service.api.house import House, InHouse, check_may, may
+from pairmark.service.api.house import House, InHouse, check_may, key_of
 from pairmark.service.api.query import FROM_QUERY, PageQuery
 from pairmark.service.errors import RateLimited, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ
@@ -37,11 +37,14 @@ def _seen(request: Request, house: House, job_id: str) -> JobOut:
     """The job, if who asks may see it."""
     job = house.queue.get(job_id)
     if job.gallery is not None:
-        check_may(request, "gallery")
+        check_may(request, "gallery", job.gallery, reading=True)
+    else:
+        check_may(request, "train", job.model, reading=True)
     return job
 
 
 def submit_job(
+    http: Request,
     house: InHouse,
     response: Response,
     request: JobRequest,
@@ -56,15 +59,23 @@ def submit_job(
     ] = None,
 ) -> JobOut:
     """Queue a training job; a worker fits, calibrates, evaluates, registers and (with `promote`) promotes."""
+    for named in (request.model, request.dataset, request.unlabelled):
+        if named is not None:
+            check_may(http, "train", named.partition(":")[0])
     job = house.queue.submit(request, idempotency_key)
     response.headers["Location"] = f"/jobs/{job.id}"
     return job
 
 
 def list_jobs(request: Request, house: InHouse, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
-    """Jobs, newest first; those that measure galleries are shown to keys that may read galleries."""
+    """Jobs, newest first: those that the key could have submitted, and those that measure galleries it may read."""
+    key = key_of(request)
     return house.queue.page(
-        limit=query.limit, cursor=query.cursor, state=query.state, galleries=may(request, "gallery")
+        limit=query.limit,
+        cursor=query.cursor,
+        state=query.state,
+        models=key.grants.resources("train") if key else None,
+        galleries=key.grants.resources("gallery") if key else None,
     )
 
 
@@ -82,8 +93,9 @@ def cancel_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
 
     Takes the scope that submitting it takes: `train`, or `gallery` where it measures one.
     """
-    if _seen(request, house, job_id).gallery is None:
-        check_may(request, "train")
+    job = _seen(request, house, job_id)
+    if job.gallery is not None:
+        check_may(request, "gallery", job.gallery)
     return house.queue.cancel(job_id)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from fastapi import File, Form, Header, Path, Response, UploadFile
+from fastapi import File, Form, Header, Path, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.house import Caller, InHouse
+from pairmark.service.api.house import Caller, InHouse, check_may, key_of
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
@@ -127,12 +127,19 @@ class MeasureRequest(BaseModel):
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
-def list_models(house: InHouse, query: Annotated[ModelsQuery, FROM_QUERY]) -> ModelPage:
-    """Models by name, with their aliases and newest versions."""
-    return house.store.page(limit=query.limit, cursor=query.cursor, contains=query.contains)
+def list_models(request: Request, house: InHouse, query: Annotated[ModelsQuery, FROM_QUERY]) -> ModelPage:
+    """Models by name, with their aliases and newest versions: those that the key may see."""
+    key = key_of(request)
+    return house.store.page(
+        limit=query.limit,
+        cursor=query.cursor,
+        contains=query.contains,
+        names=key.grants.models if key else None,
+    )
 
 
 async def import_model(
+    http: Request,
     house: InHouse,
     caller: Caller,
     response: Response,
@@ -141,6 +148,11 @@ async def import_model(
     promote: Annotated[str | None, Form(description="alias to move to the imported version")] = None,
 ) -> VersionOut:
     """Register a version that was exported, here or elsewhere. It is loaded and tried in a process of its own first."""
+
+    key = key_of(http)
+    if key is not None and key.grants.resources("import") is not None:
+        # The file may name another model than the key is for.
+        check_may(http, "import", name or "the name in the file")
 
     def work() -> VersionOut:
         model, version = house.store.import_file(
@@ -263,9 +275,15 @@ def _file_then_gone(path: FilePath, folder: FilePath) -> Iterator[bytes]:
 
 
 async def calibrate(
-    house: InHouse, response: Response, name: Name, version: Number, request: CalibrationRequest
+    http: Request,
+    house: InHouse,
+    response: Response,
+    name: Name,
+    version: Number,
+    request: CalibrationRequest,
 ) -> CalibrationOut:
     """Calibrate a version on another dataset, of which it saw no row (open-set: no identity) in training."""
+    check_may(http, "train", request.dataset.partition(":")[0])
     async with house.runtime.batch_place() as place:
         made = await place.run(
             lambda: house.store.calibrate(
@@ -284,8 +302,11 @@ async def calibrate(
     return made
 
 
-async def evaluate(house: InHouse, name: Name, version: Number, request: MeasureRequest) -> EvaluationOut:
+async def evaluate(
+    http: Request, house: InHouse, name: Name, version: Number, request: MeasureRequest
+) -> EvaluationOut:
     """Measure a version on another dataset: its ROC there, and what its own thresholds do there. Nothing is kept."""
+    check_may(http, "train", request.dataset.partition(":")[0])
     async with house.runtime.batch_place() as place:
         return await place.run(
             lambda: house.store.evaluate(

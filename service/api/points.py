@@ -82,8 +82,8 @@ async def _read(
                 f"a JSON body to {capability} names its model itself; expected no query", field="query"
             )
         features = await lane.run(reading, lambda: parse_features(body))
-        return features, await runtime.version_for(features.model, capability)
-    served = await runtime.version_for(query.model, capability)
+        return features, await runtime.version_for(features.model, capability, call.models)
+    served = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
         width = query.dim or served.n_features
         return await lane.run(reading, lambda: parse_rows(body, dim=width, model=query.model)), served

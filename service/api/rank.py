@@ -96,7 +96,7 @@ async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
     n, limit = len(points), call.house.settings.max_batch_pairs
     if n > limit:
         raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
-    served = await call.house.runtime.version_for(points.model, "rank-labels")
+    served = await call.house.runtime.version_for(points.model, "rank-labels", call.models)
     names = served.label_names
     assert names is not None
     seconds = served.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)

@@ -16,6 +16,7 @@ from pairmark.service.api import (
     galleries,
     guide,
     jobs,
+    keys,
     learners,
     models,
     operating,
@@ -61,6 +62,7 @@ from pairmark.service.galleries.schemas import (
 )
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.jobs.schemas import JobOut, JobPage
+from pairmark.service.keys.schemas import KeyPage, KeyRequest, NewKey, RotationRequest
 from pairmark.service.runtime.ranking import RankBody
 from pairmark.service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.store.schemas import (
@@ -124,7 +126,7 @@ SCORING: Final = (
           query=scoring.PairsQuery, body=PairsBody, answer=ScoresOut, direct=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers=_MODEL,
                         text=_PAIRS_TEXT + _RAW_TEXT + "float32 scores.")),
-    Route("POST", "/match", scoring.match, access="score", tag="scoring",
+    Route("POST", "/match", scoring.match, access="decide", tag="scoring",
           summary="Decide pairs at a false positive rate",
           query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut, direct=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
@@ -160,7 +162,7 @@ DATASETS: Final = (
           answer=InspectionOut, limits=UPLOAD, errors=(429, 507)),
     Route("GET", "/datasets", datasets.list_datasets, access="any", tag="datasets", query=PageQuery,
           answer=DatasetPage),
-    Route("GET", "/datasets/{ref}", datasets.get_dataset, access="any", tag="datasets", answer=DatasetOut),
+    Route("GET", "/datasets/{ref}", datasets.get_dataset, access="dataset", tag="datasets", answer=DatasetOut),
     # What people uploaded, not only facts about it: not for every key.
     Route("GET", "/datasets/{ref}/rows", datasets.list_rows, access="train", tag="datasets",
           query=datasets.RowsQuery, answer=RowsOut),
@@ -182,30 +184,30 @@ JOBS: Final = (
 MODELS: Final = (
     Route("GET", "/models", models.list_models, access="any", tag="models", query=models.ModelsQuery,
           answer=ModelPage),
-    Route("POST", "/models", models.import_model, access="train", tag="models", answer=VersionOut, status=201,
+    Route("POST", "/models", models.import_model, access="import", tag="models", answer=VersionOut, status=201,
           limits=UPLOAD, errors=(409, 507), links=_OF_VERSION),
-    Route("GET", "/models/{name}", models.get_model, access="any", tag="models", answer=ModelOut),
+    Route("GET", "/models/{name}", models.get_model, access="model", tag="models", answer=ModelOut),
     Route("PUT", "/models/{name}/policy", models.set_policy, access="train", tag="models", body=Policy, answer=Policy),
-    Route("GET", "/models/{name}/versions", models.list_versions, access="any", tag="models", query=PageQuery,
+    Route("GET", "/models/{name}/versions", models.list_versions, access="model", tag="models", query=PageQuery,
           answer=VersionPage),
-    Route("GET", _VERSION, models.get_version, access="any", tag="models", answer=VersionOut),
+    Route("GET", _VERSION, models.get_version, access="model", tag="models", answer=VersionOut),
     Route("DELETE", _VERSION, models.delete_version, access="admin", tag="models", status=204, errors=(409,)),
-    Route("GET", f"{_VERSION}/roc", models.get_roc, access="any", tag="models", query=models.RocQuery,
+    Route("GET", f"{_VERSION}/roc", models.get_roc, access="model", tag="models", query=models.RocQuery,
           answer=RocOut),
-    Route("GET", f"{_VERSION}/operating-point", operating.get_operating_point, access="any", tag="models",
+    Route("GET", f"{_VERSION}/operating-point", operating.get_operating_point, access="model", tag="models",
           query=scoring.PointQuery, answer=OperatingPointOut),
-    Route("GET", f"{_VERSION}/live", operating.get_live, access="any", tag="models",
+    Route("GET", f"{_VERSION}/live", operating.get_live, access="model", tag="models",
           answer=operating.LiveOut | None),
-    Route("GET", f"{_VERSION}/roc.svg", models.get_roc_svg, access="any", tag="models", gives=_SVG),
-    Route("GET", f"{_VERSION}/roc.png", models.get_roc_png, access="any", tag="models", gives=_PNG),
-    Route("GET", f"{_VERSION}/leaderboard", models.get_leaderboard, access="any", tag="models",
+    Route("GET", f"{_VERSION}/roc.svg", models.get_roc_svg, access="model", tag="models", gives=_SVG),
+    Route("GET", f"{_VERSION}/roc.png", models.get_roc_png, access="model", tag="models", gives=_PNG),
+    Route("GET", f"{_VERSION}/leaderboard", models.get_leaderboard, access="model", tag="models",
           answer=LeaderboardOut),
-    Route("GET", f"{_VERSION}/errors", models.get_errors, access="any", tag="models", query=models.ErrorsQuery,
+    Route("GET", f"{_VERSION}/errors", models.get_errors, access="model", tag="models", query=models.ErrorsQuery,
           answer=ErrorsOut),
-    Route("GET", f"{_VERSION}/report", models.get_report, access="any", tag="models", answer=ReportOut),
-    Route("GET", f"{_VERSION}/tree", models.get_tree, access="any", tag="models", query=models.TreeQuery,
+    Route("GET", f"{_VERSION}/report", models.get_report, access="model", tag="models", answer=ReportOut),
+    Route("GET", f"{_VERSION}/tree", models.get_tree, access="model", tag="models", query=models.TreeQuery,
           answer=dict[str, Any]),
-    Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, access="any", tag="models",
+    Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, access="model", tag="models",
           query=models.TreePictureQuery, gives=_SVG),
     Route("GET", f"{_VERSION}/export", models.export_version, access="train", tag="models", gives="application/zip",
           limits=LONG, errors=(507,)),
@@ -214,15 +216,15 @@ MODELS: Final = (
           links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
     Route("POST", f"{_VERSION}/evaluations", models.evaluate, access="train", tag="models",
           body=models.MeasureRequest, answer=EvaluationOut, errors=(409, 429)),
-    Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="any", tag="models", answer=AliasOut),
+    Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="model", tag="models", answer=AliasOut),
     Route("PUT", "/models/{name}/aliases/{alias}", models.move_alias, access="train", tag="models",
           body=models.AliasRequest, answer=AliasOut, errors=(409, 412)),
-    Route("GET", "/models/{name}/aliases/{alias}/history", models.alias_history, access="any", tag="models",
+    Route("GET", "/models/{name}/aliases/{alias}/history", models.alias_history, access="model", tag="models",
           query=PageQuery, answer=AliasChangePage),
     Route("POST", "/calibrations", calibrations.add_calibration, access="train", tag="calibrations",
           body=calibrations.ScoresRequest, answer=CalibrationOut, status=201, errors=(409, 429, 507),
           links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
-    Route("GET", "/calibrations", calibrations.list_calibrations, access="any", tag="calibrations", query=PageQuery,
+    Route("GET", "/calibrations", calibrations.list_calibrations, access="train", tag="calibrations", query=PageQuery,
           answer=CalibrationPage),
     Route("GET", "/calibrations/{calibration_id}", calibrations.get_calibration, access="any", tag="calibrations",
           answer=CalibrationDetail),
@@ -237,7 +239,8 @@ GALLERIES: Final = (
           answer=GalleryOut, also={201: (GalleryOut, "made")}, errors=(409,), links=_OF_GALLERY),
     Route("GET", _GALLERY, galleries.get_gallery, access="gallery", tag="galleries", answer=GalleryOut),
     Route("DELETE", _GALLERY, galleries.delete_gallery, access="gallery", tag="galleries", status=204),
-    Route("POST", f"{_GALLERY}/search", search.search, access="gallery", tag="galleries", name="search_gallery",
+    Route("POST", f"{_GALLERY}/search", search.search, access="gallery", reading=True, tag="galleries",
+          name="search_gallery",
           summary="Search a gallery", body=SearchBody, answer=SearchOut, direct=True, errors=(409,),
           example={"queries": [0.12, -0.4, 1.7], "k": 5}),
     Route("PUT", f"{_GALLERY}/items", galleries.upsert_items, access="gallery", tag="galleries",
@@ -251,9 +254,9 @@ GALLERIES: Final = (
           answer=ItemOut),
     Route("DELETE", f"{_GALLERY}/items/{{id:path}}", galleries.delete_item, access="gallery", tag="galleries",
           answer=Receipt),
-    Route("POST", f"{_GALLERY}/subjects/{{subject:path}}/verify", search.verify, access="gallery", tag="galleries",
-          name="verify_subject", summary="Verify one subject", query=scoring.PointQuery, body=VerifyBody,
-          answer=VerifyOut, direct=True, example={"probe": [0.12, -0.4, 1.7]}),
+    Route("POST", f"{_GALLERY}/subjects/{{subject:path}}/verify", search.verify, access="gallery", reading=True,
+          tag="galleries", name="verify_subject", summary="Verify one subject", query=scoring.PointQuery,
+          body=VerifyBody, answer=VerifyOut, direct=True, example={"probe": [0.12, -0.4, 1.7]}),
     Route("DELETE", f"{_GALLERY}/subjects/{{subject:path}}", galleries.delete_subject, access="gallery",
           tag="galleries", answer=Receipt),
     Route("POST", f"{_GALLERY}/calibrations", galleries.calibrate_gallery, access="gallery", tag="galleries",
@@ -274,6 +277,17 @@ GALLERIES: Final = (
           tag="galleries", gives=_PNG),
 )  # fmt: skip
 
+KEYS: Final = (
+    Route("GET", "/keys", keys.list_keys, access="admin", tag="keys", query=PageQuery, answer=KeyPage),
+    Route("POST", "/keys", keys.create_key, access="admin", tag="keys", body=KeyRequest, answer=NewKey, status=201,
+          example={"name": "turnstile", "scopes": ["decide:people", "gallery:people:read"], "expires_in_days": 90},
+          links={name: {"key_id": "$response.body#/id"} for name in ("rotate_key", "revoke_key")}),
+    Route("POST", "/keys/{key_id}/rotate", keys.rotate_key, access="admin", tag="keys", body=RotationRequest,
+          answer=NewKey, status=201, errors=(409,),
+          links={"revoke_key": {"key_id": "$response.body#/id"}}),
+    Route("DELETE", "/keys/{key_id}", keys.revoke_key, access="admin", tag="keys", status=204),
+)  # fmt: skip
+
 SERVICE: Final = (
     Route("GET", "/healthz", status.healthz, access="open", tag="status", answer=status.Alive),
     Route("GET", "/readyz", status.readyz, access="open", tag="status", answer=status.Ready),
@@ -287,4 +301,4 @@ SERVICE: Final = (
     Route("GET", "/openapi.json", docs.openapi_document, access="any"),
 )  # fmt: skip
 
-ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *SERVICE)
+ROUTES: Final = (*SCORING, *DATASETS, *JOBS, *MODELS, *GALLERIES, *KEYS, *SERVICE)

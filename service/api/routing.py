@@ -6,19 +6,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.routing import compile_path
 
+from pairmark.service.api.access import Access
 from pairmark.service.api.problems import responses
 from pairmark.service.api.query import NoQuery, Query, QueryReader, reader_of
 from pairmark.service.datasets.beginnings import Beginning
-
-Access = Literal["open", "metrics", "any", "score", "gallery", "train", "admin"]
-"""The scope that a route needs; ``any`` key, ``metrics``: any key unless a setting opens it, ``open``: none."""
 
 JSON_TYPE: Final = "application/json"
 _ALWAYS = (422, 500, 503)
@@ -69,6 +67,7 @@ class Route:
     gives : media type of the answer; with a type other than JSON the handler returns a response of its own.
     also : further successful answers, status -> (model, description).
     errors : statuses of problems beyond those that every route can answer with.
+    reading : a POST that changes nothing, so that a key which may only read may send it.
     links : operation id -> parameters of it, as expressions on this route's answer.
     direct : the edge calls the handler itself, past the framework, whose handling of a body costs more than a score.
     """
@@ -89,6 +88,7 @@ class Route:
     also: Mapping[int, tuple[type[BaseModel], str]] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
     limits: Limits = Limits()
+    reading: bool = False
     direct: bool = False
     binary: Binary | None = None
     example: Any = None
@@ -98,6 +98,11 @@ class Route:
     def operation_id(self) -> str:
         """The operation's name, unique in the table."""
         return self.name or self.handler.__name__
+
+    @cached_property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.reading or self.method == "GET"
 
     @cached_property
     def label(self) -> str:

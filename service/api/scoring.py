@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
@@ -113,6 +113,9 @@ async def match(call: Call) -> Answer:
             scored = await _given_scores(call, lane, body)
         else:
             scored = await _score(call, lane, kind, body, "match")
+        shown = call.shows_scores(scored.served)
+        if query.detail and not shown:
+            raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
         decision = await call.house.runtime.decide(
             scored.served,
             query.fpr,
@@ -123,7 +126,7 @@ async def match(call: Call) -> Answer:
             simultaneous=query.simultaneous,
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
-        n_matched, answer = await lane.run(seconds, lambda: _match_answer(call, scored, decision, raw))
+        n_matched, answer = await lane.run(seconds, lambda: _match_answer(call, scored, decision, raw, shown))
     if scored.served is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (decision, n_matched))
@@ -161,9 +164,9 @@ async def _read(
     if kind == JSON:
         pairs = await lane.run(reading, lambda: parse_pairs(body))
         pairs.check_sizes(settings.max_batch_pairs)
-        served = await runtime.version_for(_model(pairs, query), capability)
+        served = await runtime.version_for(_model(pairs, query), capability, call.models)
         return pairs, served
-    served = await runtime.version_for(query.model, capability)
+    served = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
         dim, n_left = query.dim or served.n_features, query.n_left
         pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model))
@@ -204,7 +207,10 @@ async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scor
     scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
-    return Scored(scores, to_json(await call.house.runtime.model_of_calibration(calibration)))
+    model = await call.house.runtime.model_of_calibration(calibration)
+    if call.models is not None and (model is None or model["name"] not in call.models):
+        raise Forbidden("the key may not use this calibration", field="calibration")
+    return Scored(scores, to_json(model))
 
 
 def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> None:
@@ -241,16 +247,19 @@ def _scores_answer(scored: Scored, raw: bool) -> Answer:
     return b'{"model":%b,"scores":%b}' % (scored.model, to_json(scored.scores.tolist())), JSON, ()
 
 
-def _match_answer(call: Call, scored: Scored, decision: Decision, raw: bool) -> tuple[int, Answer]:
+def _match_answer(
+    call: Call, scored: Scored, decision: Decision, raw: bool, shown: bool
+) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
         matched = decision.decided(scored.scores)
         return int((matched == 1).sum()), (matched.tobytes(), OCTETS, _point_headers(scored.model, decision))
     scores: list[float] = scored.scores.tolist()
     decided = decision.few(scores)
-    if call.query.detail or decision.lower is not None:
+    if call.query.detail or decision.lower is not None or not shown:
         entries: list[dict[str, Any]] = [
-            {"score": score, "match": match} for score, match in zip(scores, decided, strict=True)
+            {"score": score, "match": match} if shown else {"match": match}
+            for score, match in zip(scores, decided, strict=True)
         ]
         if decision.lower is not None:
             for entry, found in zip(entries, decision.decided(scored.scores).tolist(), strict=True):

@@ -39,7 +39,9 @@ async def search(call: Call) -> Answer:
                 state = house.galleries.state(name)
                 if served is None or not _serves(served, state):
                     return state
-                return house.searches.search(state, served, request, decision)
+                return house.searches.search(
+                    state, served, request, decision, scores=call.shows_scores(served)
+                )
 
             found = await place.run(work)
             if isinstance(found, tuple):
@@ -67,14 +69,18 @@ async def verify(call: Call) -> Answer:
         decision = await house.runtime.decide(
             served, query.fpr, query.confidence, query.method, query.calibration
         )
-        answer = await place.run(lambda: house.searches.verify(state, served, subject, probe, decision))
+        answer = await place.run(
+            lambda: house.searches.verify(
+                state, served, subject, probe, decision, scores=call.shows_scores(served)
+            )
+        )
     _VERIFIED.inc()
     return answer, JSON, ()
 
 
 def _limit(call: Call, a_minute: float, what: str, said: str) -> None:
     """Count a try of the key, which gets a minute's worth at once; without keys nobody is told apart."""
-    key = call.scope.get("pairmark.key")
+    key = call.key
     if key is not None and a_minute:
         call.house.rates.take(
             f"{key.id} {what}",

@@ -11,6 +11,8 @@ from starlette.types import Receive, Scope
 from pairmark.service.api.house import House
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
 from pairmark.service.errors import TooLarge
+from pairmark.service.keys import ActiveKey
+from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 
 JSON: Final = b"application/json"
@@ -47,6 +49,25 @@ class Call:
         self.query = query
         self.path = path
         self._receive = receive
+
+    @property
+    def key(self) -> ActiveKey | None:
+        """The key of who asks; None: who was admitted without one, and may do everything."""
+        key: ActiveKey | None = self.scope.get("pairmark.key")
+        return key
+
+    @property
+    def models(self) -> frozenset[str] | None:
+        """The only models that who asks may use here; None: all."""
+        key = self.scope.get("pairmark.key")
+        return None if key is None else key.grants.resources("score", "decide")
+
+    def shows_scores(self, served: Served | None) -> bool:
+        """Whether who asks may see scores of a version; a key with `decide` alone gets decisions only."""
+        key = self.key
+        if key is None or not key.allows("decide"):
+            return True
+        return key.allows("score", None if served is None else served.entry.name)
 
     async def body(self) -> bytes | bytearray:
         """The whole body, at most `max_body_bytes` of it held at any time."""

@@ -1,9 +1,11 @@
-"""API keys: made, listed and revoked beside the database, never over HTTP."""
+"""API keys, beside the database: made, listed, rotated and revoked."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,31 +14,82 @@ from pairmark.service.cli import output
 from pairmark.service.cli.connect import prepare_database, settings
 
 if TYPE_CHECKING:
-    from pairmark.service.keys import Keys
+    from pairmark.service.keys import Keys, NewKey
     from pairmark.service.settings import Settings
 
 keys = typer.Typer(help="API keys (in the database of the settings).", no_args_is_help=True)
-SCOPES = "score, gallery, train or admin (which includes the others)"
+SCOPES = (
+    "score, decide (decisions without scores), gallery, train, import or admin (which includes the others), or one of "
+    "them on a resource, e.g. score:people, gallery:people:read"
+)
+_UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+ExpiresOption = Annotated[
+    str | None,
+    typer.Option(help="When it ends: 90d, 12h, 30m, or a date such as 2027-01-31.", show_default=False),
+]
 
 
 @keys.command()
 def create(
     scope: Annotated[list[str], typer.Option(help=f"What it may do (repeatable): {SCOPES}.")],
     name: Annotated[str, typer.Option(help="Whose it is, for the list.")] = "",
+    resource: Annotated[
+        str | None,
+        typer.Option(help="Only on this model or gallery (all its scopes), e.g. people.", show_default=False),
+    ] = None,
+    expires: ExpiresOption = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second that it may send.", min=0.001, show_default=False)
+    ] = None,
     json: output.JsonOption = False,
 ) -> None:
     """Make a key and show it, once: only its hash is kept."""
+    scopes = [f"{one}:{resource}" if resource else one for one in scope]
+    seconds = None if expires is None else seconds_until(expires)
     with opened_keys(settings()) as stored:
-        made = stored.create(name or " ".join(scope), scope)
+        made = stored.create(name or " ".join(scopes), scopes, expires_in_s=seconds, rate=rate)
+    _show_new(made)
+
+
+@keys.command()
+def rotate(
+    key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
+    overlap: Annotated[str, typer.Option(help="How long the old key goes on: 1d, 2h, 0m.")] = "1d",
+    json: output.JsonOption = False,
+) -> None:
+    """Make a key that may do the same; the old one ends after an overlap, in which both work."""
+    seconds = seconds_until(overlap)
+    with opened_keys(settings()) as stored:
+        made = stored.rotate(key_id, overlap_s=seconds)
+    _show_new(made)
+
+
+def _show_new(made: NewKey) -> None:
     value = made.model_dump(mode="json")
+    shown = {name: value[name] for name in ("id", "name", "scopes", "expires_at") if value[name] is not None}
 
     def human(to: Any) -> None:
-        output.facts({"id": value["id"], "name": value["name"], "scopes": value["scopes"], "key": made.key})(
-            to
-        )
+        output.facts({**shown, "key": made.key})(to)
         to.print("This is the only time it is shown. Send it as 'Authorization: Bearer KEY'.", style="dim")
 
     output.show(value, human)
+
+
+def seconds_until(text: str) -> float:
+    """Seconds to a moment told as a span (``90d``) or a date (UTC), or a usage error."""
+    number, unit = text[:-1], text[-1:]
+    if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
+        return int(number) * _UNITS[unit]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time; expected e.g. 90d, 12h, 30m or 2027-01-31") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    seconds = moment.timestamp() - time.time()
+    if seconds <= 0:
+        raise typer.BadParameter(f"{text!r} is over")
+    return seconds
 
 
 @keys.command("list")
@@ -44,7 +97,7 @@ def list_keys(json: output.JsonOption = False) -> None:
     """Every key ever made, without its secret."""
     with opened_keys(settings()) as stored:
         found = [entry.model_dump(mode="json") for entry in stored.list()]
-    columns = ("id", "name", "scopes", "created_at", "revoked_at")
+    columns = ("id", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     empty = "No keys yet: pairmark keys create --scope admin"
     rows = [[entry.get(column) for column in columns] for entry in found]
     output.show({"items": found}, output.table(columns, rows, empty=empty))

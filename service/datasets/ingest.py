@@ -167,8 +167,10 @@ class Datasets:
         with self._db.read() as session:
             return dataset_out(repository.dataset_of(session, reference))
 
-    def page(self, limit: int = 100, cursor: str | None = None, *, name: str | None = None) -> DatasetPage:
-        """Versions, newest first; of one name if given.
+    def page(
+        self, limit: int = 100, cursor: str | None = None, *, names: frozenset[str] | None = None
+    ) -> DatasetPage:
+        """Versions, newest first; of some names if given.
 
         Raises
         ------
@@ -178,7 +180,7 @@ class Datasets:
         checked_limit(limit)
         after = None if not cursor else decode_cursor(cursor, float, str)
         with self._db.read() as session:
-            rows = repository.page_of_datasets(session, limit + 1, after, name)
+            rows = repository.page_of_datasets(session, limit + 1, after, names)
         items, more = rows[:limit], len(rows) > limit
         return DatasetPage(
             items=[dataset_out(row) for row in items],

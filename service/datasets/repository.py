@@ -108,14 +108,14 @@ def lock_name(session: Session, name: str) -> None:
 
 
 def page_of_datasets(
-    session: Session, limit: int, after: tuple[float, str] | None, name: str | None
+    session: Session, limit: int, after: tuple[float, str] | None, names: frozenset[str] | None
 ) -> list[DatasetRow]:
     """Up to ``limit`` versions, newest first, after a (created_at, id) mark."""
     query = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id.desc()).limit(limit)
     if after is not None:
         query = query.where(tuple_(DatasetRow.created_at, DatasetRow.id) < tuple_(*after))
-    if name is not None:
-        query = query.where(DatasetRow.name == name)
+    if names is not None:
+        query = query.where(DatasetRow.name.in_(names))
     return list(session.scalars(query))
 
 

@@ -233,12 +233,12 @@ class Galleries:
         with self._db.read() as session:
             return gallery_out(state, repository.count_subjects(session, state.id))
 
-    def page(self, limit: int, cursor: str | None) -> GalleryPage:
-        """Galleries by name."""
+    def page(self, limit: int, cursor: str | None, *, names: frozenset[str] | None = None) -> GalleryPage:
+        """Galleries by name; of some names if given."""
         checked_limit(limit)
         after = None if cursor is None else decode_cursor(cursor, str)[0]
         with self._db.read() as session:
-            rows = repository.page(session, limit=limit + 1, after=after)
+            rows = repository.page(session, limit=limit + 1, after=after, names=names)
         more = encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
         return GalleryPage(items=[gallery_out(row) for row in rows[:limit]], next_cursor=more)
 

@@ -126,11 +126,15 @@ def state_by_id(session: Session, gallery_id: int) -> State | None:
     return None if row is None else State(**row._mapping)
 
 
-def page(session: Session, *, limit: int, after: str | None) -> list[State]:
+def page(
+    session: Session, *, limit: int, after: str | None, names: frozenset[str] | None = None
+) -> list[State]:
     """Galleries by name."""
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
+    if names is not None:
+        statement = statement.where(GalleryRow.name.in_(names))
     return [State(**row._mapping) for row in session.execute(statement)]
 
 

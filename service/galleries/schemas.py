@@ -150,7 +150,7 @@ class SearchHit(BaseModel):
 
     id: str
     subject: str | None
-    score: float
+    score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool | None = None
 
 
@@ -177,7 +177,9 @@ class VerifyOut(BaseModel):
     model: ModelOfGallery
     subject: str
     match: bool = Field(description="score > threshold, compared in float32")
-    score: float = Field(description="the best over the subject's items")
+    score: float | None = Field(
+        None, description="the best over the subject's items; absent for keys that may only decide"
+    )
     id: str = Field(description="the item that scored best")
     items: int = Field(description="items compared")
     operating_point: dict[str, Any]

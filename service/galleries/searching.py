@@ -115,7 +115,13 @@ class Searches:
         """The version that served each gallery last."""
 
     def search(
-        self, state: State, served: Served, request: SearchRequest, decision: Decision | None
+        self,
+        state: State,
+        served: Served,
+        request: SearchRequest,
+        decision: Decision | None,
+        *,
+        scores: bool = True,
     ) -> tuple[bytes, int]:
         """The answer's JSON, and how many items it returns (blocking).
 
@@ -123,6 +129,7 @@ class Searches:
         ----------
         state : the gallery as just read, so that the answer holds everything acknowledged by then.
         decision : the operating point at the request's ``fpr``, if it has one.
+        scores : whether hits carry theirs.
         """
         queries = dense(request.queries, "queries", state.dimension)
         wanted = parse_filter(request.filter, state.fields) if state.items else ()
@@ -156,7 +163,10 @@ class Searches:
             elsewhere=self._galleries.elsewhere(state, wanted, view.seq),
         )
         self._galleries.tidy_later(live)
-        answer: dict[str, Any] = {"model": served.model, "results": [_told(some, point) for some in hits]}
+        answer: dict[str, Any] = {
+            "model": served.model,
+            "results": [_told(some, point, scores) for some in hits],
+        }
         if point is not None:
             answer["operating_point"] = point
         if warning is not None:
@@ -164,7 +174,14 @@ class Searches:
         return to_json(answer), sum(map(len, hits))
 
     def verify(
-        self, state: State, served: Served, subject: str, probe: Float32 | SparseRows, decision: Decision
+        self,
+        state: State,
+        served: Served,
+        subject: str,
+        probe: Float32 | SparseRows,
+        decision: Decision,
+        *,
+        scores: bool = True,
     ) -> bytes:
         """The answer's JSON: the probe's best score with the subject's items, and whether it matches (blocking).
 
@@ -180,14 +197,14 @@ class Searches:
             raise UnknownItem(f"gallery {state.name!r} has no subject {subject[:100]!r}", field="subject")
         if len(items) > MAX_TEMPLATES:
             raise TooLarge(f"the subject has more than {MAX_TEMPLATES} items", limit=MAX_TEMPLATES)
-        scores = served.score(row, items.vectors)
-        best = int(np.argmax(scores))
+        found = served.score(row, items.vectors)
+        best = int(np.argmax(found))
         bound = min(1.0, decision.public["fpr_upper_bound"] * len(items))
         answer = {
             "model": served.model,
             "subject": subject,
-            "match": bool(decision.matches(scores[best : best + 1])[0]),
-            "score": float(scores[best]),
+            "match": bool(decision.matches(found[best : best + 1])[0]),
+            **({"score": float(found[best])} if scores else {}),
             "id": items.ids[best],
             "items": len(items),
             "operating_point": decision.public,
@@ -207,8 +224,10 @@ def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
     return np.ascontiguousarray(rows, dtype=np.float32)
 
 
-def _told(hits: list[Hit], point: Any) -> list[dict[str, Any]]:
+def _told(hits: list[Hit], point: Any, scores: bool) -> list[dict[str, Any]]:
     more = {} if point is None else {"match": True}
+    if not scores:
+        return [{"id": hit.id, "subject": hit.subject, **more} for hit in hits]
     return [{"id": hit.id, "subject": hit.subject, "score": hit.score, **more} for hit in hits]
 
 

@@ -135,16 +135,19 @@ class JobQueue(Leases):
         cursor: str | None = None,
         state: JobState | None = None,
         *,
-        galleries: bool = True,
+        models: frozenset[str] | None = None,
+        galleries: frozenset[str] | None = None,
     ) -> JobPage:
-        """Jobs, newest first. ``galleries``: whether those that measure galleries are among them."""
+        """Jobs, newest first: those that train one of these models, and those that measure one of these galleries."""
         checked_limit(limit)
         after: tuple[float, str] | None = None
         if cursor is not None:
             created_at, job_id = decode_cursor(cursor, float, str)
             after = (created_at, job_id)
         with self._db.read() as session:
-            rows = repository.page(session, limit=limit + 1, after=after, state=state, galleries=galleries)
+            rows = repository.page(
+                session, limit=limit + 1, after=after, state=state, models=models, galleries=galleries
+            )
             attempts = repository.attempts_of(session, [row.id for row in rows])
             attended = bool(self._alive(session))
         shown = rows[:limit]

@@ -66,7 +66,8 @@ def page(
     limit: int,
     after: tuple[float, str] | None,
     state: str | None,
-    galleries: bool = True,
+    models: frozenset[str] | None = None,
+    galleries: frozenset[str] | None = None,
 ) -> list[JobRow]:
     """Jobs, newest first, after a (created_at, id) mark."""
     statement = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(limit)
@@ -74,8 +75,14 @@ def page(
         statement = statement.where(tuple_(JobRow.created_at, JobRow.id) < after)
     if state is not None:
         statement = statement.where(JobRow.state == state)
-    if not galleries:
-        statement = statement.where(JobRow.gallery.is_(None))
+    if models is not None or galleries is not None:
+        trains: ColumnElement[bool] = JobRow.gallery.is_(None)
+        measures: ColumnElement[bool] = JobRow.gallery.is_not(None)
+        if models is not None:
+            trains = and_(trains, JobRow.model.in_(models))
+        if galleries is not None:
+            measures = and_(measures, JobRow.gallery.in_(galleries))
+        statement = statement.where(or_(trains, measures))
     return list(session.scalars(statement))
 
 

@@ -1,6 +1,7 @@
-"""API keys: made, listed, revoked and checked. Only their hashes are stored."""
+"""API keys and the console's sessions. Only their hashes are stored."""
 
-from pairmark.service.keys.keys import SCOPES, ActiveKey, Keys, active_keys, match_key
+from pairmark.service.keys.grants import SCOPES, Grants
+from pairmark.service.keys.keys import ActiveKey, Keys, active_keys, match_key
 from pairmark.service.keys.schemas import KeyOut, NewKey, Scope
 
-__all__ = ["SCOPES", "ActiveKey", "KeyOut", "Keys", "NewKey", "Scope", "active_keys", "match_key"]
+__all__ = ["SCOPES", "ActiveKey", "Grants", "KeyOut", "Keys", "NewKey", "Scope", "active_keys", "match_key"]

@@ -1,4 +1,4 @@
-"""The keys room's front door."""
+"""Making, listing, rotating, revoking and checking API keys."""
 
 from __future__ import annotations
 
@@ -6,41 +6,57 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import InvalidInput, UnknownKey
+from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
-from pairmark.service.keys.schemas import KeyOut, NewKey, Scope
+from pairmark.service.keys.grants import Grants, parse_grant
+from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, NewKey
+from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.tables import ApiKey
 from pairmark.service.times import iso
 
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+DAY_S = 86_400.0
+OVERLAP_S = DAY_S
 _FORM = re.compile(r"pm_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveKey:
-    """A key that may be used, as a worker keeps it in memory."""
+    """A key that may be used, as a worker keeps it in memory.
+
+    Attributes
+    ----------
+    expires_at : seconds since the epoch. rate : requests a second; None: the setting's.
+    """
 
     id: str
     name: str
     sha256: str
-    scopes: frozenset[str]
+    grants: Grants
+    expires_at: float | None = None
+    rate: float | None = None
 
-    def allows(self, scope: Scope) -> bool:
-        """Whether the key carries the scope; ``admin`` carries all."""
-        return "admin" in self.scopes or scope in self.scopes
+    def allows(self, scope: str, resource: str | None = None, *, reading: bool = False) -> bool:
+        """Whether the key carries the scope: on this resource, or (None) on any at all."""
+        return self.grants.allows(scope, resource, reading=reading)
+
+    @property
+    def expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and time.time() >= self.expires_at
 
 
 class Keys:
-    """Makes, lists, revokes and checks API keys of the form ``pm_<id>_<secret>``.
+    """Makes, lists, rotates, revokes and checks API keys of the form ``pm_<id>_<secret>``.
 
     The secret holds 256 random bits, so a plain sha256 of the key cannot be searched for and needs no salt.
     """
@@ -48,46 +64,95 @@ class Keys:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def create(self, name: str, scopes: Sequence[str]) -> NewKey:
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        expires_in_s: float | None = None,
+        rate: float | None = None,
+    ) -> NewKey:
         """Make a key. The answer is the only place where it is ever shown.
+
+        Parameters
+        ----------
+        scopes : such as ``score``, ``score:people`` or ``gallery:people:read``.
+        rate : requests a second that it may send; None: the setting's.
 
         Raises
         ------
         InvalidInput
-            When the name is empty or too long, or a scope is none of score, gallery, train and admin.
+            When the name is empty or too long, a scope is none, or the time is no future one.
         """
         name = name.strip()
         if not 0 < len(name) <= 200 or not name.isprintable():
             raise InvalidInput(
                 "name: expected 1 to 200 printable characters that say whose key it is", field="name"
             )
-        unknown = sorted(set(scopes) - set(SCOPES))
-        if unknown or not scopes:
-            what = f"{unknown[0][:50]!r} is not one" if unknown else "none was given"
-            raise InvalidInput(f"scopes: {what}; expected some of {', '.join(SCOPES)}", field="scopes")
-        key_id = secrets.token_hex(6)
-        key = f"pm_{key_id}_{secrets.token_urlsafe(32)}"
+        if not scopes:
+            raise InvalidInput("scopes: none was given", field="scopes")
+        if expires_in_s is not None and not 0 < expires_in_s <= MAX_DAYS * DAY_S:
+            raise InvalidInput("expires: expected a time to come, within a hundred years", field="expires")
+        granted = list(dict.fromkeys(str(parse_grant(scope)) for scope in scopes))
         with self._db.write() as session:
-            row = ApiKey(
-                id=key_id,
-                name=name,
-                sha256=_sha256(key),
-                scopes=[scope for scope in SCOPES if scope in scopes],
-                created_at=self._db.now(session),
-                revoked_at=None,
-            )
-            repository.insert_key(session, row)
-            record(session, row.created_at, "key.create", f"key:{row.id}", after=_facts(row))
+            now = self._db.now(session)
+            expires_at = None if expires_in_s is None else now + expires_in_s
+            made, key = self._insert(session, name, granted, now, expires_at=expires_at, rate=rate)
+            record(session, now, "key.create", f"key:{made.id}", after=_facts(made))
             bump_revision(session)
-            return NewKey(**_out(row).model_dump(), key=key)
+            return NewKey(**_out(made).model_dump(), key=key)
+
+    def rotate(self, key_id: str, overlap_s: float = OVERLAP_S) -> NewKey:
+        """Make a key that may do the same, and let the old one end after an overlap.
+
+        Raises
+        ------
+        UnknownKey
+        Conflict
+            When the key was revoked or has expired.
+        """
+        with self._db.write() as session:
+            old = self._existing(session, key_id)
+            now = self._db.now(session)
+            if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
+                raise Conflict(f"key {key_id} was revoked or has expired; make a new one")
+            before = _facts(old)
+            lifetime = None if old.expires_at is None else old.expires_at - old.created_at
+            made, key = self._insert(
+                session,
+                old.name,
+                old.scopes,
+                now,
+                expires_at=None if lifetime is None else now + lifetime,
+                rate=old.rate,
+                replaces=old.id,
+            )
+            end = now + overlap_s
+            old.expires_at = end if old.expires_at is None else min(end, old.expires_at)
+            session.flush()
+            after = {**_facts(old), "replaced_by": made.id}
+            record(session, now, "key.rotate", f"key:{old.id}", before=before, after=after)
+            bump_revision(session)
+            return NewKey(**_out(made).model_dump(), key=key)
 
     def list(self) -> list[KeyOut]:
         """Every key, revoked ones too, in the order they were made."""
         with self._db.read() as session:
             return [_out(row) for row in repository.all_keys(session)]
 
+    def page(self, limit: int = 50, cursor: str | None = None) -> KeyPage:
+        """Keys in the order they were made."""
+        checked_limit(limit)
+        after = None if cursor is None else decode_cursor(cursor, float, str)
+        with self._db.read() as session:
+            rows = repository.page_of_keys(session, limit + 1, after)
+            more = (
+                encode_cursor(rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
+            )
+            return KeyPage(items=[_out(row) for row in rows[:limit]], next_cursor=more)
+
     def revoke(self, key_id: str) -> KeyOut:
-        """Make a key useless from now on; revoking it again changes nothing.
+        """Make a key useless from now on, with its sessions; revoking it again changes nothing.
 
         Raises
         ------
@@ -95,18 +160,20 @@ class Keys:
             When there is none of that id.
         """
         with self._db.write() as session:
-            if "\x00" in key_id or repository.key_by_id(session, key_id) is None:
-                raise UnknownKey(f"there is no key {key_id[:50]!r}; `pairmark keys list` shows their ids")
+            before = _facts(self._existing(session, key_id))
             now = self._db.now(session)
-            before = _facts(repository.key_by_id(session, key_id))
             if repository.revoke_key(session, key_id, now):
                 after = {**before, "revoked_at": iso(now)}
                 record(session, now, "key.revoke", f"key:{key_id}", before=before, after=after)
                 bump_revision(session)
             session.expire_all()
-            row = repository.key_by_id(session, key_id)
-            assert row is not None
-            return _out(row)
+            return _out(self._existing(session, key_id))
+
+    def used(self, at: Mapping[str, float]) -> None:
+        """Keep when keys were last used, by id, in seconds since the epoch."""
+        with self._db.write() as session:
+            for key_id, moment in at.items():
+                repository.touch(session, key_id, moment)
 
     def exist(self) -> bool:
         """Whether a key was ever made. A revoked last key does not open the service again."""
@@ -114,15 +181,46 @@ class Keys:
             return repository.any_key(session)
 
     def verify(self, key: str) -> ActiveKey | None:
-        """The key that was presented, or None when it is unknown, wrong or revoked."""
+        """The key that was presented, or None when it is unknown, wrong, revoked or expired."""
         with self._db.read() as session:
             return match_key(active_keys(session), key)
 
+    def _existing(self, session: Session, key_id: str) -> ApiKey:
+        row = None if "\x00" in key_id else repository.key_by_id(session, key_id)
+        if row is None:
+            raise UnknownKey(f"there is no key {key_id[:50]!r}; `pairmark keys list` shows their ids")
+        return row
+
+    def _insert(
+        self, session: Session, name: str, scopes: Sequence[str], now: float, **more: Any
+    ) -> tuple[ApiKey, str]:
+        key_id = secrets.token_hex(6)
+        key = f"pm_{key_id}_{secrets.token_urlsafe(32)}"
+        row = ApiKey(
+            id=key_id,
+            name=name,
+            sha256=_sha256(key),
+            scopes=[*scopes],
+            created_at=now,
+            revoked_at=None,
+            last_used_at=None,
+            **more,
+        )
+        repository.insert_key(session, row)
+        return row, key
+
 
 def active_keys(session: Session) -> dict[str, ActiveKey]:
-    """Every usable key by id, for workers to keep until the revision moves."""
+    """Every key that is not revoked, by id, for workers to keep until the revision moves."""
     return {
-        row.id: ActiveKey(id=row.id, name=row.name, sha256=row.sha256, scopes=frozenset(row.scopes))
+        row.id: ActiveKey(
+            id=row.id,
+            name=row.name,
+            sha256=row.sha256,
+            grants=Grants(row.scopes),
+            expires_at=row.expires_at,
+            rate=row.rate,
+        )
         for row in repository.all_keys(session, active=True)
     }
 
@@ -133,7 +231,7 @@ def match_key(active: Mapping[str, ActiveKey], key: str) -> ActiveKey | None:
     known = active.get(form[1]) if form else None
     presented = _sha256(key)
     if hmac.compare_digest(presented, known.sha256 if known else _NOBODY) and known is not None:
-        return known
+        return None if known.expired else known
     return None
 
 
@@ -141,9 +239,9 @@ def _sha256(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _facts(row: ApiKey | None) -> dict[str, Any]:
-    """What the audit log keeps of a key: everything but its hash."""
-    return {} if row is None else _out(row).model_dump(mode="json")
+def _facts(row: ApiKey) -> dict[str, Any]:
+    """What the audit log keeps of a key: everything but its hash, and but when it was used."""
+    return _out(row).model_dump(mode="json", exclude={"last_used_at"})
 
 
 def _out(row: ApiKey) -> KeyOut:
@@ -151,6 +249,10 @@ def _out(row: ApiKey) -> KeyOut:
         id=row.id,
         name=row.name,
         scopes=row.scopes,
+        rate=row.rate,
         created_at=iso(row.created_at),
+        expires_at=iso(row.expires_at),
+        last_used_at=iso(row.last_used_at),
         revoked_at=iso(row.revoked_at),
+        replaces=row.replaces,
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from pairmark.service.tables import ApiKey
+from pairmark.service.tables import ApiKey, SessionRow
 
 
 def insert_key(session: Session, row: ApiKey) -> None:
@@ -36,3 +36,46 @@ def revoke_key(session: Session, key_id: str, at: float) -> bool:
         update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None)).values(revoked_at=at)
     )
     return bool(changed.rowcount)  # type: ignore[attr-defined]
+
+
+def page_of_keys(session: Session, limit: int, after: tuple[float, str] | None) -> list[ApiKey]:
+    """Keys in the order they were made, after a mark."""
+    query = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id).limit(limit)
+    if after is not None:
+        query = query.where(tuple_(ApiKey.created_at, ApiKey.id) > tuple_(*after))
+    return list(session.scalars(query))
+
+
+def touch(session: Session, key_id: str, at: float) -> None:
+    """Keep that a key was used, unless it was used later."""
+    session.execute(
+        update(ApiKey)
+        .where(ApiKey.id == key_id, (ApiKey.last_used_at.is_(None)) | (ApiKey.last_used_at < at))
+        .values(last_used_at=at)
+    )
+
+
+def all_sessions(session: Session) -> list[SessionRow]:
+    """Every session that was not ended, perhaps expired ones among them."""
+    return list(session.scalars(select(SessionRow)))
+
+
+def drop_session(session: Session, sha256: str) -> bool:
+    """End a session; False when there is none."""
+    gone = session.execute(delete(SessionRow).where(SessionRow.sha256 == sha256))
+    return bool(gone.rowcount)  # type: ignore[attr-defined]
+
+
+def drop_sessions(session: Session, key_id: str, now: float, keep: int) -> None:
+    """End expired sessions, and of a key all but the newest so many."""
+    session.execute(delete(SessionRow).where(SessionRow.expires_at <= now))
+    newest = (
+        select(SessionRow.sha256)
+        .where(SessionRow.key_id == key_id)
+        .order_by(SessionRow.created_at.desc(), SessionRow.sha256)
+        .offset(keep)
+        .limit(10_000)
+    )
+    old = list(session.scalars(newest))
+    if old:
+        session.execute(delete(SessionRow).where(SessionRow.sha256.in_(old)))

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pairmark.service.db import Database
-from pairmark.service.errors import AmbiguousModel, ModelNotCapable, NotReady, UnknownModel
+from pairmark.service.errors import AmbiguousModel, Forbidden, ModelNotCapable, NotReady, UnknownModel
 from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
 from pairmark.service.keys.repository import any_key
+from pairmark.service.keys.sessions import ActiveSession, active_sessions, session_hash
 from pairmark.service.runtime import repository
 from pairmark.service.store.refs import PRODUCTION, split_ref
 
@@ -61,10 +62,19 @@ class View:
     keys: Mapping[str, ActiveKey]
     locked: bool
     """Whether a key was ever made: then every request needs one, even when all are revoked."""
+    sessions: Mapping[str, ActiveSession] = field(default_factory=dict)
 
     def key(self, shown: str) -> ActiveKey | None:
         """The unrevoked key that was shown, if it is one."""
         return match_key(self.keys, shown)
+
+    def session(self, word: str) -> tuple[ActiveSession, ActiveKey] | None:
+        """The session that a cookie's word names and its key, while both are good."""
+        found = self.sessions.get(session_hash(word))
+        key = None if found is None else self.keys.get(found.key_id)
+        if found is None or key is None or key.expired or time.time() >= found.expires_at:
+            return None
+        return found, key
 
     def resolve(self, ref: str | None, capability: str) -> VersionEntry:
         """The version that a reference means, if it can do what is asked.
@@ -113,6 +123,31 @@ class View:
                 field="model",
             )
         return model.versions[at]
+
+    def among(self, ref: str | None, capability: str, names: frozenset[str]) -> str:
+        """The reference as one to these models only, for who may use no others.
+
+        Raises
+        ------
+        Forbidden
+        UnknownModel, AmbiguousModel
+            When none is named, and none of them or several can do what is asked.
+        """
+        if ref is None:
+            able = [entry.name for entry in self._able(capability) if entry.name in names]
+            if len(able) > 1:
+                raise AmbiguousModel(
+                    f"{len(able)} models can {capability!r}: {', '.join(able[:20])}; name one in 'model'",
+                    field="model",
+                    models=able[:200],
+                )
+            if not able:
+                raise UnknownModel(f"no model that the key may use can {capability!r}", field="model")
+            return able[0]
+        name = ref.replace("@", ":").partition(":")[0]
+        if name not in names:
+            raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
+        return ref
 
     def _able(self, capability: str) -> list[VersionEntry]:
         found = []
@@ -276,6 +311,7 @@ class Catalogue:
                 if row.model_id in named:
                     aliases[row.model_id][row.alias] = row.version
             keys = active_keys(session)
+            sessions = active_sessions(session)
             locked = any_key(session)
         return View(
             revision=revision,
@@ -290,5 +326,6 @@ class Catalogue:
                 for model_id, name in named.items()
             },
             keys=keys,
+            sessions=sessions,
             locked=locked,
         )

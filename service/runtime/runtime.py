@@ -151,16 +151,20 @@ class Runtime:
         self._batches = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="batch")
         self._places = threading.Semaphore(settings.max_concurrent_batches)
 
-    async def version_for(self, ref: str | None, capability: str) -> Served:
-        """The version a reference means, loaded and warm.
+    async def version_for(
+        self, ref: str | None, capability: str, among: frozenset[str] | None = None
+    ) -> Served:
+        """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used.
 
         Raises
         ------
-        UnknownModel, AmbiguousModel, ModelNotCapable, CorruptArtefact
+        UnknownModel, AmbiguousModel, ModelNotCapable, CorruptArtefact, Forbidden
         NotReady
             When the view at hand knows no such model, and the database does not answer.
         """
         view = await self._view()
+        if among is not None:
+            ref = view.among(ref, capability, among)
         served = self._served.get((ref, capability))
         if served is not None and self.loaded.at_hand(served.entry) is not None:
             return served

@@ -151,7 +151,12 @@ def version_of_job(session: Session, job_id: str) -> int | None:
 
 
 def page_models(
-    session: Session, *, limit: int, after: str | None, contains: str | None = None
+    session: Session,
+    *,
+    limit: int,
+    after: str | None,
+    contains: str | None = None,
+    names: frozenset[str] | None = None,
 ) -> list[Model]:
     """Models that have a version, by name."""
     statement = select(Model).order_by(Model.name).limit(limit)
@@ -160,6 +165,8 @@ def page_models(
     )
     if after is not None:
         statement = statement.where(Model.name > after)
+    if names is not None:
+        statement = statement.where(Model.name.in_(names))
     if contains:
         statement = statement.where(Model.name.icontains(contains, autoescape=True))
     return list(session.scalars(statement))

@@ -120,12 +120,20 @@ class ModelStore:
         with self._db.read() as session:
             return repository.version_of_job(session, job_id)
 
-    def page(self, limit: int = 50, cursor: str | None = None, contains: str | None = None) -> ModelPage:
-        """Models, by name; with ``contains`` only those whose name has it in them, whatever its case."""
+    def page(
+        self,
+        limit: int = 50,
+        cursor: str | None = None,
+        contains: str | None = None,
+        names: frozenset[str] | None = None,
+    ) -> ModelPage:
+        """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
         checked_limit(limit)
         after = None if cursor is None else decode_cursor(cursor, str)[0]
         with self._db.read() as session:
-            rows = repository.page_models(session, limit=limit + 1, after=after, contains=contains)
+            rows = repository.page_models(
+                session, limit=limit + 1, after=after, contains=contains, names=names
+            )
             shown = [self._model_out(session, row) for row in rows[:limit]]
         more = encode_cursor(shown[-1].name) if len(rows) > limit else None
         return ModelPage(items=shown, next_cursor=more)

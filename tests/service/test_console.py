@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_empty_states_name_the_next_step(serve: Serve) -> None:
     assert "pairmark datasets add NAME FILE --label COLUMN" in page
 
 
-def test_with_keys_it_asks_to_sign_in_and_the_cookie_only_reads(serve: Serve) -> None:
+def test_with_keys_it_asks_to_sign_in_and_the_cookie_is_a_session(serve: Serve) -> None:
     house = serve()
     http = house.http
     assert http.get("/login").headers["location"] == "/"
@@ -129,11 +130,32 @@ def test_with_keys_it_asks_to_sign_in_and_the_cookie_only_reads(serve: Serve) ->
     assert "samesite=strict" in cookie
     assert http.get("/", headers=HTML).status_code == 200
     assert http.get("/models").status_code == 200
+    word = signed.cookies["pairmark_session"]
+    assert made["key"] not in cookie
+    assert "max-age=43200" in cookie
     # Another site's form could at most send the cookie along: it must not act.
-    assert http.post("/jobs", json={}).status_code == 401
-    assert http.delete("/datasets/x").status_code == 401
+    assert http.post("/jobs", json={}).status_code == 403
+    assert http.delete("/datasets/x").status_code == 403
+    token = re.search(r'<meta name="csrf-token" content="([^"]+)">', http.get("/", headers=HTML).text)
+    assert token is not None
+    ours = {"x-csrf-token": token[1]}
+    assert http.post("/jobs", json={}, headers=ours).status_code == 422
+    assert http.delete("/datasets/x", headers=ours).status_code == 404
+    assert http.delete("/datasets/x", headers={**ours, "origin": "http://evil.example"}).status_code == 403
+    assert http.post("/logout", headers={"origin": "http://evil.example"}).status_code == 403
     http.post("/logout")
     assert http.get("/", headers=HTML).status_code == 303
+    # The session has ended, not only its cookie here.
+    assert http.get("/models", headers={"cookie": f"pairmark_session={word}"}).status_code == 401
+    there = http.post("/login?next=/console/models", data={"key": made["key"]})
+    assert there.headers["location"] == "/console/models"
+    for elsewhere in ("//evil.example", "https://evil.example", "/\\evil.example"):
+        signed = http.post("/login", params={"next": elsewhere}, data={"key": made["key"]})
+        assert signed.headers["location"] == "/", elsewhere
+    assert http.get("/models").status_code == 200
+    house.cli("keys", "revoke", made["id"])
+    time.sleep(0.5)
+    assert http.get("/models").status_code == 401
 
 
 def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:

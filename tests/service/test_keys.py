@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from sqlalchemy import select, text
 
 from pairmark.service.db import Database
-from pairmark.service.errors import InvalidInput, UnknownKey
-from pairmark.service.keys import Keys
+from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
+from pairmark.service.keys import SCOPES, Grants, Keys
+from pairmark.service.keys.sessions import MAX_SESSIONS, Sessions, active_sessions, session_hash
 from pairmark.service.tables import Revision
 
 
@@ -36,7 +39,7 @@ def test_a_key_works_until_it_is_revoked(keys: Keys) -> None:
 
 def test_admin_carries_every_scope(keys: Keys) -> None:
     found = keys.verify(keys.create("root", ["admin"]).key)
-    assert all(found.allows(scope) for scope in ("score", "gallery", "train", "admin"))
+    assert all(found.allows(scope, "anything") for scope in SCOPES)
 
 
 def test_the_key_itself_is_nowhere_in_the_database(keys: Keys, database: Database) -> None:
@@ -72,7 +75,7 @@ def test_a_revoked_last_key_does_not_open_the_service(keys: Keys) -> None:
 
 def test_what_is_wrong_is_said(keys: Keys) -> None:
     with pytest.raises(
-        InvalidInput, match="'root' is not one; expected some of score, gallery, train, admin"
+        InvalidInput, match="'root' is not one; expected some of score, decide, gallery, train, import, admin"
     ):
         keys.create("ci", ["root"])
     with pytest.raises(InvalidInput, match="none was given"):
@@ -82,3 +85,143 @@ def test_what_is_wrong_is_said(keys: Keys) -> None:
     with pytest.raises(UnknownKey):
         keys.revoke("nobody")
     assert keys.list() == []
+
+
+@pytest.mark.parametrize(
+    ("grants", "scope", "resource", "reading", "allowed"),
+    [
+        (["score"], "score", "people", False, True),
+        (["score:people"], "score", "people", False, True),
+        (["score:people"], "score", "cars", False, False),
+        (["score:people"], "score", None, False, True),
+        (["score:people"], "decide", "people", False, True),
+        (["decide:people"], "score", "people", False, False),
+        (["gallery:people:read"], "gallery", "people", True, True),
+        (["gallery:people:read"], "gallery", "people", False, False),
+        (["gallery:people:read"], "gallery", "cars", True, False),
+        (["gallery:*:read"], "gallery", "cars", True, True),
+        (["gallery:*:read"], "gallery", "cars", False, False),
+        (["gallery:people:read", "gallery:cars"], "gallery", "cars", False, True),
+        (["gallery:*"], "gallery", "cars", False, True),
+        (["train:people"], "admin", None, False, False),
+        (["train"], "import", None, False, False),
+        (["admin"], "import", "people", False, True),
+    ],
+)
+def test_grants(grants: list[str], scope: str, resource: str | None, reading: bool, allowed: bool) -> None:
+    assert Grants(grants).allows(scope, resource, reading=reading) is allowed
+
+
+def test_what_grants_let_see() -> None:
+    assert Grants(["admin"]).models is None
+    assert Grants(["score:a", "train:b", "decide:c"]).models == {"a", "b", "c"}
+    assert Grants(["score:a", "train:b"]).datasets == {"b"}
+    assert Grants(["gallery:people"]).models == frozenset()
+    assert Grants(["gallery:people", "gallery:cars:read"]).resources("gallery") == {"people", "cars"}
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        "score:",
+        "score:a:read",
+        "admin:people",
+        "gallery:a:write",
+        "gallery:a b",
+        "gallery:a:read:x",
+        ":a",
+        "",
+    ],
+)
+def test_grants_that_are_none(keys: Keys, scope: str) -> None:
+    with pytest.raises(InvalidInput):
+        keys.create("ci", [scope])
+    assert keys.list() == []
+
+
+def test_a_key_expires(keys: Keys) -> None:
+    made = keys.create("ci", ["score"], expires_in_s=0.4)
+    assert made.expires_at is not None
+    assert keys.verify(made.key) is not None
+    time.sleep(0.5)
+    assert keys.verify(made.key) is None
+    with pytest.raises(Conflict, match="has expired"):
+        keys.rotate(made.id)
+    for never in (0.0, -5.0, 1e12):
+        with pytest.raises(InvalidInput, match="a time to come"):
+            keys.create("ci", ["score"], expires_in_s=never)
+
+
+def test_rotation_lets_both_work_for_a_while(keys: Keys) -> None:
+    old = keys.create("ci", ["score:people", "gallery:people:read"], rate=5)
+    new = keys.rotate(old.id, overlap_s=0.5)
+    assert (new.name, new.scopes, new.rate, new.replaces) == (old.name, old.scopes, 5, old.id)
+    assert keys.verify(old.key) is not None
+    assert keys.verify(new.key) is not None
+    time.sleep(0.6)
+    assert keys.verify(old.key) is None
+    assert keys.verify(new.key) is not None
+    with pytest.raises(UnknownKey):
+        keys.rotate("nobody")
+    keys.revoke(new.id)
+    with pytest.raises(Conflict, match="revoked"):
+        keys.rotate(new.id)
+
+
+def test_an_overlap_never_makes_a_key_live_longer(keys: Keys) -> None:
+    old = keys.create("ci", ["score"], expires_in_s=0.5)
+    new = keys.rotate(old.id, overlap_s=1000)
+    time.sleep(0.6)
+    assert keys.verify(old.key) is None
+    # The new one gets the time that the old one had.
+    assert new.expires_at is not None
+
+
+def test_last_use_never_goes_back(keys: Keys) -> None:
+    made = keys.create("ci", ["score"])
+    keys.used({made.id: 2_000_000_000.0, "gone": 1.0})
+    keys.used({made.id: 1_000_000_000.0})
+    last = keys.list()[0].last_used_at
+    assert last is not None
+    assert last.startswith("2033-")
+
+
+def test_keys_are_listed_in_pages(keys: Keys) -> None:
+    made = [keys.create(f"key {number}", ["score"]).id for number in range(5)]
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = keys.page(2, cursor)
+        found += [one.id for one in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert found == made
+
+
+def test_a_session_is_not_the_key_and_its_word_is_kept_nowhere(keys: Keys, database: Database) -> None:
+    made = keys.create("me", ["admin"])
+    sessions = Sessions(database)
+    begun = sessions.begin(made.id)
+    assert begun.word not in made.key
+    with database.read() as session:
+        stored = repr(session.execute(text("SELECT * FROM sessions")).all())
+        assert active_sessions(session)[session_hash(begun.word)].key_id == made.id
+    assert begun.word not in stored
+    before = revision(database)
+    sessions.end(begun.word)
+    sessions.end("nobody")
+    with database.read() as session:
+        assert active_sessions(session) == {}
+    assert revision(database) == before + 1
+
+
+def test_sessions_of_a_key_are_bounded(keys: Keys, database: Database) -> None:
+    made = keys.create("me", ["admin"])
+    sessions = Sessions(database)
+    words = [sessions.begin(made.id).word for _ in range(MAX_SESSIONS + 3)]
+    with database.read() as session:
+        known = active_sessions(session)
+    assert len(known) == MAX_SESSIONS
+    assert session_hash(words[-1]) in known
+    assert session_hash(words[0]) not in known

@@ -1,0 +1,224 @@
+"""Keys for teams: scopes on resources, decisions without scores, expiry, rotation, last use, over HTTP and CLI."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import RunningServer, serving
+
+RAW = "application/octet-stream"
+
+
+@pytest.fixture(scope="module")
+def house(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """Two models, two galleries, and an admin key, over PostgreSQL."""
+    with serving(tmp_path_factory.mktemp("teams"), new_database("postgresql"), "--with-worker") as server:
+        rng = np.random.default_rng(0)
+        y = np.repeat(np.arange(60), 4)
+        X = (rng.normal(size=(60, 4))[y] + 0.2 * rng.normal(size=(240, 4))).astype(np.float32)
+        for name in ("people", "cars"):
+            server.upload(name, X, y)
+            job = server.train(learner="metric", dataset=name, model=name, params={"metric": "euclidean"})
+            assert job["state"] == "succeeded", job
+            assert server.http.put(f"/galleries/{name}", json={"model": name}).status_code == 201
+            items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(3)]
+            assert server.http.put(f"/galleries/{name}/items", json={"items": items}).status_code == 200
+        told = server.cli("keys", "create", "--scope", "admin", "--json")
+        assert told.returncode == 0, told.stderr
+        server.facts.update(X=X, admin=json.loads(told.stdout)["key"])
+        time.sleep(0.5)
+        yield server
+
+
+def made(house: RunningServer, *scopes: str, **more: Any) -> dict[str, Any]:
+    answer = house.http.post(
+        "/keys",
+        json={"name": " ".join(scopes), "scopes": scopes, **more},
+        headers={"x-api-key": house.facts["admin"]},
+    )
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+class As:
+    """Requests with a key."""
+
+    def __init__(self, house: RunningServer, key: str) -> None:
+        self._http, self._key = house.http, {"x-api-key": key}
+
+    def __call__(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return self._http.request(method, path, headers={**self._key, **more.pop("headers", {})}, **more)
+
+    def status(self, method: str, path: str, **more: Any) -> int:
+        return self(method, path, **more).status_code
+
+
+def test_a_scope_on_one_model(house: RunningServer) -> None:
+    ask = As(house, made(house, "score:people")["key"])
+    pair = {"left": house.facts["X"][0].tolist(), "right": house.facts["X"][1].tolist()}
+    # Without a model, the only one that the key may use is meant.
+    assert ask("POST", "/similarity", json=pair).json()["model"]["name"] == "people"
+    assert ask.status("POST", "/similarity", json={**pair, "model": "people:1"}) == 200
+    for other in ("cars", "cars:1", "cars@production", "nobody"):
+        assert ask.status("POST", "/similarity", json={**pair, "model": other}) == 403, other
+        assert ask.status("POST", "/match?fpr=0.2", json={**pair, "model": other}) == 403, other
+    raw = np.array([pair["left"], pair["right"]], "<f4").tobytes()
+    assert ask.status("POST", "/similarity?model=cars", content=raw, headers={"content-type": RAW}) == 403
+    assert [one["name"] for one in ask("GET", "/models").json()["items"]] == ["people"]
+    assert ask("GET", "/datasets").json()["items"] == []
+    assert ask("GET", "/jobs").json()["items"] == []
+    for path, status in (
+        ("/models/people", 200),
+        ("/models/people/versions/1/roc", 200),
+        ("/models/cars", 403),
+        ("/models/cars/versions/1", 403),
+        ("/datasets/people", 403),
+        ("/galleries/people", 403),
+        ("/keys", 403),
+        ("/audit", 403),
+    ):
+        assert ask.status("GET", path) == status, path
+
+
+def test_decisions_without_scores(house: RunningServer) -> None:
+    ask = As(house, made(house, "decide:people", "gallery:people:read")["key"])
+    every = As(house, house.facts["admin"])
+    X = house.facts["X"]
+    pairs = {"model": "people", "left": X[:100].tolist(), "right": X[1:101].tolist()}
+    decided = ask("POST", "/match?fpr=0.2", json=pairs).json()
+    scored = every("POST", "/match?fpr=0.2", json=pairs).json()
+    assert [set(one) for one in decided["matches"]] == [{"match"}] * 100
+    assert [one["match"] for one in decided["matches"]] == [one["match"] for one in scored["matches"]]
+    assert all("score" in one for one in scored["matches"])
+    body = X[:2].tobytes()
+    headers = {"content-type": RAW, "accept": RAW}
+    assert len(ask("POST", "/match?fpr=0.2&model=people", content=body, headers=headers).content) == 1
+    for path in ("/similarity", "/explain", "/embed", "/match?fpr=0.2&detail=1"):
+        assert ask.status("POST", path, json=pairs) == 403, path
+    found = ask("POST", "/galleries/people/search", json={"queries": X[0].tolist(), "k": 2}).json()
+    assert found["results"][0][0]["id"] == "i0"
+    probe = {"probe": X[0].tolist()}
+    verified = ask("POST", "/galleries/people/subjects/s0/verify?fpr=0.2", json=probe).json()
+    assert verified["match"] is True
+    assert "score" not in json.dumps([found["results"], {**verified, "operating_point": None}])
+
+
+def test_a_gallery_that_may_only_be_read(house: RunningServer) -> None:
+    read = As(house, made(house, "gallery:people:read")["key"])
+    write = As(house, made(house, "gallery:people")["key"])
+    vector = house.facts["X"][0].tolist()
+    item = {"items": [{"id": "new", "subject": "new", "vector": vector}]}
+    assert [one["name"] for one in read("GET", "/galleries").json()["items"]] == ["people"]
+    for path, body in (
+        ("/galleries/people/search", {"queries": vector}),
+        ("/galleries/people/subjects/s0/verify?fpr=0.2", {"probe": vector}),
+    ):
+        assert read.status("POST", path, json=body) == 200, path
+        assert read.status("POST", path.replace("people", "cars"), json=body) == 403, path
+    assert read.status("GET", "/galleries/people/items") == 200
+    assert read.status("GET", "/galleries/cars/items") == 403
+    assert read.status("PUT", "/galleries/people/items", json=item) == 403
+    assert read.status("DELETE", "/galleries/people/subjects/s0") == 403
+    assert read.status("DELETE", "/galleries/people") == 403
+    assert write.status("PUT", "/galleries/people/items", json=item) == 200
+    assert write.status("PUT", "/galleries/cars/items", json=item) == 403
+    assert write.status("DELETE", "/galleries/people/subjects/new") == 200
+    assert write.status("DELETE", "/galleries/cars") == 403
+
+
+def test_training_one_model_and_importing(house: RunningServer) -> None:
+    train = As(house, made(house, "train:people")["key"])
+    request = {"learner": "metric", "dataset": "people", "model": "people"}
+    for change in ({"model": "cars"}, {"dataset": "cars"}, {"unlabelled": "cars"}):
+        assert train.status("POST", "/jobs", json={**request, **change}) == 403, change
+    assert {one["name"] for one in train("GET", "/datasets").json()["items"]} == {"people"}
+    jobs = train("GET", "/jobs").json()["items"]
+    assert {one["model"] for one in jobs} == {"people"}
+    every = As(house, house.facts["admin"])
+    (other,) = [one["id"] for one in every("GET", "/jobs").json()["items"] if one["model"] == "cars"]
+    assert train.status("GET", f"/jobs/{other}") == 403
+    assert train.status("POST", f"/jobs/{other}/cancel") == 403
+    assert train.status("DELETE", "/datasets/cars") == 403
+    assert train.status("PUT", "/models/cars/aliases/production", json={"version": 1}) == 403
+    assert train.status("PUT", "/models/people/aliases/staging", json={"version": 1}) == 200
+    calibrate = "/models/people/versions/1/calibrations"
+    assert train.status("POST", calibrate, json={"dataset": "cars"}) == 403
+    exported = train("GET", "/models/people/versions/1/export")
+    assert exported.status_code == 200
+    files = {"file": ("m.zip", exported.content)}
+    assert train.status("POST", "/models", data={"name": "people"}, files=files) == 403, (
+        "import is its own scope"
+    )
+    bring = As(house, made(house, "import:brought")["key"])
+    assert bring.status("POST", "/models", files=files) == 403, "the file names another model"
+    assert bring.status("POST", "/models", data={"name": "people"}, files=files) == 403
+    assert bring.status("POST", "/models", data={"name": "brought"}, files=files) == 201
+
+
+def test_keys_are_made_rotated_used_and_revoked_over_http(house: RunningServer) -> None:
+    admin = As(house, house.facts["admin"])
+    one = made(house, "score", expires_in_days=30)
+    assert one["expires_at"] is not None
+    assert As(house, one["key"]).status("GET", "/models") == 200
+    turned = admin("POST", f"/keys/{one['id']}/rotate", json={"overlap_hours": 1})
+    assert turned.status_code == 201
+    assert turned.headers["cache-control"] == "no-store"
+    new = turned.json()
+    assert new["replaces"] == one["id"]
+    assert As(house, one["key"]).status("GET", "/models") == 200
+    assert As(house, new["key"]).status("GET", "/models") == 200
+    assert admin.status("DELETE", f"/keys/{new['id']}") == 204
+    assert As(house, new["key"]).status("GET", "/models") == 401
+    assert admin.status("POST", f"/keys/{new['id']}/rotate", json={}) == 409
+    assert admin.status("DELETE", "/keys/nobody") == 404
+    for wrong in ({"scopes": ["root"]}, {"scopes": []}, {"expires_in_days": -1}, {"surprise": 1}):
+        assert admin.status("POST", "/keys", json={"name": "x", "scopes": ["score"], **wrong}) == 422, wrong
+    short = made(house, "score", expires_in_days=1e-5)
+    time.sleep(1.0)
+    gone = As(house, short["key"])("GET", "/models")
+    assert gone.status_code == 401
+    assert "has expired" in gone.json()["detail"]
+    listed = admin("GET", "/keys?limit=500").json()["items"]
+    assert new["key"] not in json.dumps(listed)
+    assert {entry["id"] for entry in listed} >= {one["id"], new["id"], short["id"]}
+    slow = As(house, made(house, "score", rate=0.5)["key"])
+    assert [slow.status("GET", "/models") for _ in range(8)].count(429) >= 2
+    entries = admin("GET", "/audit?resource=key").json()["items"]
+    assert {entry["action"] for entry in entries} >= {"key.create", "key.rotate", "key.revoke"}
+
+
+def test_keys_on_the_command_line(house: RunningServer) -> None:
+    words = ("--scope", "gallery", "--resource", "people:read", "--expires", "90d", "--name", "door")
+    told = house.cli("keys", "create", *words, "--json")
+    assert told.returncode == 0, told.stderr
+    key = json.loads(told.stdout)
+    assert key["scopes"] == ["gallery:people:read"]
+    time.sleep(0.5)
+    assert As(house, key["key"]).status("GET", "/galleries/people") == 200
+    turned = house.cli("keys", "rotate", key["id"], "--overlap", "0m", "--json")
+    assert turned.returncode == 0, turned.stderr
+    time.sleep(0.5)
+    assert As(house, key["key"]).status("GET", "/galleries/people") == 401
+    assert As(house, json.loads(turned.stdout)["key"]).status("GET", "/galleries/people") == 200
+    for wrong in ("soon", "5", "2001-01-01", "d"):
+        assert house.cli("keys", "create", "--scope", "score", "--expires", wrong).returncode == 2, wrong
+    assert house.cli("keys", "create", "--scope", "gallery:a:write").returncode == 1
+    listed = json.loads(house.cli("keys", "list", "--json").stdout)["items"]
+    assert {"last_used_at", "expires_at"} <= set(listed[0])
+
+
+def test_pictures_may_not_run_anything(house: RunningServer) -> None:
+    answer = As(house, house.facts["admin"])("GET", "/models/people/versions/1/roc.svg")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "sandbox" in policy
+    static = house.http.get("/static/icon.svg")
+    assert "default-src 'none'" in static.headers["content-security-policy"]
