@@ -87,9 +87,10 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, readin
         name = path.get("gallery") or path.get("name") or path.get("ref", "").partition(":")[0]
         needed, fine = access, key.allows(access, name or None, reading=reading)
     if not fine:
-        on = f" on {name[:100]!r}" if name else ""
         raise Forbidden(
-            f"the key has the scopes {', '.join(key.grants.texts)}; this needs {needed!r}{on}", scope=needed
+            f"the key has the scopes {', '.join(key.grants.texts)}; this needs {needed!r}"
+            f"{' on what it is about' if name else ''}",
+            scope=needed,
         )
 
 
