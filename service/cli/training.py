@@ -320,7 +320,12 @@ def show_promise(to: Console, of: dict[str, Any]) -> None:
 
 
 def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
-    """The model among the baselines, on the same held-out data."""
+    """What the learner chose from, and the model among the baselines, on the same held-out data."""
+    race = facts.get("race") or {}
+    if race.get("candidates"):
+        to.print(f"\nchosen by cross-validation: {race['winner']}", markup=False)
+        of = ("candidate", "mean TPR", "less the chosen one", "folds", "CPU seconds")
+        output.table(of, [_candidate(one) for one in race["candidates"]], empty="")(to)
     board = facts.get("leaderboard")
     for one in () if not board else (board, board.get("classification")):
         if not one:
@@ -334,6 +339,12 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
         output.table(columns, rows, empty="")(to)
         for left_out in one["left_out"]:
             to.print(f"{left_out['name']} was left out: {left_out['reason']}", markup=False)
+
+
+def _candidate(one: dict[str, Any]) -> tuple[Any, ...]:
+    apart = None if one["chosen"] else one.get("difference")
+    shown = f"{apart['value']:+.3f} ({_interval(apart['interval'])})" if apart else None
+    return one["name"], one["mean_tpr"], shown, one["folds"], one["seconds"]
 
 
 def _difference(entry: dict[str, Any]) -> str | None:
