@@ -134,7 +134,9 @@ def forms(array: np.ndarray) -> Iterator[np.ndarray]:
         yield array.astype(np.int16)
         yield array.astype(array.dtype.newbyteorder())
     if array.dtype.kind == "f":
-        yield array.astype(np.float16)
+        with np.errstate(over="ignore"):
+            half = array.astype(np.float16)
+        yield half
         yield array.astype(np.complex64)
     yield array[None]
     if array.ndim:
