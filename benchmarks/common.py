@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from pairmark.version import commit
+
 Preset = Literal["quick", "full"]
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
@@ -187,8 +189,11 @@ def write(name: str, preset: Preset, result: Result, seconds: float) -> Path:
     """Keep a result as ``benchmarks/results/NAME.json``."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
+    revision, dirty = commit()
     kept = {
         "benchmark": name,
+        "commit": revision,
+        "dirty": dirty,
         "preset": preset,
         "seconds": round(seconds, 1),
         "machine": machine(),
