@@ -38,6 +38,11 @@ class Settings(BaseSettings):
     audit_retention_days: float | None = Field(
         None, gt=0, description="after how many days workers remove audit entries; default: never"
     )
+    log_decisions: bool = Field(
+        False,
+        description="write each decision of /match, verify and search into the audit log; a request can ask for its "
+        "own with the header `Pairmark-Log-Decision: true`",
+    )
 
     max_body_bytes: int = Field(64 * MIB, description="largest body of a scoring or control request")
     max_upload_bytes: int = Field(4096 * MIB, description="largest dataset upload")

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api import access
 from pairmark.service.api.access import Access
+from pairmark.service.api.decisions import logged_decision, wants_log
 from pairmark.service.api.house import House
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
 from pairmark.service.api.problems import (
@@ -178,8 +179,13 @@ class Edge:
             query = route.reader.read(scope["query_string"])
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
-                call = Call(self._house, scope, headers, receive, query, found.path)
-                body, kind, extra = await self._deadlines.run(started, route.handler(call))
+                if route.decides and wants_log(headers, self._settings):
+                    work = logged_decision(
+                        route.handler, self._house, scope, headers, receive, query, found.path, _actor(scope)
+                    )
+                else:
+                    work = route.handler(Call(self._house, scope, headers, receive, query, found.path))
+                body, kind, extra = await self._deadlines.run(started, work)
                 status = 200
                 fields = [
                     (b"content-type", kind),

@@ -69,6 +69,7 @@ class Route:
     errors : statuses of problems beyond those that every route can answer with.
     reading : a POST that changes nothing, so that a key which may only read may send it.
     links : operation id -> parameters of it, as expressions on this route's answer.
+    decides : answers are decisions, which the audit log can keep.
     direct : the edge calls the handler itself, past the framework, whose handling of a body costs more than a score.
     """
 
@@ -90,6 +91,7 @@ class Route:
     limits: Limits = Limits()
     reading: bool = False
     direct: bool = False
+    decides: bool = False
     binary: Binary | None = None
     example: Any = None
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

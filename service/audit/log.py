@@ -95,6 +95,11 @@ class AuditLog:
         more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
         return AuditPage(items=[_out(row) for row in rows[:limit]], next_cursor=more)
 
+    def decision(self, resource: str, facts: Mapping[str, Any]) -> int:
+        """Append a decision, committed when this returns; returns the entry's number."""
+        with self._db.write() as session:
+            return record(session, self._db.now(session), "decision", resource, after=facts)
+
     def prune(self, days: float) -> int:
         """Remove entries older than ``days``, leaving one that says so; returns how many."""
         with self._db.write() as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -56,3 +57,29 @@ def test_queries_that_make_no_sense_are_refused(digits_house):
 def test_malformed_trace_contexts_are_ignored(digits_house):
     for bad in ("", "00", f"00-{'0' * 32}-00f067aa0ba902b7-01", "00-xyz-abc-01", f"00-{TRACE.upper()}-1-01"):
         assert digits_house.http.get("/models", headers={"traceparent": bad}).status_code == 200
+
+
+def test_a_decision_is_kept_when_it_is_asked_for(digits_house):
+    http, X = digits_house.http, digits_house.facts["X"]
+    body = json.dumps({"model": "digits", "left": X[0].tolist(), "right": X[1].tolist()}).encode()
+    headers = {"content-type": "application/json", "pairmark-log-decision": "true"}
+    count = len(http.get("/audit?action=decision&limit=200").json()["items"])
+    plain = http.post("/match?fpr=0.1", content=body, headers={"content-type": "application/json"})
+    assert "pairmark-decision-id" not in plain.headers
+    answer = http.post("/match?fpr=0.1", content=body, headers=headers)
+    assert answer.json() == plain.json()
+    entries = http.get("/audit?action=decision&limit=200").json()["items"]
+    assert len(entries) == count + 1
+    told = entries[0]
+    assert str(told["id"]) == answer.headers["pairmark-decision-id"]
+    assert told["after"]["input_sha256"] == hashlib.sha256(body).hexdigest()
+    assert told["after"]["answer_sha256"] == hashlib.sha256(answer.content).hexdigest()
+    assert told["after"]["decisions"] == answer.json()["matches"]
+    assert told["after"]["operating_point"] == answer.json()["operating_point"]
+    assert told["request_id"] == answer.headers["x-request-id"]
+    raw = http.post("/match?fpr=0.1", content=body, headers={**headers, "accept": "application/octet-stream"})
+    kept = http.get("/audit?action=decision&limit=1").json()["items"][0]["after"]
+    assert kept["operating_point"]["threshold"] == raw.headers["x-pairmark-threshold"]
+    # A refusal decides nothing.
+    assert http.post("/match?fpr=0.1", content=b"{}", headers=headers).status_code == 422
+    assert len(http.get("/audit?action=decision&limit=200").json()["items"]) == count + 2

@@ -1,0 +1,86 @@
+"""Decisions written into the audit log, so that each can be defended later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from starlette.types import Message, Receive, Scope
+
+from pairmark.service.api.house import House
+from pairmark.service.api.wire import JSON, Answer, Call
+from pairmark.service.audit.actor import Actor, acting
+from pairmark.service.settings import Settings
+
+HEADER: Final = b"pairmark-log-decision"
+LOGGED: Final = 1_000
+"""Most scores of one entry; the digest of the answer stands for the rest."""
+
+
+def wants_log(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
+    """Whether a decision is to be logged: always by a setting, or by the request's own header."""
+    return settings.log_decisions or headers.get(HEADER) == b"true"
+
+
+async def logged_decision(
+    handler: Callable[[Call], Awaitable[Answer]],
+    house: House,
+    scope: Scope,
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    query: Any,
+    path: dict[str, str],
+    actor: Actor,
+) -> Answer:
+    """Answer, once the decision is in the audit log: the answer names its entry in ``Pairmark-Decision-Id``."""
+    given = hashlib.sha256()
+
+    async def hashed() -> Message:
+        message = await receive()
+        given.update(message.get("body", b""))
+        return message
+
+    body, kind, extra = await handler(Call(house, scope, headers, hashed, query, path))
+    facts = {
+        "query": scope["query_string"].decode("latin-1")[:500],
+        "input_sha256": given.hexdigest(),
+        "answer_sha256": hashlib.sha256(body).hexdigest(),
+        **(_of_json(body) if kind == JSON else _of_headers(extra)),
+    }
+    resource = f"gallery:{path['gallery']}" if "gallery" in path else "match"
+    with acting(actor):
+        number = await house.runtime.in_thread(partial(house.audit.decision, resource, facts))
+    return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
+
+
+def _of_json(body: bytes) -> dict[str, Any]:
+    told = json.loads(body)
+    found = told.get("matches")
+    if found is None and "results" in told:
+        found = [hit for hits in told["results"] for hit in hits]
+    if found is None:
+        found = [told]
+    # Who was found is not kept: ids of people must stay erasable.
+    kept = [
+        {name: one[name] for name in ("score", "match", "decision") if name in one} for one in found[:LOGGED]
+    ]
+    return {
+        "model": told.get("model"),
+        "operating_point": told.get("operating_point"),
+        "n": len(found),
+        "decisions": kept,
+    }
+
+
+def _of_headers(extra: tuple[tuple[bytes, bytes], ...]) -> dict[str, Any]:
+    told = {name.decode().lower(): value.decode() for name, value in extra}
+    return {
+        "operating_point": {
+            "threshold": told.get("x-pairmark-threshold"),
+            "calibration_id": told.get("x-pairmark-calibration-id"),
+        },
+        "model": told.get("x-pairmark-model"),
+    }
