@@ -14,12 +14,16 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from pairmark.service.runtime.live import Watch
 from pairmark.service.runtime.unrelated import UnrelatedPairs
+
+# When a counter began is of no use to anybody here, and would be a line for each.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REQUESTS = Counter("pairmark_requests", "Requests answered.", ["method", "route", "status"])
 SECONDS = Histogram(

@@ -460,8 +460,8 @@ def test_a_gallery_is_measured_by_jobs(digits_house: RunningServer) -> None:
         there = client.gallery_evaluation("measured", done["result"]["evaluation"])
         here = client.evaluate_gallery("measured", "jobs-probes", **options)
         differ = ("id", "created_at")
-        assert {name: one for name, one in there.items() if name not in differ} == {
-            name: one for name, one in here.items() if name not in differ
+        assert {name: one for name, one in there.json.items() if name not in differ} == {
+            name: one for name, one in here.json.items() if name not in differ
         }
         assert there["calibrated"]["calibration_id"] == calibration["id"]
     picture = http.get(f"/galleries/measured/evaluations/{there['id']}/cmc.svg")

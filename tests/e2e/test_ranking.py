@@ -168,7 +168,7 @@ def test_models_answer_what_they_can_and_nothing_else(ranker: tuple[RunningServe
     # Nothing named: each route finds the one model that can serve it.
     assert get(server, features="1,2,3,4").json()["model"]["name"] == "orders"
     assert server.http.get("/models/orders/versions/1/roc").status_code == 422
-    assert "ranks labels" in server.http.get("/", headers={"accept": "text/html"}).text
+    assert "Ranks labels" in server.http.get("/", headers={"accept": "text/html"}).text
     unknown = get(server, features="1,2,3,4", model="nobody")
     assert unknown.status_code == 404
 

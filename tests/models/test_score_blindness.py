@@ -22,7 +22,7 @@ def chosen_pairs(scores: np.ndarray, same: np.ndarray, units: np.ndarray, protoc
     sample = pair_sample(scores, same, units, protocol=protocol)
     found = matched_scores(sample, np.random.default_rng(5))
     at = {float(score): number for number, score in enumerate(scores.astype(np.float32))}
-    return {at[float(score)] for score in found}
+    return {at[float(score)] for score in found.different}
 
 
 @pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
