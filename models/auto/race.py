@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.checkpoints import Shelf
@@ -276,6 +275,8 @@ def leaderboard(entries: Sequence[Entry], chosen: Entry, at: tuple[float, ...]) 
     rates), ``tpr_at_fpr``, ``difference`` to the chosen one with its 95 % ``interval`` by Student's t over folds
     (which share training rows, so it is a guide and no test), and CPU ``seconds``.
     """
+    from scipy.stats import t as student
+
     lines = []
     for entry in entries:
         judged = entry.rates.shape[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from pairmark.models.core.kernels import rows as row_kernels
 
@@ -32,8 +32,8 @@ class NormalMarginals:
     def fitted(cls, X: Float32) -> NormalMarginals:
         """From rows (n, d); equal values share the mean of their quantiles."""
         n, d = min(X.shape[0], _ROWS), X.shape[1]
-        reach = min(MAX_NORMAL, float(-norm.ppf(0.5 / max(n, 2))))
-        inner = norm.cdf(np.linspace(-reach, reach, _KNOTS - 2))
+        reach = min(MAX_NORMAL, float(-ndtri(0.5 / max(n, 2))))
+        inner = ndtr(np.linspace(-reach, reach, _KNOTS - 2))
         levels = np.concatenate([[0.0], inner, [1.0]])
         knots = np.full((d, _KNOTS), np.inf, dtype=np.float32)
         values = np.zeros((d, _KNOTS), dtype=np.float32)
@@ -44,7 +44,7 @@ class NormalMarginals:
                 distinct, first, counts = np.unique(quantiles[:, j], return_index=True, return_counts=True)
                 middle = (levels[first] + levels[first + counts - 1]) / 2
                 knots[start + j, : distinct.size] = distinct
-                values[start + j, : distinct.size] = np.clip(norm.ppf(middle), -MAX_NORMAL, MAX_NORMAL)
+                values[start + j, : distinct.size] = np.clip(ndtri(middle), -MAX_NORMAL, MAX_NORMAL)
         return cls(knots, values)
 
     def transform(self, X: Float32) -> Float32:

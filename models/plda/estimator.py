@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import (
     EmbedderMixin,
@@ -130,7 +131,9 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._check_params()
         X = checked_matrix(self, X, "X", reset=True)
         _, codes = checked_identities(y, X.shape[0])
-        return self._learn(X, codes)
+        # Hundreds of small matrices: several threads would only stand in each other's way.
+        with threadpool_limits(1, user_api="blas"):
+            return self._learn(X, codes)
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None

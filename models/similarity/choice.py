@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import preparing
@@ -54,7 +55,8 @@ def choose(estimator: Any, X: Float32, codes: NDArray[np.int64], seed: int) -> P
         small["n_pairs"] = PAIRS if given["n_pairs"] is None else min(PAIRS, given["n_pairs"])
         reached = []
         for fold in folds:
-            with preparing(f"choosing pair features: {kind}"):
+            # Small matrices: several threads would only stand in each other's way.
+            with preparing(f"choosing pair features: {kind}"), threadpool_limits(1, user_api="blas"):
                 seen = np.unique(codes[fold.train], return_inverse=True)[1]
                 model = clone(estimator).set_params(**small).fit(X[fold.train], seen)
             rows = X[fold.test]

@@ -409,10 +409,10 @@ def test_importances_share_the_gain_by_feature() -> None:
 def test_pair_features_are_chosen_by_held_out_pairs_and_kept(closed: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     # Identities differ along few directions of a space in which other directions vary more.
-    n = 8 if closed else 120
+    n = 8 if closed else 60
     centres = np.zeros((n, 12))
     centres[:, :3] = rng.normal(size=(n, 3)) * 2.0
-    y = np.repeat(np.arange(n), 60 if closed else 6)
+    y = np.repeat(np.arange(n), 30 if closed else 6)
     X = centres[y] + rng.normal(size=(y.size, 12)) * np.repeat([0.5, 6.0], [3, 9])
     X = (X @ np.linalg.qr(rng.normal(size=(12, 12)))[0]).astype(np.float32)
     params: dict[str, Any] = {"n_estimators": 6, "n_pairs": 4_000, "random_state": 0, "max_depth": 6}
