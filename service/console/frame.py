@@ -21,7 +21,7 @@ from pairmark.version import VERSION
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 HERE = Path(__file__).parent
