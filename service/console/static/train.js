@@ -3,7 +3,6 @@
 import { api, ApiError, say } from "./api.js";
 import { $, $$, count, el } from "./dom.js";
 
-const PREVIEW_BYTES = 65536;
 const learners = {};
 const wanted = new URLSearchParams(location.search);
 const chosen = $("#dataset");
@@ -11,77 +10,59 @@ const upload = $("#upload");
 
 // ---------------------------------------------------------------- preview
 
-function cells(line, separator) {
-  const found = [];
-  let cell = "", quoted = false;
-  for (let at = 0; at < line.length; at += 1) {
-    const character = line[at];
-    if (quoted && character === '"' && line[at + 1] === '"') cell += line[(at += 1)];
-    else if (character === '"') quoted = !quoted;
-    else if (character === separator && !quoted) {
-      found.push(cell);
-      cell = "";
-    } else cell += character;
-  }
-  return [...found, cell].map((one) => one.trim());
-}
-
-const numeric = (values) => values.every((value) => value === "" || Number.isFinite(Number(value)));
-
-// What each column of a CSV probably is, told from its name and its first values.
-function roles(header, rows) {
-  return header.map((name, at) => {
-    const values = rows.map((row) => row[at] ?? "");
-    const word = name.toLowerCase();
-    if (values.some((value) => /\w\s*[>]\s*\w/.test(value))) return "ranking";
-    if (/^(id|row_?id|uuid|file(name)?)$/.test(word) && new Set(values).size === values.length) return "id";
-    const whole = values.every((value) => value === "" || Number.isInteger(Number(value)));
-    if ((whole || !numeric(values)) && /^(label|class|target|y|who|person|identity|subject|user|name|species)(_?id)?$/.test(word)) return "label";
-    return numeric(values) ? "feature" : "text";
-  });
-}
+const ROLES = ["label", "ranking", "id", "group"];
+const LISTED = 40;
 
 function options(select, names, picked) {
-  select.replaceChildren(el("option", { value: "" }, "none"), ...names.map((name) => el("option", { value: name, selected: name === picked }, name)));
+  const all = picked && !names.includes(picked) ? [picked, ...names] : names;
+  select.replaceChildren(el("option", { value: "" }, "none"), ...all.map((name) => el("option", { value: name, selected: name === picked }, name)));
 }
 
-async function preview(file) {
-  upload.hidden = false;
-  $("#name").value ||= file.name.replace(/\.(gz)$/, "").replace(/\.\w+$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+// What the service would read of the file: columns, roles (guessed where they were not named), and what that can promise.
+async function inspect(guess) {
+  const file = $("#file").files[0];
   const place = $("#preview");
-  const plain = /\.(csv|tsv)$/i.test(file.name);
-  for (const id of ["label", "ranking", "id", "group"]) options($(`#${id}`), []);
-  if (!plain) {
-    const said = /\.npz$/i.test(file.name) ? "arrays X and y are read" : /\.svm$/i.test(file.name) ? "the target in front of each line is the label" : "columns are read by the service";
-    place.replaceChildren(el("p", { class: "note" }, `${file.name}: ${said}.`));
-    for (const id of ["label", "ranking", "id", "group"]) {
-      const field = el("input", { id, name: id, autocomplete: "off" });
-      if (/\.parquet$/i.test(file.name)) $(`#${id}`).replaceWith(field);
-      else $(`#${id}`).closest(".field").hidden = true;
+  const problem = $("[data-problem]", upload);
+  problem.hidden = true;
+  place.setAttribute("aria-busy", "true");
+  try {
+    const body = guess ? new FormData() : form(file);
+    if (guess) body.append("file", file);
+    body.delete("name");
+    const told = await api("POST", "/datasets/inspect", body);
+    if (file !== $("#file").files[0]) return;
+    if (guess) {
+      const names = told.columns.map((column) => column.name);
+      for (const role of ROLES) options($(`#${role}`), names, [told.request[role] ?? ""].flat().join(","));
+      $("#exclude").value = [told.request.exclude ?? []].flat().join(",");
     }
-    return;
+    shown(told);
+  } catch (error) {
+    place.replaceChildren();
+    say(problem, error);
+  } finally {
+    place.removeAttribute("aria-busy");
   }
-  const text = await file.slice(0, PREVIEW_BYTES).text();
-  const lines = text.split(/\r?\n/).filter(Boolean);
-  if (file.size > PREVIEW_BYTES) lines.pop();
-  const separator = [",", "\t", ";"].sort((a, b) => cells(lines[0], b).length - cells(lines[0], a).length)[0];
-  const header = cells(lines[0], separator);
-  const rows = lines.slice(1, 200).map((line) => cells(line, separator));
-  const parts = roles(header, rows);
-  const texts = header.filter((_, at) => parts[at] === "text");
-  let label = header[parts.indexOf("label")];
-  if (!label && !parts.includes("ranking") && texts.length === 1) [label] = texts;
-  if (label) parts[header.indexOf(label)] = "label";
-  options($("#label"), header, label);
-  options($("#ranking"), header, header[parts.indexOf("ranking")]);
-  options($("#id"), header, header[parts.indexOf("id")]);
-  options($("#group"), header, "");
-  $("#exclude").value = header.filter((_, at) => parts[at] === "text").join(",");
-  const shown = header.slice(0, 12);
-  place.replaceChildren(
-    el("p", { class: "quiet small" }, `${header.length} columns, first rows. The roles are a guess: change them below.`),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Preview" }, el("table", {}, el("thead", {}, el("tr", {}, shown.map((name, at) => el("th", { scope: "col" }, name, " ", el("span", { class: `tag ${parts[at] === "label" || parts[at] === "ranking" ? "accent" : ""}` }, parts[at] === "text" ? "left out" : parts[at]))))), el("tbody", {}, rows.slice(0, 4).map((row) => el("tr", {}, row.slice(0, 12).map((cell) => el("td", {}, cell))))))),
+}
+
+function shown(told) {
+  const rows = told.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
+  const heads = ["Column", "Role", "Kind", "Different values", "Examples"];
+  $("#preview").replaceChildren(
+    el("p", {}, [told.rows !== null && `${count(told.rows)} rows`, told.features !== null && `${count(told.features)} features`, told.n_labels && `${count(told.n_labels)} identities or classes`, told.ranking_labels.length && `rankings of ${told.ranking_labels.join(", ")}`].filter(Boolean).join("; "), ". Check the roles below."),
+    ...(told.problem ? [el("p", { class: "note bad" }, told.problem)] : []),
+    ...(told.promise ? [el("p", { class: `note${told.promise.smallest_fpr === null ? " warn" : ""}` }, `What it could promise: ${told.promise.text}.`)] : []),
+    ...told.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
+    told.columns.length > LISTED ? el("p", { class: "small quiet" }, `And ${count(told.columns.length - LISTED)} more columns.`) : "",
   );
+}
+
+function preview(file) {
+  upload.hidden = false;
+  $("#name").value = file.name.replace(/\.(gz)$/, "").replace(/\.\w+$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  $("#preview").replaceChildren(el("p", { class: "quiet" }, `Reading ${file.name}…`));
+  inspect(true);
 }
 
 function form(file) {
@@ -89,7 +70,7 @@ function form(file) {
   body.append("file", file);
   for (const id of ["name", "label", "ranking", "id", "group", "exclude"]) {
     const { value } = $(`#${id}`);
-    if (value && !$(`#${id}`).closest(".field").hidden) body.append(id, value);
+    if (value) body.append(id, value);
   }
   return body;
 }
@@ -254,6 +235,7 @@ $("#job").addEventListener("submit", async (event) => {
   }
 });
 
+for (const id of [...ROLES, "exclude"]) $(`#${id}`).addEventListener("change", () => inspect(false));
 $("#file").addEventListener("change", (event) => event.target.files[0] && preview(event.target.files[0]));
 const drop = $("#drop");
 for (const kind of ["dragover", "dragleave", "drop"]) {
