@@ -96,6 +96,9 @@ def test_nothing_made_from_the_document_breaks_the_service(
         operation = result.ok()
         if operation.path in STREAMS:
             continue
+        if operation.path.startswith("/keys") and operation.method.upper() != "GET":
+            # A key would close this server, which other tests share, to every request without one.
+            continue
         made = operation.as_strategy() | operation.as_strategy(
             generation_mode=schemathesis.GenerationMode.NEGATIVE
         )

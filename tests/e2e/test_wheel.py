@@ -136,7 +136,7 @@ def test_migrations_are_inside(installed: Path, tmp_path: Path) -> None:
 
 def test_pages_and_pictures_are_inside(installed: Path) -> None:
     (site,) = (installed.parent / "lib").glob("python*/site-packages")
-    for file in ("templates/overview.html", "static/console.css", "static/console.js", "static/icon.svg"):
+    for file in ("templates/overview.html", "static/console.css", "static/model.js", "static/icon.svg"):
         assert (site / "pairmark" / "service" / "console" / file).exists(), file
     assert (site / "pairmark" / "migrations" / "versions" / "0001_the_first_tables.py").exists()
 
