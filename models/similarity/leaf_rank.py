@@ -21,7 +21,6 @@ from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
-from pairmark.models.similarity.kernels import trees as kernels
 from pairmark.models.similarity.trees import Tree, WeightedPairs
 
 FIT_VALUES = 2**24
@@ -328,36 +327,3 @@ def _plane(
     # Comparisons are made in float32; a common factor keeps weights and sums well inside its range.
     factor = 1.0 / max(float(np.abs(weights).max()), 1e-300)
     return Plane((weights * factor).astype(np.float32), np.float32(threshold * factor))
-
-
-def sums_by_rule(
-    trees: list[Tree],
-    values: list[NDArray[np.float64]],
-    left: Float32,
-    right: Float32,
-    pair_map: PairMap,
-    learned: Float32 | None,
-) -> NDArray[np.float64]:
-    """Sum of leaf values over trees that classifiers split, cell by cell."""
-    n = left.shape[0]
-    total = np.zeros(n)
-    width = 2 * left.shape[1] + (0 if learned is None else learned.shape[1])
-    block = max(1, FIT_VALUES // width)
-    for start in range(0, n, block):
-        stop = min(start + block, n)
-        f = pair_features(left[start:stop], right[start:stop], pair_map)
-        if learned is not None:
-            f = np.hstack([f, learned[start:stop]])
-        for tree, value in zip(trees, values, strict=True):
-            of_cell = dict(zip(tree.leaves.tolist(), value.tolist(), strict=True))
-            todo = [(0, np.arange(stop - start))]
-            while todo:
-                cell, members = todo.pop()
-                node = int(tree.cells[cell, kernels.CELL_NODE])
-                if node < 0 or not members.size:
-                    total[start + members] += of_cell.get(cell, 0.0)
-                    continue
-                goes = tree.rules[node].left(f[members])
-                todo.append((int(tree.cells[cell, kernels.CELL_LEFT]), members[goes]))
-                todo.append((int(tree.cells[cell, kernels.CELL_RIGHT]), members[~goes]))
-    return total

@@ -37,6 +37,10 @@ _STUMP_BLOCK = 2_048
 """Pairs whose features are written out at a time for sums of stumps."""
 
 
+_RULE_VALUES = 2**24
+"""Most pair features in memory at once, where classifiers of a user's own decide."""
+
+
 class RocKnots(NamedTuple):
     """A broken-line ROC: false and true positive rates at its knots."""
 
@@ -348,9 +352,7 @@ class PackedTrees:
     def _rule_sums(
         self, left: Float32, right: Float32, n_trees: int, values: Float32 | None
     ) -> NDArray[np.float64]:
-        from pairmark.models.similarity.leaf_rank import sums_by_rule
-
-        return sums_by_rule(
+        return _sums_by_rule(
             self._trees[:n_trees], self._leaf_values[:n_trees], left, right, self._map, values
         )
 
@@ -379,6 +381,39 @@ class PackedTrees:
                 )  # fmt: skip
 
         _in_threads(score, left.shape[0], n_threads)
+
+
+def _sums_by_rule(
+    trees: list[Tree],
+    values: list[NDArray[np.float64]],
+    left: Float32,
+    right: Float32,
+    pair_map: PairMap,
+    learned: Float32 | None,
+) -> NDArray[np.float64]:
+    """Sum of leaf values over trees that classifiers split, cell by cell."""
+    n = left.shape[0]
+    total = np.zeros(n)
+    width = 2 * left.shape[1] + (0 if learned is None else learned.shape[1])
+    block = max(1, _RULE_VALUES // width)
+    for start in range(0, n, block):
+        stop = min(start + block, n)
+        f = pair_features(left[start:stop], right[start:stop], pair_map)
+        if learned is not None:
+            f = np.hstack([f, learned[start:stop]])
+        for tree, value in zip(trees, values, strict=True):
+            of_cell = dict(zip(tree.leaves.tolist(), value.tolist(), strict=True))
+            todo = [(0, np.arange(stop - start))]
+            while todo:
+                cell, members = todo.pop()
+                node = int(tree.cells[cell, kernels.CELL_NODE])
+                if node < 0 or not members.size:
+                    total[start + members] += of_cell.get(cell, 0.0)
+                    continue
+                goes = tree.rules[node].left(f[members])
+                todo.append((int(tree.cells[cell, kernels.CELL_LEFT]), members[goes]))
+                todo.append((int(tree.cells[cell, kernels.CELL_RIGHT]), members[~goes]))
+    return total
 
 
 def _values(left: Float32, learned: tuple[Float32, Float32] | None, forms: Float32 | None) -> Float32 | None:

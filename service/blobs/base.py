@@ -1,4 +1,4 @@
-"""What blob storage is, and which one the settings name."""
+"""What blob storage is."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pairmark.models.core.artefact import file_sha256
-from pairmark.service.errors import CorruptArtefact, InvalidInput, StorageFailed
-from pairmark.service.settings import Settings
+from pairmark.service.errors import CorruptArtefact, StorageFailed
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -73,26 +72,6 @@ class Blobs(ABC):
     @abstractmethod
     def sweep(self) -> int:
         """Remove what killed processes left half-made; returns how many. Never touches work under way."""
-
-
-def open_blobs(settings: Settings) -> Blobs:
-    """The blob storage that the settings name: a folder, or ``s3://bucket/prefix``.
-
-    Raises
-    ------
-    InvalidInput
-        When the address is of another scheme, or S3 is named and boto3 is not installed.
-    """
-    address = settings.resolved_artefacts
-    if address.startswith("s3://"):
-        from pairmark.service.blobs.s3 import S3Blobs
-
-        return S3Blobs(address, cache=settings.home / "cache")
-    if "://" in address:
-        raise InvalidInput(f"PAIRMARK_ARTEFACTS is {address!r}; expected a folder or s3://bucket/prefix")
-    from pairmark.service.blobs.local import LocalBlobs
-
-    return LocalBlobs(Path(address))
 
 
 def checked_key(key: str) -> str:
