@@ -150,16 +150,11 @@ def publish_live(watches: Iterable[Watch], unrelated: Iterable[UnrelatedPairs] =
 
 
 def _publish_unrelated(pairs: UnrelatedPairs) -> None:
-    for rate, (_, watch) in pairs.thresholds.items():
-        labels = (pairs.model, str(pairs.version), rate)
-        told = pairs.published.get(rate, (0, 0, 0))
-        now = (watch.n, watch.above, watch.alarms)
-        if now[0] < told[0]:
-            # The threshold of this rate changed, and its watch began anew.
-            told = (0, 0, 0)
-        counters = (LIVE_UNRELATED, LIVE_UNRELATED_ABOVE, LIVE_RATE_ALARMS)
-        for counter, new, old in zip(counters, now, told, strict=True):
-            counter.labels(*labels).inc(new - old)
+    counters = (LIVE_UNRELATED, LIVE_UNRELATED_ABOVE, LIVE_RATE_ALARMS)
+    for rate, now in pairs.counts().items():
+        before = pairs.published.get(rate, (0, 0, 0))
+        for counter, new, old in zip(counters, now, before, strict=True):
+            counter.labels(pairs.model, str(pairs.version), rate).inc(new - old)
         pairs.published[rate] = now
 
 

@@ -34,13 +34,21 @@ class UnrelatedPairs:
     model: str
     version: int
     probes: list[NDArray[np.float32]] = field(default_factory=list)
-    thresholds: dict[str, tuple[np.float32, RateWatch]] = field(default_factory=dict)
+    watches: dict[tuple[str, np.float32], RateWatch] = field(default_factory=dict)
     published: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def observe(self, scores: NDArray[np.float32]) -> None:
         """Hold scores of unrelated pairs against every served threshold."""
-        for threshold, watch in self.thresholds.values():
+        for (_, threshold), watch in self.watches.items():
             watch.observe((scores > threshold).tolist())
+
+    def counts(self) -> dict[str, tuple[int, int, int]]:
+        """Pairs, those above, and alarms by rate: over the thresholds that were served at it."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for (rate, _), watch in self.watches.items():
+            n, above, alarms = found.get(rate, (0, 0, 0))
+            found[rate] = n + watch.n, above + watch.above, alarms + watch.alarms
+        return found
 
 
 class UnrelatedCheck:
@@ -79,12 +87,12 @@ class UnrelatedCheck:
                 return
             pairs = UnrelatedPairs(served.entry.name, served.entry.version)
             self._versions[calibration] = pairs
-        limit = np.float32(threshold)
-        known = pairs.thresholds.get(rate)
-        if known is None or known[0] != limit:
-            if known is None and len(pairs.thresholds) >= MOST_THRESHOLDS:
+        # One rate has several thresholds: by confidence and method.
+        key = rate, np.float32(threshold)
+        if key not in pairs.watches:
+            if len(pairs.watches) >= MOST_THRESHOLDS:
                 return
-            pairs.thresholds[rate] = (limit, RateWatch(fpr))
+            pairs.watches[key] = RateWatch(fpr)
         if self._kept + rows.shape[1] > MOST_NUMBERS:
             return
         self._kept += rows.shape[1]

@@ -177,3 +177,9 @@ def test_unrelated_requests_watch_the_rate_in_use(metric: RunningServer) -> None
         time.sleep(0.2)
     assert live["unrelated"]["0.1"]["pairs"] == 64
     assert live["unrelated"]["0.1"]["above"] < 20
+    # Two requests about digits are often about one digit: closed-set models are not watched.
+    rows = metric.facts["X"][:160]
+    for left in rows:
+        body = {"model": "digits", "left": left.tolist(), "right": rows[0].tolist()}
+        assert metric.http.post("/match?fpr=0.1", json=body).status_code == 200
+    assert metric.http.get("/models/digits/versions/1/live").json()["unrelated"] == {}

@@ -48,6 +48,30 @@ TRAINER = "tests/service/test_trainer.py"
 
 VALIDITY = (
     mutant(
+        "live-watch-begins-anew",
+        "clients that ask at several confidences do not silence the live watch",
+        "service/runtime/unrelated.py",
+        "        if key not in pairs.watches:\n",
+        "        if True:\n",
+        "tests/service/runtime/test_unrelated.py::test_thresholds_of_one_rate_are_watched_side_by_side",
+    ),
+    mutant(
+        "one-probe-counts-as-two-people",
+        "a probe that is sent again is not taken for a pair of strangers",
+        "service/runtime/unrelated.py",
+        "        other = (left != right).any(axis=1)\n",
+        "        other = np.ones(len(left), dtype=bool)\n",
+        "tests/service/runtime/test_unrelated.py::test_one_probe_again_and_again_says_nothing",
+    ),
+    mutant(
+        "live-watch-forgets-nothing",
+        "a long good time does not hide a bad one",
+        "models/calibration/live_rate.py",
+        "(one + 1.0) * factor",
+        "max(one, 1.0 if self.n == 1 else 0.0) * factor",
+        "tests/models/test_live_rate.py::test_a_long_good_time_does_not_hide_a_bad_one",
+    ),
+    mutant(
         "bound-of-one-rank-less",
         "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
         "models/calibration/finite_sample.py",

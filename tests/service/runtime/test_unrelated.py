@@ -42,7 +42,7 @@ def test_a_live_rate_of_twice_the_promised_one_raises_the_alarm() -> None:
         check = UnrelatedCheck(enabled=True)
         await answer(check, probes(rate))
         (pairs,) = check.versions()
-        return pairs.thresholds["0.02"][1]
+        return pairs.watches["0.02", np.float32(0.5)]
 
     bad, good = asyncio.run(run(0.04)), asyncio.run(run(0.01))
     assert bad.raised
@@ -54,7 +54,7 @@ def test_one_probe_again_and_again_says_nothing() -> None:
     check = UnrelatedCheck(enabled=True)
     asyncio.run(answer(check, np.ones((4 * POOL, 3), dtype=np.float32)))
     (pairs,) = check.versions()
-    assert pairs.thresholds["0.02"][1].n == 0
+    assert pairs.counts() == {"0.02": (0, 0, 0)}
 
 
 def test_nothing_is_kept_where_that_is_not_wanted_and_pools_are_bounded(
@@ -69,15 +69,18 @@ def test_nothing_is_kept_where_that_is_not_wanted_and_pools_are_bounded(
     assert len(check.versions()[0].probes) == 10
 
 
-def test_a_new_threshold_of_a_rate_starts_a_new_watch() -> None:
+def test_thresholds_of_one_rate_are_watched_side_by_side() -> None:
+    """Two clients that ask at two confidences must not make each other's watch begin anew."""
     rng = np.random.default_rng(0)
     check = UnrelatedCheck(enabled=True)
-    rows = rng.random((2 * POOL, 3)).astype(np.float32)
+    version: Any = Scored()
 
     async def run() -> None:
-        await answer(check, rows)
-        await answer(check, rows, threshold=0.9)
+        for at, row in enumerate(rng.random((4 * POOL, 3)).astype(np.float32)):
+            check.take(version, row[None], "0.02", 0.02, 0.5 if at % 2 else 0.9)
+            await asyncio.gather(*check._scoring)
 
     asyncio.run(run())
     (pairs,) = check.versions()
-    assert pairs.thresholds["0.02"][1].n == POOL
+    assert {watch.n for watch in pairs.watches.values()} == {2 * POOL}
+    assert pairs.counts()["0.02"][0] == 4 * POOL
