@@ -215,8 +215,8 @@ class AllPairs:
         self.n = int((np.bincount(graph.cell) // 2).sum())
 
     def affordable(self, fpr: float) -> bool:
-        """Whether a search takes reasonable time: by the number of pairs, not by their scores."""
-        return fpr * self._graph.row_at.size <= MOST_ENTRIES
+        """Whether a search takes reasonable time: by the number of pairs, not by their scores or their classes."""
+        return bool(fpr * (self._graph.row_at.size + self._graph.same.shape[0]) <= MOST_ENTRIES)
 
     def lookup(self, fpr: float, confidence: float, parts: Mixture) -> int | None:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""

@@ -19,7 +19,7 @@ SHOWN = 20
 Side = Annotated[
     str,
     typer.Argument(
-        help="A CSV of points whose first line names the features, or one point: 5.1,3.5,1.4.",
+        help="A CSV of points whose first line names the features (-: standard input), or one point: 5.1,3.5,1.4.",
         show_default=False,
     ),
 ]
@@ -104,6 +104,18 @@ def _promise(point: dict[str, Any]) -> str:
 
 
 def _side(given: str) -> list[list[float]]:
-    if given == "-" or Path(given).is_file():
+    """A point, or the points of a file. What is made of numbers is a point: it may be too long for a file's name."""
+    if given == "-":
         return read_points(Path(given))[1]
-    return [numbers(given.split(","), "neither a file nor a point")]
+    try:
+        return [numbers(given.split(","), "point")]
+    except typer.BadParameter as error:
+        file = Path(given[:4096])
+        try:
+            found = file.is_file()
+        except OSError:
+            found = False
+        if found:
+            return read_points(file)[1]
+        shown = given if len(given) <= 60 else f"{given[:60]}..."
+        raise typer.BadParameter(f"{shown!r} is neither a file nor a point such as 5.1,3.5,1.4") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pairmark.models.calibration import matching_product
+from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
 from pairmark.models.pairs.samples import matched_scores, pair_sample
 from pairmark.models.pairs.splits import held_out_pairs
 
@@ -50,3 +52,19 @@ def test_the_matching_is_blind_to_labels_in_closed_set_use() -> None:
     few, many = np.mean(taken[0::2]), np.mean(taken[1::2])
     # With half of the pairs same, half of the matched pairs are: an eager matching would keep far more.
     assert many / few == pytest.approx(0.51, abs=0.06)
+
+
+def test_which_bound_answers_is_blind_to_labels_in_closed_set_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search is left out where there are too many pairs, of either kind: else classes would choose the bound."""
+    units = np.stack(np.triu_indices(60, 1), axis=1)
+    rng = np.random.default_rng(0)
+    scores = rng.random(len(units)).astype(np.float32)
+    monkeypatch.setattr(matching_product, "MOST_ENTRIES", 0.3 * len(units))
+    for y in (np.arange(60) % 2, np.arange(60) % 20):
+        same = y[units[:, 0]] == y[units[:, 1]]
+        sample = pair_sample(scores, same, units, protocol="closed-set")
+        graph = ScoredGraph.of(sample, np.unique(scores[~same])[::-1])
+        assert graph is not None
+        pairs = AllPairs(graph, np.zeros(1), seed=0)
+        assert pairs.affordable(0.3)
+        assert not pairs.affordable(0.31)

@@ -48,6 +48,14 @@ TRAINER = "tests/service/test_trainer.py"
 
 VALIDITY = (
     mutant(
+        "classes-choose-the-bound",
+        "which finite-sample bound answers depends on sizes alone",
+        "models/calibration/matching_product.py",
+        "(self._graph.row_at.size + self._graph.same.shape[0])",
+        "self._graph.row_at.size",
+        f"{BLIND}::test_which_bound_answers_is_blind_to_labels_in_closed_set_use",
+    ),
+    mutant(
         "live-watch-begins-anew",
         "clients that ask at several confidences do not silence the live watch",
         "service/runtime/unrelated.py",

@@ -1,0 +1,75 @@
+"""`pairmark similarity`, `match` and `models policy` against a running service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from serving import RunningServer
+
+
+def text(row: np.ndarray) -> str:
+    return ",".join(str(value) for value in row)
+
+
+def table(file: Path, rows: np.ndarray) -> str:
+    file.write_text(
+        ",".join(f"x{at}" for at in range(rows.shape[1])) + "\n" + "\n".join(map(text, rows)) + "\n"
+    )
+    return str(file)
+
+
+def test_points_and_files_are_scored_and_decided(digits_house: RunningServer, tmp_path: Path) -> None:
+    house, X = digits_house, digits_house.facts["X"]
+    at = ("--model", "digits:1", "--url", house.url)
+    left, right = table(tmp_path / "left.csv", X[:3]), table(tmp_path / "right.csv", X[3:6])
+    expected = house.http.post(
+        "/match?fpr=0.1", json={"model": "digits:1", "left": X[:3].tolist(), "right": X[3:6].tolist()}
+    ).json()
+    scores = [one["score"] for one in expected["matches"]]
+    scored = house.cli("similarity", left, right, *at, "--json")
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["scores"] == scores
+    decided = house.cli("match", left, right, "--fpr", "0.1", *at, "--json")
+    assert decided.returncode == 0, decided.stderr
+    told = json.loads(decided.stdout)
+    assert told["model"] == expected["model"]
+    assert told["operating_point"] == expected["operating_point"]
+    words = ["match" if one["match"] else "different" for one in expected["matches"]]
+    assert told["pairs"] == [
+        {"score": score, "decision": word} for score, word in zip(scores, words, strict=True)
+    ]
+    three = house.cli("match", left, right, "--fpr", "0.2", "--fnr", "0.3", *at)
+    assert three.returncode == 0, three.stderr
+    assert "the false negative rate at most" in three.stdout
+    guess = house.cli("match", text(X[0]), text(X[1]), "--fpr", "0.001", "--method", "estimate", *at)
+    assert guess.returncode == 0, guess.stderr
+    assert "nothing is promised of 0.001" in guess.stdout
+
+
+def test_what_cannot_be_decided_is_said_and_fails(digits_house: RunningServer) -> None:
+    X, at = digits_house.facts["X"], ("--model", "digits:1", "--url", digits_house.url)
+    refused = digits_house.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)
+    assert refused.returncode == 1
+    assert "cannot support a false positive rate of 0.0001" in refused.stderr
+    short = digits_house.cli("similarity", "1,2", "3,4", *at)
+    assert short.returncode == 1
+    assert "64" in short.stderr
+    assert digits_house.cli("similarity", "no-such-file.csv", "3,4", *at).returncode == 2
+
+
+def test_a_models_policy_is_read_and_set(digits_house: RunningServer) -> None:
+    job = digits_house.train(
+        learner="metric", dataset="digits", model="policed", params={"metric": "euclidean"}, promote="shadow"
+    )
+    assert job["state"] == "succeeded", job
+    words = ("models", "policy", "policed", "--url", digits_house.url)
+    assert "what the server's setting says" in digits_house.cli(*words).stdout
+    allowed = digits_house.cli(*words, "--allow-asymptotic", "--json")
+    assert allowed.returncode == 0, allowed.stderr
+    assert json.loads(allowed.stdout)["allow_asymptotic"] is True
+    assert "asymptotic promises are allowed" in digits_house.cli(*words).stdout
+    assert "finite-sample promises only" in digits_house.cli(*words, "--finite-sample-only").stdout
+    assert digits_house.cli(*words, "--server", "--allow-asymptotic").returncode == 2
+    assert "what the server's setting says" in digits_house.cli(*words, "--server").stdout
