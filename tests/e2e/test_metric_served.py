@@ -165,17 +165,18 @@ def test_unrelated_requests_watch_the_rate_in_use(metric: RunningServer) -> None
     metric.upload("strangers", rows, people)
     done = metric.train(learner="metric", dataset="strangers", model="strangers", promote="shadow")
     assert done["state"] == "succeeded", done
-    for _ in range(160):
+    asked = 0
+    # Nothing is watched before the calibration has been read, which a busy machine may be slow to do.
+    while asked < 2_000:
         left, right = rng.normal(size=(2, 6))
         body = {"model": "strangers@shadow", "left": left.tolist(), "right": right.tolist()}
         assert metric.http.post("/match?fpr=0.1", json=body).status_code == 200
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        live = metric.http.get("/models/strangers/versions/1/live").json() or {}
-        if live.get("unrelated", {}).get("0.1", {}).get("pairs", 0) >= 64:
-            break
-        time.sleep(0.2)
-    assert live["unrelated"]["0.1"]["pairs"] == 64
+        asked += 1
+        if asked % 64 == 0:
+            live = metric.http.get("/models/strangers/versions/1/live").json() or {"unrelated": {}}
+            if live["unrelated"].get("0.1", {}).get("pairs", 0) >= 64:
+                break
+    assert 64 <= live["unrelated"]["0.1"]["pairs"] <= asked / 2
     assert live["unrelated"]["0.1"]["above"] < 20
     # Two requests about digits are often about one digit: closed-set models are not watched.
     rows = metric.facts["X"][:160]

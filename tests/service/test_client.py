@@ -332,14 +332,14 @@ def test_the_asynchronous_client_trains_enrols_and_moves_files(
                 "metric",
                 "async-digits",
                 "async",
-                promote=True,
+                promote="shadow",
                 progress=lambda _, stage: stages.append(stage),
             )
             assert (job.state, job.version) == ("succeeded", 1)
             assert stages[-1] == "done"
             told = [event async for event, _ in other.events(job.id)]
             assert told[-1] == "done"
-            done = await other.upsert("async", ids=["a", "b"], vectors=X[:2], model="async")
+            done = await other.upsert("async", ids=["a", "b"], vectors=X[:2], model="async@shadow")
             assert (done.upserted, done.errors) == (2, [])
             np.savez(tmp_path / "more.npz", ids=np.array(["c"]), vectors=X[2:3])
             assert (await other.upsert_file("async", tmp_path / "more.npz")).upserted == 1
