@@ -16,12 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from pairmark.models.evaluation.kernels.sweep import sweep
+from pairmark.models.evaluation.validation import judged_rates
 from pairmark.models.pairs.samples import PairSample, pair_sample
 
 Float64 = NDArray[np.float64]
 
-JUDGED_AT = (0.1, 0.03, 0.01, 0.003)
-"""False positive rates whose mean TPR decides. One rate by itself, AUC and EER choose worse."""
 CONFIDENCE = 0.95
 N_REPLICATES = 200
 _BLOCK = 10
@@ -58,16 +57,15 @@ class Compared:
         }
 
 
-def judged_rates(n_different: int, target_fpr: float | None = None) -> tuple[float, ...]:
-    """The rates at which scorers are compared: those that so many different pairs resolve.
+def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[float, ...]:
+    """The rates at which scorers are compared: of those that a race is judged at, what so many different pairs resolve.
 
     Parameters
     ----------
-    target_fpr : compare around this rate instead of at `JUDGED_AT`.
+    target_fpr : compare around this rate.
     """
-    wanted = JUDGED_AT if target_fpr is None else (min(3 * target_fpr, 0.5), target_fpr, target_fpr / 3)
-    resolved = tuple(rate for rate in wanted if n_different * rate >= 1)
-    return resolved or wanted[:1]
+    wanted = judged_rates(target_fpr)
+    return tuple(rate for rate in wanted if n_different * rate >= 1) or wanted[:1]
 
 
 def compare_pairs(

@@ -20,7 +20,7 @@ from pairmark.models.evaluation.comparison import (
     Compared,
     compare_pairs,
     compare_rows,
-    judged_rates,
+    resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.service.heldout.scoring import score_pairs
@@ -74,7 +74,7 @@ def _pairs(scored: Scored, told: Told) -> dict[str, Any]:
         scores[baseline.name] = found
         trained_by[baseline.name] = {"learner": "metric", "params": baseline.params}
     told(len(baselines) / (len(baselines) + 1), "comparing")
-    rates = judged_rates(int((~pairs.same).sum()), parts.loaded.claim.evaluation.target_fpr)
+    rates = resolved_rates(int((~pairs.same).sum()), parts.loaded.claim.evaluation.target_fpr)
     compared = compare_pairs(
         scores,
         pairs.same,

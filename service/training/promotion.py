@@ -13,7 +13,7 @@ from pairmark.models.evaluation.comparison import (
     Compared,
     compare_pairs,
     compare_rows,
-    judged_rates,
+    resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.service.datasets.data import LabelledData
@@ -128,7 +128,7 @@ class _Comparison:
                 _NEW: self._scored.test[kept],
                 _OLD: score_pairs(self._estimator(), self._X(), left, right),
             }
-            rates = judged_rates(
+            rates = resolved_rates(
                 int((~pairs.same[kept]).sum()), self._parts.loaded.claim.evaluation.target_fpr
             )
             found = compare_pairs(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pairmark.models.evaluation.baselines import class_baselines, pair_baselines, ranking_baselines
-from pairmark.models.evaluation.comparison import compare_pairs, compare_rows, judged_rates
+from pairmark.models.evaluation.comparison import compare_pairs, compare_rows, resolved_rates
 from pairmark.models.evaluation.pairs import pair_report
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.pairs.splits import held_out_pairs
@@ -63,10 +63,10 @@ def test_paired_intervals_cover_the_true_difference():
 
 
 def test_only_rates_that_the_pairs_resolve_are_judged():
-    assert judged_rates(200_000) == (0.1, 0.03, 0.01, 0.003)
-    assert judged_rates(120) == (0.1, 0.03, 0.01)
-    assert judged_rates(3) == (0.1,)
-    assert judged_rates(200_000, 0.001) == pytest.approx((0.003, 0.001, 0.001 / 3))
+    assert resolved_rates(200_000) == (0.1, 0.03, 0.01, 0.003)
+    assert resolved_rates(120) == (0.1, 0.03, 0.01)
+    assert resolved_rates(3) == (0.1,)
+    assert resolved_rates(200_000, 0.001) == pytest.approx((0.003, 0.001, 0.001 / 3))
 
 
 def test_rows_are_compared_by_groups():
