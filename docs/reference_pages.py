@@ -5,6 +5,7 @@ They are written into ``docs/reference`` when the site is built, and are not com
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ def write(folder: Path) -> None:
         "metrics": metrics_page(),
         "learners": learners_page(),
         "python": python_page(),
+        "code-map": code_map_page(),
     }
     for name, text in pages.items():
         path = folder / f"{name}.md"
@@ -241,6 +243,24 @@ def python_page() -> str:
                 ours = str(getattr(function, "__module__", "")).startswith("pairmark.")
                 if ours and callable(function) and not method.startswith("_"):
                     lines += ["", f"### {name}.{method}", "", *_documented(method, function)]
+    return "\n".join(lines) + "\n"
+
+
+def code_map_page() -> str:
+    """Every module of the repository with the first sentence of its docstring."""
+    root = Path(__file__).parent.parent
+    lines = ["# Code map", "", "Every module, by folder, with the first sentence of its docstring."]
+    for folder in sorted(
+        {path.parent for half in ("models", "service") for path in (root / half).rglob("*.py")}
+    ):
+        rows = []
+        for path in sorted(folder.glob("*.py")):
+            text = ast.get_docstring(ast.parse(path.read_text())) or ""
+            sentence = " ".join(text.split("\n\n")[0].split())
+            if sentence:
+                rows.append((f"`{path.name}`", sentence))
+        if rows:
+            lines += ["", f"## {folder.relative_to(root)}", "", *_table(("module", "what it is for"), rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -28,10 +28,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
 from pairmark.service.api.edge import Edge
-from pairmark.service.api.house import House
 from pairmark.service.api.problems import ProblemAnswer
 from pairmark.service.api.routes import ROUTES
 from pairmark.service.api.routing import Route, RouteTable
+from pairmark.service.api.services import Services
 from pairmark.service.api.upkeep import keep_galleries
 from pairmark.service.console import pages as console
 from pairmark.service.errors import NotReady, PairmarkError
@@ -79,7 +79,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     warm : load what is promoted at the start; one that answers a single command loads only what it needs.
     """
     settings = settings or Settings()
-    house = House.build(settings)
+    services = Services.build(settings)
     app = Application(
         title="Pairmark",
         version=VERSION,
@@ -90,13 +90,13 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
         redirect_slashes=False,
         max_body_size=None,
     )
-    app.state.house = house
+    app.state.services = services
     app.state.own_process = False
     app.state.warm = warm
     app.table = RouteTable((*ROUTES, *console.ROUTES))
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
-    app.edge = partial(Edge, house=house, table=app.table)
+    app.edge = partial(Edge, services=services, table=app.table)
     app.openapi = lambda: openapi.document(app, app.table)  # type: ignore[method-assign]
     return app
 
@@ -140,14 +140,14 @@ async def _refused(request: Request, error: Exception) -> Any:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    house: House = app.state.house
+    services: Services = app.state.services
     app.state.closing = asyncio.Event()
     app.state.streams = set()
-    await house.runtime.in_thread(lambda: _await_database(house))
-    await house.runtime.catalogue.refreshed()
+    await services.runtime.in_thread(lambda: _await_database(services))
+    await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
-    upkeep = asyncio.create_task(keep_galleries(house, sweep=app.state.warm))
-    publishing = asyncio.create_task(_publish(house, app.state.closing))
+    upkeep = asyncio.create_task(keep_galleries(services, sweep=app.state.warm))
+    publishing = asyncio.create_task(_publish(services, app.state.closing))
     with _told_of_the_end(app.state.closing):
         yield
     app.state.closing.set()
@@ -155,18 +155,18 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         warming.cancel()
     upkeep.cancel()
     publishing.cancel()
-    await house.runtime.in_thread(lambda: _keep_use(house))
-    house.runtime.close()
-    house.galleries.close()
-    house.database.dispose()
+    await services.runtime.in_thread(lambda: _keep_use(services))
+    services.runtime.close()
+    services.galleries.close()
+    services.database.dispose()
 
 
-def _await_database(house: House) -> None:
+def _await_database(services: Services) -> None:
     deadline = time.monotonic() + START_PATIENCE_S
-    house.database.wait(START_PATIENCE_S)
+    services.database.wait(START_PATIENCE_S)
     while True:
         try:
-            house.database.check_schema()
+            services.database.check_schema()
             return
         except NotReady:
             if time.monotonic() > deadline:
@@ -174,38 +174,38 @@ def _await_database(house: House) -> None:
         time.sleep(0.5)
 
 
-async def _publish(house: House, closing: asyncio.Event) -> None:
+async def _publish(services: Services, closing: asyncio.Event) -> None:
     """Turn counts of live scores into metrics every second, and keep the keys' last use: either costs more than a
     score."""
     for tick in count(1):
         await asyncio.sleep(PUBLISH_S)
-        metrics.publish_live(house.runtime.live.watches())
-        db_metrics.publish(house.database)
+        metrics.publish_live(services.runtime.live.watches())
+        db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
-            await house.runtime.in_thread(lambda: _keep_use(house))
+            await services.runtime.in_thread(lambda: _keep_use(services))
         if closing.is_set():
             # Streams wait for news, and the server for streams.
-            house.events.wake_all()
+            services.events.wake_all()
 
 
-def _keep_use(house: House) -> None:
-    used = dict(house.last_use)
+def _keep_use(services: Services) -> None:
+    used = dict(services.last_use)
     if not used:
         return
     try:
-        house.keys.used(used)
+        services.keys.used(used)
     except PairmarkError:
         return
     for key_id, at in used.items():
-        if house.last_use.get(key_id) == at:
-            del house.last_use[key_id]
+        if services.last_use.get(key_id) == at:
+            del services.last_use[key_id]
 
 
 async def _warm(app: FastAPI) -> None:
-    house: House = app.state.house
+    services: Services = app.state.services
     try:
-        await house.runtime.load_promoted()
-        house.runtime.warm = True
+        await services.runtime.load_promoted()
+        services.runtime.warm = True
     except Exception:
         log.exception("promoted versions could not be loaded; the service stays not ready")
     finally:

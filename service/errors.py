@@ -1,4 +1,4 @@
-"""What can go wrong, as the house says it. Free of HTTP: the API maps each class to a status and a page."""
+"""What can go wrong, as the service says it. Free of HTTP: the API maps each class to a status and a page."""
 
 from __future__ import annotations
 

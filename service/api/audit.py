@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from pairmark.service.api.house import InHouse
 from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.services import InServices
 from pairmark.service.audit.schemas import AuditPage
 
 
@@ -33,9 +33,9 @@ class AuditQuery(PageQuery):
     )
 
 
-def list_audit(house: InHouse, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
+def list_audit(services: InServices, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
     """Who changed what, newest first. Entries are committed with the changes they tell of."""
-    return house.audit.page(
+    return services.audit.page(
         limit=query.limit,
         cursor=query.cursor,
         actor=query.actor,

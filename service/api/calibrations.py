@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.house import InHouse, check_may
 from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.services import InServices, check_may
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
 
 Unit = int | str
@@ -33,13 +33,13 @@ class ScoresRequest(BaseModel):
 
 
 async def add_calibration(
-    http: Request, house: InHouse, response: Response, request: ScoresRequest
+    http: Request, services: InServices, response: Response, request: ScoresRequest
 ) -> CalibrationOut:
     """Calibrate scores made elsewhere; then `POST /match?fpr=..&calibration=ID {"scores": [..]}` decides others."""
     check_may(http, "train", request.name)
-    async with house.runtime.batch_place() as place:
+    async with services.runtime.batch_place() as place:
         made = await place.run(
-            lambda: house.store.add_scores(
+            lambda: services.store.add_scores(
                 request.name, request.scores, request.same, request.left_unit, request.right_unit
             )
         )
@@ -47,11 +47,13 @@ async def add_calibration(
     return made
 
 
-def list_calibrations(house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> CalibrationPage:
+def list_calibrations(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> CalibrationPage:
     """Calibrations, newest first."""
-    return house.store.calibrations(limit=query.limit, cursor=query.cursor)
+    return services.store.calibrations(limit=query.limit, cursor=query.cursor)
 
 
-def get_calibration(house: InHouse, calibration_id: Annotated[str, Path(max_length=64)]) -> CalibrationDetail:
+def get_calibration(
+    services: InServices, calibration_id: Annotated[str, Path(max_length=64)]
+) -> CalibrationDetail:
     """A calibration with its curve: the rate and its bound at each threshold."""
-    return house.store.calibration_detail(calibration_id)
+    return services.store.calibration_detail(calibration_id)

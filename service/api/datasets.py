@@ -8,8 +8,8 @@ from fastapi import Depends, File, Form, Path, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 
-from pairmark.service.api.house import InHouse, check_may, key_of
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.services import InServices, check_may, key_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
 
@@ -68,7 +68,7 @@ def _request(name: str, given: dict[str, Any]) -> DatasetRequest:
 
 def add_dataset(
     http: Request,
-    house: InHouse,
+    services: InServices,
     response: Response,
     file: Upload,
     name: Annotated[str, Form(description="dataset name; a second upload under it becomes its next version")],
@@ -81,7 +81,7 @@ def add_dataset(
     Sending the newest version's very bytes and columns again answers with that version (`existing`).
     """
     check_may(http, "train", name)
-    added = house.datasets.add(
+    added = services.datasets.add(
         file.file,
         _request(name, given),
         filename=file.filename,
@@ -92,10 +92,12 @@ def add_dataset(
     return added
 
 
-def inspect_dataset(house: InHouse, file: Upload, given: Roles, pairs: PairsFile = None) -> InspectionOut:
+def inspect_dataset(
+    services: InServices, file: Upload, given: Roles, pairs: PairsFile = None
+) -> InspectionOut:
     """What would be read of a file, without keeping it: columns, roles (inferred where not named), rows, identities,
     and the smallest false positive rate that they could promise."""
-    return house.datasets.inspect(
+    return services.datasets.inspect(
         file.file,
         _request("inspected", given),
         filename=file.filename,
@@ -104,17 +106,19 @@ def inspect_dataset(house: InHouse, file: Upload, given: Roles, pairs: PairsFile
     )
 
 
-def list_datasets(request: Request, house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> DatasetPage:
+def list_datasets(
+    request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
+) -> DatasetPage:
     """Every stored version that the key may see, newest first."""
     key = key_of(request)
-    return house.datasets.page(
+    return services.datasets.page(
         limit=query.limit, cursor=query.cursor, names=key.grants.datasets if key else None
     )
 
 
-def get_dataset(house: InHouse, ref: Ref) -> DatasetOut:
+def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
     """One version of a dataset."""
-    return house.datasets.get(ref)
+    return services.datasets.get(ref)
 
 
 class RowsQuery(Query):
@@ -124,11 +128,11 @@ class RowsQuery(Query):
     limit: int = Field(20, ge=1, le=100, description="most rows in the answer")
 
 
-def list_rows(house: InHouse, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
+def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
     """Rows of a dataset as they were read: their vectors, labels and ids."""
-    return house.datasets.rows(ref, query.start, query.limit)
+    return services.datasets.rows(ref, query.start, query.limit)
 
 
-def delete_dataset(house: InHouse, ref: Ref) -> None:
+def delete_dataset(services: InServices, ref: Ref) -> None:
     """Delete a version and its bytes; refused while a waiting or running job needs it."""
-    house.datasets.delete(ref)
+    services.datasets.delete(ref)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope
 
-from pairmark.service.api.house import House
+from pairmark.service.api.services import Services
 from pairmark.service.api.wire import JSON, Answer, Call
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.settings import Settings
@@ -27,7 +27,7 @@ def wants_log(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
 
 async def logged_decision(
     handler: Callable[[Call], Awaitable[Answer]],
-    house: House,
+    services: Services,
     scope: Scope,
     headers: Mapping[bytes, bytes],
     receive: Receive,
@@ -43,7 +43,7 @@ async def logged_decision(
         given.update(message.get("body", b""))
         return message
 
-    body, kind, extra = await handler(Call(house, scope, headers, hashed, query, path))
+    body, kind, extra = await handler(Call(services, scope, headers, hashed, query, path))
     facts = {
         "query": scope["query_string"].decode("latin-1")[:500],
         "input_sha256": given.hexdigest(),
@@ -52,7 +52,7 @@ async def logged_decision(
     }
     resource = f"gallery:{path['gallery']}" if "gallery" in path else "match"
     with acting(actor):
-        number = await house.runtime.in_thread(partial(house.audit.decision, resource, facts))
+        number = await services.runtime.in_thread(partial(services.audit.decision, resource, facts))
     return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
 
 

@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pairmark.service.api import access
 from pairmark.service.api.access import Access
 from pairmark.service.api.decisions import logged_decision, wants_log
-from pairmark.service.api.house import House
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
 from pairmark.service.api.problems import (
     Internal,
@@ -32,6 +31,7 @@ from pairmark.service.api.problems import (
     render,
 )
 from pairmark.service.api.routing import Found, Route, RouteTable
+from pairmark.service.api.services import Services
 from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
@@ -136,16 +136,16 @@ class Edge:
     app : the framework, which serves the routes that are not direct.
     """
 
-    def __init__(self, app: ASGIApp, *, house: House, table: RouteTable) -> None:
+    def __init__(self, app: ASGIApp, *, services: Services, table: RouteTable) -> None:
         self._app = app
-        self._house = house
-        self._runtime = house.runtime
-        self._settings = house.settings
+        self._house = services
+        self._runtime = services.runtime
+        self._settings = services.settings
         self._table = table
         self._meter = RequestMeter()
         self._prefix = secrets.token_hex(4)
         self._count = 0
-        self._deadlines = Deadlines(house.settings.request_timeout_s)
+        self._deadlines = Deadlines(services.settings.request_timeout_s)
         self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,9 +9,9 @@ from fastapi import Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from pairmark.service.api.house import House, InHouse, key_of
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.services import InServices, Services, key_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
 from pairmark.service.galleries.pictures import MEDIA_TYPES, cmc_picture
@@ -74,47 +74,49 @@ class MeasureQuery(Query):
     )
 
 
-async def version_of(house: House, state: State) -> Served:
+async def version_of(services: Services, state: State) -> Served:
     """The version that serves a gallery, loaded."""
-    return await house.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
+    return await services.runtime.version_for(f"{state.model}:{state.version}", CAPABILITY)
 
 
-def list_galleries(request: Request, house: InHouse, query: Annotated[PageQuery, FROM_QUERY]) -> GalleryPage:
+def list_galleries(
+    request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
+) -> GalleryPage:
     """Galleries by name: those that the key may see."""
     key = key_of(request)
-    return house.galleries.page(
+    return services.galleries.page(
         query.limit, query.cursor, names=key.grants.resources("gallery") if key else None
     )
 
 
 async def put_gallery(
-    house: InHouse, response: Response, gallery: Name, request: GalleryRequest
+    services: InServices, response: Response, gallery: Name, request: GalleryRequest
 ) -> GalleryOut:
     """Make a gallery for a model's version, or move it to another one.
 
     Moving a gallery with items indexes it anew in the background (`moving_to` says so); the version it has serves it
     until then. Calibrations are of one version: calibrate again after a move.
     """
-    served = await house.runtime.version_for(request.model, CAPABILITY)
-    made, new = await house.runtime.in_thread(lambda: house.galleries.put(gallery, served))
+    served = await services.runtime.version_for(request.model, CAPABILITY)
+    made, new = await services.runtime.in_thread(lambda: services.galleries.put(gallery, served))
     if new:
         response.status_code = 201
         response.headers["Location"] = f"/galleries/{made.name}"
     return made
 
 
-def get_gallery(house: InHouse, gallery: Name) -> GalleryOut:
+def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
     """A gallery: its version, items and metadata fields."""
-    return house.galleries.get(gallery)
+    return services.galleries.get(gallery)
 
 
-def delete_gallery(house: InHouse, gallery: Name) -> None:
+def delete_gallery(services: InServices, gallery: Name) -> None:
     """Delete a gallery with everything in it: rows, index files, calibrations, evaluations."""
-    house.galleries.delete(gallery)
+    services.galleries.delete(gallery)
 
 
 async def upsert_items(
-    house: InHouse,
+    services: InServices,
     request: Request,
     gallery: Name,
     query: Annotated[ImportQuery, FROM_QUERY],
@@ -133,14 +135,14 @@ async def upsert_items(
     )
     if kind is None:
         raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
-    state = await house.runtime.in_thread(lambda: house.galleries.state(gallery))
-    served = await version_of(house, state)
+    state = await services.runtime.in_thread(lambda: services.galleries.state(gallery))
+    served = await version_of(services, state)
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
-        async with house.galleries.write_place() as place:
+        async with services.galleries.write_place() as place:
             return await place.run(
-                lambda: house.galleries.write(
+                lambda: services.galleries.write(
                     gallery, json_batches(body, state.dimension, errors), errors, served
                 )
             )
@@ -151,8 +153,8 @@ async def upsert_items(
         subject=query.subject,
         metadata=tuple(name for name in (query.metadata or "").split(",") if name),
     )
-    async with house.galleries.import_place() as place:
-        with house.galleries.workspace() as folder:
+    async with services.galleries.import_place() as place:
+        with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
             scratch.mkdir()
             with upload.open("wb") as stream:
@@ -161,43 +163,45 @@ async def upsert_items(
 
             def work() -> UpsertOut:
                 batches = file_batches(
-                    kind, upload, scratch, state.dimension, errors, options, house.galleries.limits
+                    kind, upload, scratch, state.dimension, errors, options, services.galleries.limits
                 )
-                return house.galleries.write(gallery, batches, errors, served)
+                return services.galleries.write(gallery, batches, errors, served)
 
             return await place.run(work)
 
 
 def list_items(
-    house: InHouse,
+    services: InServices,
     gallery: Name,
     query: Annotated[ItemsQuery, FROM_QUERY],
 ) -> ItemPage:
     """Items by id."""
-    return house.galleries.items(
+    return services.galleries.items(
         gallery, query.limit, query.cursor, subject=query.subject, vectors=query.vectors
     )
 
 
-def get_item(house: InHouse, gallery: Name, id: ItemId) -> ItemOut:
+def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
     """An item with its vector."""
-    return house.galleries.item(gallery, id)
+    return services.galleries.item(gallery, id)
 
 
-async def delete_item(house: InHouse, gallery: Name, id: ItemId) -> Receipt:
+async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
     """Erase an item from rows, index and files; the receipt says what was removed and what will complete it."""
-    catalogue = await house.runtime.catalogue.refreshed()
-    return await house.runtime.in_thread(lambda: house.galleries.erase(gallery, catalogue, id=id))
+    catalogue = await services.runtime.catalogue.refreshed()
+    return await services.runtime.in_thread(lambda: services.galleries.erase(gallery, catalogue, id=id))
 
 
-async def delete_subject(house: InHouse, gallery: Name, subject: Subject) -> Receipt:
+async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
     """Erase everything of a subject; a subject without items gives a receipt of none."""
-    catalogue = await house.runtime.catalogue.refreshed()
-    return await house.runtime.in_thread(lambda: house.galleries.erase(gallery, catalogue, subject=subject))
+    catalogue = await services.runtime.catalogue.refreshed()
+    return await services.runtime.in_thread(
+        lambda: services.galleries.erase(gallery, catalogue, subject=subject)
+    )
 
 
 async def _measured(
-    house: House,
+    services: Services,
     response: Response,
     gallery: str,
     what: Literal["calibration", "evaluation"],
@@ -207,21 +211,21 @@ async def _measured(
 ) -> Made | Response:
     """Calibrate or evaluate a gallery, now or as a job."""
     if background:
-        job = await house.runtime.in_thread(
-            lambda: house.identification.submit(gallery, _TASKS[what], request)
+        job = await services.runtime.in_thread(
+            lambda: services.identification.submit(gallery, _TASKS[what], request)
         )
         headers = {"Location": f"/jobs/{job.id}"}
         return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
-    state = await house.runtime.in_thread(lambda: house.galleries.state(gallery))
-    served = await version_of(house, state)
-    async with house.runtime.batch_place() as place:
+    state = await services.runtime.in_thread(lambda: services.galleries.state(gallery))
+    served = await version_of(services, state)
+    async with services.runtime.batch_place() as place:
         made = await place.run(lambda: measure(gallery, served, request))
     response.headers["Location"] = f"/galleries/{gallery}/{what}s/{made.id}"
     return made
 
 
 async def calibrate_gallery(
-    house: InHouse,
+    services: InServices,
     response: Response,
     gallery: Name,
     request: ProbesRequest,
@@ -232,46 +236,46 @@ async def calibrate_gallery(
     Probes come as a dataset whose labels are subjects, or as vectors and subjects. Subjects who are enrolled say how
     often the right person is missed (FNIR).
     """
-    measure = house.identification.calibrate
-    return await _measured(house, response, gallery, "calibration", request, query.background, measure)
+    measure = services.identification.calibrate
+    return await _measured(services, response, gallery, "calibration", request, query.background, measure)
 
 
 def get_gallery_calibration(
-    house: InHouse, gallery: Name, calibration: MeasurementId
+    services: InServices, gallery: Name, calibration: MeasurementId
 ) -> GalleryCalibrationOut:
     """A calibration, and whether the gallery has changed too much since."""
-    return house.identification.calibration(gallery, calibration)
+    return services.identification.calibration(gallery, calibration)
 
 
 async def evaluate_gallery(
-    house: InHouse,
+    services: InServices,
     response: Response,
     gallery: Name,
     request: GalleryEvaluationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryEvaluationOut | Response:
     """Measure with probes who is found: CMC, FNIR at each FPIR, and what the gallery's own threshold does."""
-    measure = house.identification.evaluate
-    return await _measured(house, response, gallery, "evaluation", request, query.background, measure)
+    measure = services.identification.evaluate
+    return await _measured(services, response, gallery, "evaluation", request, query.background, measure)
 
 
-def get_evaluation(house: InHouse, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
+def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
     """An evaluation as it was made."""
-    return house.identification.evaluation(gallery, evaluation)
+    return services.identification.evaluation(gallery, evaluation)
 
 
-def get_cmc_svg(house: InHouse, gallery: Name, evaluation: MeasurementId) -> Response:
+def get_cmc_svg(services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
     """The cumulative match characteristic as a picture (SVG): how often the right person is among the first so many."""
-    return _cmc(house, gallery, evaluation, "svg")
+    return _cmc(services, gallery, evaluation, "svg")
 
 
-def get_cmc_png(house: InHouse, gallery: Name, evaluation: MeasurementId) -> Response:
+def get_cmc_png(services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
     """The cumulative match characteristic as a picture (PNG)."""
-    return _cmc(house, gallery, evaluation, "png")
+    return _cmc(services, gallery, evaluation, "png")
 
 
-def _cmc(house: House, gallery: str, evaluation: str, format: Literal["svg", "png"]) -> Response:
-    found = house.identification.evaluation(gallery, evaluation)
+def _cmc(services: Services, gallery: str, evaluation: str, format: Literal["svg", "png"]) -> Response:
+    found = services.identification.evaluation(gallery, evaluation)
     if found.cmc is None:
         raise InvalidInput(
             "no probe's subject was enrolled, so there is no curve to draw", field="evaluation"

@@ -12,8 +12,8 @@ from fastapi import Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from pairmark.service.api.house import House, InHouse, check_may, key_of
 from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.services import InServices, Services, check_may, key_of
 from pairmark.service.errors import RateLimited, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ
 from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
@@ -33,9 +33,9 @@ MAX_STREAMS = 200
 HEARTBEAT_S = 10.0
 
 
-def _seen(request: Request, house: House, job_id: str) -> JobOut:
+def _seen(request: Request, services: Services, job_id: str) -> JobOut:
     """The job, if who asks may see it."""
-    job = house.queue.get(job_id)
+    job = services.queue.get(job_id)
     if job.gallery is not None:
         check_may(request, "gallery", job.gallery, reading=True)
     else:
@@ -45,7 +45,7 @@ def _seen(request: Request, house: House, job_id: str) -> JobOut:
 
 def submit_job(
     http: Request,
-    house: InHouse,
+    services: InServices,
     response: Response,
     request: JobRequest,
     idempotency_key: Annotated[
@@ -62,15 +62,15 @@ def submit_job(
     for named in (request.model, request.dataset, request.unlabelled):
         if named is not None:
             check_may(http, "train", named.partition(":")[0])
-    job = house.queue.submit(request, idempotency_key)
+    job = services.queue.submit(request, idempotency_key)
     response.headers["Location"] = f"/jobs/{job.id}"
     return job
 
 
-def list_jobs(request: Request, house: InHouse, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
+def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
     """Jobs, newest first: those that the key could have submitted, and those that measure galleries it may read."""
     key = key_of(request)
-    return house.queue.page(
+    return services.queue.page(
         limit=query.limit,
         cursor=query.cursor,
         state=query.state,
@@ -79,29 +79,29 @@ def list_jobs(request: Request, house: InHouse, query: Annotated[JobsQuery, FROM
     )
 
 
-def get_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
+def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     """How a job is doing, with every attempt at it."""
-    job = _seen(request, house, job_id)
+    job = _seen(request, services, job_id)
     if job.state == "succeeded":
         # Whoever reads this may ask for the new version next.
-        house.runtime.catalogue.expire()
+        services.runtime.catalogue.expire()
     return job
 
 
-def cancel_job(request: Request, house: InHouse, job_id: JobId) -> JobOut:
+def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
     """Cancel a job: at once when it waits; a running one is stopped and registers nothing.
 
     Takes the scope that submitting it takes: `train`, or `gallery` where it measures one.
     """
-    job = _seen(request, house, job_id)
+    job = _seen(request, services, job_id)
     if job.gallery is not None:
         check_may(request, "gallery", job.gallery)
-    return house.queue.cancel(job_id)
+    return services.queue.cancel(job_id)
 
 
 async def job_events(
     request: Request,
-    house: InHouse,
+    services: InServices,
     job_id: JobId,
     last_event_id: Annotated[str | None, Header(description="resume after this event")] = None,
 ) -> StreamingResponse:
@@ -111,34 +111,34 @@ async def job_events(
     """
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
-    await house.runtime.in_thread(lambda: _seen(request, house, job_id))
+    await services.runtime.in_thread(lambda: _seen(request, services, job_id))
     streams: set[object] = request.app.state.streams
     if len(streams) >= MAX_STREAMS:
         raise RateLimited(f"{MAX_STREAMS} event streams are open already; ask GET /jobs/{job_id} instead")
     return StreamingResponse(
-        _follow(request, house, job_id, min(after, 2**62), streams),
+        _follow(request, services, job_id, min(after, 2**62), streams),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
 async def _follow(
-    request: Request, house: House, job_id: str, after: int, streams: set[object]
+    request: Request, services: Services, job_id: str, after: int, streams: set[object]
 ) -> AsyncIterator[bytes]:
     stream = object()
     streams.add(stream)
     closing: asyncio.Event = request.app.state.closing
     try:
-        with house.events.following(job_id) as news:
+        with services.events.following(job_id) as news:
             yield b"retry: 1000\n\n"
             while not closing.is_set():
                 news.clear()
                 try:
-                    events = await house.runtime.in_thread(partial(house.queue.events, job_id, after))
+                    events = await services.runtime.in_thread(partial(services.queue.events, job_id, after))
                 except UnknownJob:
                     return
                 if any(event.event == "done" for event in events):
-                    house.runtime.catalogue.expire()
+                    services.runtime.catalogue.expire()
                 for event in events:
                     data = json.dumps(event.data, ensure_ascii=True)
                     yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()

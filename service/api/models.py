@@ -13,8 +13,8 @@ from fastapi import File, Form, Header, Path, Request, Response, UploadFile
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.api.house import Caller, InHouse, check_may, key_of
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
+from pairmark.service.api.services import Caller, InServices, check_may, key_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
@@ -127,10 +127,12 @@ class MeasureRequest(BaseModel):
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
-def list_models(request: Request, house: InHouse, query: Annotated[ModelsQuery, FROM_QUERY]) -> ModelPage:
+def list_models(
+    request: Request, services: InServices, query: Annotated[ModelsQuery, FROM_QUERY]
+) -> ModelPage:
     """Models by name, with their aliases and newest versions: those that the key may see."""
     key = key_of(request)
-    return house.store.page(
+    return services.store.page(
         limit=query.limit,
         cursor=query.cursor,
         contains=query.contains,
@@ -140,7 +142,7 @@ def list_models(request: Request, house: InHouse, query: Annotated[ModelsQuery, 
 
 async def import_model(
     http: Request,
-    house: InHouse,
+    services: InServices,
     caller: Caller,
     response: Response,
     file: Annotated[UploadFile, File(description="a file that /export gave")],
@@ -155,106 +157,110 @@ async def import_model(
         check_may(http, "import", name or "the name in the file")
 
     def work() -> VersionOut:
-        model, version = house.store.import_file(
+        model, version = services.store.import_file(
             file.file, by=caller, name=name or None, promote=promote or None
         )
-        return house.store.version(model, version)
+        return services.store.version(model, version)
 
-    imported = await house.runtime.in_thread(work)
-    await house.runtime.changed()
+    imported = await services.runtime.in_thread(work)
+    await services.runtime.changed()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
 
 
-def get_model(house: InHouse, name: Name) -> ModelOut:
+def get_model(services: InServices, name: Name) -> ModelOut:
     """A model with its aliases and newest versions."""
-    return house.store.model(name)
+    return services.store.model(name)
 
 
-async def set_policy(house: InHouse, name: Name, request: Policy) -> Policy:
+async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
     """Decide what a model may promise: whether `/match` may answer by bootstrap where finite-sample refuses."""
-    made = await house.runtime.in_thread(lambda: house.store.set_policy(name, request))
-    await house.runtime.changed()
+    made = await services.runtime.in_thread(lambda: services.store.set_policy(name, request))
+    await services.runtime.changed()
     return made
 
 
-def list_versions(house: InHouse, name: Name, query: Annotated[PageQuery, FROM_QUERY]) -> VersionPage:
+def list_versions(services: InServices, name: Name, query: Annotated[PageQuery, FROM_QUERY]) -> VersionPage:
     """A model's versions, newest first."""
-    return house.store.versions(name, limit=query.limit, cursor=query.cursor)
+    return services.store.versions(name, limit=query.limit, cursor=query.cursor)
 
 
-def get_version(house: InHouse, name: Name, version: Number) -> VersionOut:
+def get_version(services: InServices, name: Name, version: Number) -> VersionOut:
     """A version: parameters, capabilities, metrics with intervals, lineage and calibrations."""
-    return house.store.version(name, version)
+    return services.store.version(name, version)
 
 
-async def delete_version(house: InHouse, name: Name, version: Number) -> None:
+async def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias holds it."""
-    await house.runtime.in_thread(lambda: house.store.delete(name, version))
-    await house.runtime.changed()
+    await services.runtime.in_thread(lambda: services.store.delete(name, version))
+    await services.runtime.changed()
 
 
-def get_roc(house: InHouse, name: Name, version: Number, query: Annotated[RocQuery, FROM_QUERY]) -> RocOut:
+def get_roc(
+    services: InServices, name: Name, version: Number, query: Annotated[RocQuery, FROM_QUERY]
+) -> RocOut:
     """The ROC on held-out pairs."""
-    return house.store.reports.roc(name, version, query.points)
+    return services.store.reports.roc(name, version, query.points)
 
 
-def get_leaderboard(house: InHouse, name: Name, version: Number) -> LeaderboardOut:
+def get_leaderboard(services: InServices, name: Name, version: Number) -> LeaderboardOut:
     """The version among cheap baselines (and the candidates it raced) on the same held-out data."""
-    return house.store.reports.leaderboard(name, version)
+    return services.store.reports.leaderboard(name, version)
 
 
 def get_errors(
-    house: InHouse, name: Name, version: Number, query: Annotated[ErrorsQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[ErrorsQuery, FROM_QUERY]
 ) -> ErrorsOut:
     """The hardest held-out pairs, by row of the version's dataset; with `fpr`, those wrong at that operating point."""
-    return house.store.reports.errors(name, version, kind=query.kind, fpr=query.fpr, limit=query.limit)
+    return services.store.reports.errors(name, version, kind=query.kind, fpr=query.fpr, limit=query.limit)
 
 
-def get_report(house: InHouse, name: Name, version: Number) -> ReportOut:
+def get_report(services: InServices, name: Name, version: Number) -> ReportOut:
     """Everything that is known of a version: facts, metrics, leaderboard, groups, ROC and score histograms."""
-    return house.store.reports.report(house.store.version(name, version))
+    return services.store.reports.report(services.store.version(name, version))
 
 
-def get_roc_svg(house: InHouse, name: Name, version: Number) -> Response:
+def get_roc_svg(services: InServices, name: Name, version: Number) -> Response:
     """The ROC as a picture (SVG), the false positive rate on a logarithmic axis."""
-    return _picture(house, name, version, "svg")
+    return _picture(services, name, version, "svg")
 
 
-def get_roc_png(house: InHouse, name: Name, version: Number) -> Response:
+def get_roc_png(services: InServices, name: Name, version: Number) -> Response:
     """The ROC as a picture (PNG)."""
-    return _picture(house, name, version, "png")
+    return _picture(services, name, version, "png")
 
 
-def _picture(house: InHouse, name: str, version: int, format: Literal["svg", "png"]) -> Response:
-    row = house.store.version(name, version)
+def _picture(services: InServices, name: str, version: int, format: Literal["svg", "png"]) -> Response:
+    row = services.store.version(name, version)
     key = f"{row.lineage.artefact_sha256}:{name}:{version}"
-    body = roc_picture(house.store.reports.roc(name, version), f"{name}, version {version}", format, key=key)
+    body = roc_picture(
+        services.store.reports.roc(name, version), f"{name}, version {version}", format, key=key
+    )
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 
 async def get_tree(
-    house: InHouse, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
 ) -> Any:
     """The tree itself, for kinds that have one: cells with counts and rates, and what splits them."""
-    served = await house.runtime.version(name, version)
-    return await house.runtime.in_thread(lambda: tree_data(served, query.tree))
+    served = await services.runtime.version(name, version)
+    return await services.runtime.in_thread(lambda: tree_data(served, query.tree))
 
 
 async def get_tree_svg(
-    house: InHouse, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
 ) -> Response:
     """The tree as a picture (SVG): what splits its cells, how many pairs they hold and their rates."""
-    served = await house.runtime.version(name, version)
-    body = await house.runtime.in_thread(lambda: tree_svg(served, query.tree, query.depth))
+    served = await services.runtime.version(name, version)
+    body = await services.runtime.in_thread(lambda: tree_svg(served, query.tree, query.depth))
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
-def export_version(house: InHouse, name: Name, version: Number) -> StreamingResponse:
+def export_version(services: InServices, name: Name, version: Number) -> StreamingResponse:
     """A version as one file: artefact, report and calibration, for `POST /models` of another service."""
     folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
     try:
-        path = house.store.export(name, version, folder)
+        path = services.store.export(name, version, folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -276,7 +282,7 @@ def _file_then_gone(path: FilePath, folder: FilePath) -> Iterator[bytes]:
 
 async def calibrate(
     http: Request,
-    house: InHouse,
+    services: InServices,
     response: Response,
     name: Name,
     version: Number,
@@ -284,9 +290,9 @@ async def calibrate(
 ) -> CalibrationOut:
     """Calibrate a version on another dataset, of which it saw no row (open-set: no identity) in training."""
     check_may(http, "train", request.dataset.partition(":")[0])
-    async with house.runtime.batch_place() as place:
+    async with services.runtime.batch_place() as place:
         made = await place.run(
-            lambda: house.store.calibrate(
+            lambda: services.store.calibrate(
                 name,
                 version,
                 request.dataset,
@@ -297,19 +303,19 @@ async def calibrate(
                 groups=request.groups,
             )
         )
-    await house.runtime.changed()
+    await services.runtime.changed()
     response.headers["Location"] = f"/calibrations/{made.id}"
     return made
 
 
 async def evaluate(
-    http: Request, house: InHouse, name: Name, version: Number, request: MeasureRequest
+    http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
     """Measure a version on another dataset: its ROC there, and what its own thresholds do there. Nothing is kept."""
     check_may(http, "train", request.dataset.partition(":")[0])
-    async with house.runtime.batch_place() as place:
+    async with services.runtime.batch_place() as place:
         return await place.run(
-            lambda: house.store.evaluate(
+            lambda: services.store.evaluate(
                 name,
                 version,
                 request.dataset,
@@ -321,15 +327,15 @@ async def evaluate(
         )
 
 
-def get_alias(house: InHouse, response: Response, name: Name, alias: AliasName) -> AliasOut:
+def get_alias(services: InServices, response: Response, name: Name, alias: AliasName) -> AliasOut:
     """Where an alias points; its ETag guards a move."""
-    found = house.store.alias(name, alias)
+    found = services.store.alias(name, alias)
     response.headers["ETag"] = f'"{found.revision}"'
     return found
 
 
 async def move_alias(
-    house: InHouse,
+    services: InServices,
     caller: Caller,
     response: Response,
     name: Name,
@@ -339,19 +345,19 @@ async def move_alias(
 ) -> AliasOut:
     """Point an alias at a version: promotion, and rollback too. With `If-Match`, only if nobody moved it meanwhile."""
     expected = _revision(if_match)
-    moved = await house.runtime.in_thread(
-        lambda: house.store.promote(name, alias, request.version, by=caller, if_match=expected)
+    moved = await services.runtime.in_thread(
+        lambda: services.store.promote(name, alias, request.version, by=caller, if_match=expected)
     )
-    await house.runtime.changed()
+    await services.runtime.changed()
     response.headers["ETag"] = f'"{moved.revision}"'
     return moved
 
 
 def alias_history(
-    house: InHouse, name: Name, alias: AliasName, query: Annotated[PageQuery, FROM_QUERY]
+    services: InServices, name: Name, alias: AliasName, query: Annotated[PageQuery, FROM_QUERY]
 ) -> AliasChangePage:
     """Every move of an alias, newest first."""
-    return house.store.history(name, alias, limit=query.limit, cursor=query.cursor)
+    return services.store.history(name, alias, limit=query.limit, cursor=query.cursor)
 
 
 def _revision(if_match: str | None) -> int | Literal["*"] | None:

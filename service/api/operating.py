@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
-from pairmark.service.api.house import InHouse
 from pairmark.service.api.models import Name, Number
 from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.scoring import PointQuery
+from pairmark.service.api.services import InServices
 from pairmark.service.errors import UnknownCalibration
 
 
@@ -36,19 +36,19 @@ class LiveOut(BaseModel):
 
 
 async def get_operating_point(
-    house: InHouse, name: Name, version: Number, query: Annotated[PointQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[PointQuery, FROM_QUERY]
 ) -> dict[str, Any]:
     """The threshold at a false positive rate and what is promised about it: what /match would use, without a pair."""
-    found = await house.runtime.in_thread(lambda: house.store.version(name, version))
+    found = await services.runtime.in_thread(lambda: services.store.version(name, version))
     chosen = query.calibration or found.calibration_id
     if chosen is None or chosen not in {one.id for one in found.calibrations}:
         what = "has no calibration" if chosen is None else f"has no calibration {chosen[:64]!r}"
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
-    return (await house.runtime.decide(None, query.fpr, query.confidence, query.method, chosen)).public
+    return (await services.runtime.decide(None, query.fpr, query.confidence, query.method, chosen)).public
 
 
-def get_live(house: InHouse, name: Name, version: Number) -> dict[str, Any] | None:
+def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
     """Live scores against those of calibration, counted over all serving processes; null before the first score."""
-    house.store.version(name, version)
-    metrics.publish_live(house.runtime.live.watches(), house.runtime.unrelated.versions())
+    services.store.version(name, version)
+    metrics.publish_live(services.runtime.live.watches(), services.runtime.unrelated.versions())
     return metrics.live(name, version)

@@ -59,9 +59,9 @@ async def _answered(
 ) -> tuple[Features, Answer]:
     kind, raw = media(call)
     body = await call.body()
-    with call.house.runtime.lane() as lane:
+    with call.services.runtime.lane() as lane:
         features, served = await _read(call, lane, capability, kind, body)
-        limit = call.house.settings.max_batch_pairs
+        limit = call.services.settings.max_batch_pairs
         if len(features) > limit:
             raise TooLarge(
                 f"the request has {len(features)} points; at most {limit} are taken at a time", limit=limit
@@ -74,7 +74,7 @@ async def _read(
     call: Call, lane: Lane, capability: str, kind: bytes, body: bytes | bytearray
 ) -> tuple[Features, Served]:
     """The points of a body, and the version that they are for."""
-    runtime, query = call.house.runtime, call.query
+    runtime, query = call.services.runtime, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
         if call.scope["query_string"]:
@@ -87,12 +87,12 @@ async def _read(
     if kind == OCTETS:
         width = query.dim or served.n_features
         return await lane.run(reading, lambda: parse_rows(body, dim=width, model=query.model)), served
-    limit = call.house.settings.max_body_bytes
+    limit = call.services.settings.max_body_bytes
     return await lane.run(reading, lambda: parse_npz_rows(body, model=query.model, max_bytes=limit)), served
 
 
 def _embedded_answer(call: Call, served: Served, features: Features, raw: bool) -> Answer:
-    size, limit = 4 * len(features) * served.n_features, call.house.settings.max_body_bytes
+    size, limit = 4 * len(features) * served.n_features, call.services.settings.max_body_bytes
     if size > limit:
         raise TooLarge(
             f"the answer to {len(features)} points would have {size} bytes of float32; at most {limit} bytes are "

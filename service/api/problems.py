@@ -341,7 +341,7 @@ class ProblemAnswer:
 
 
 def status_problem(error: HTTPException) -> PairmarkError:
-    """What the framework's own refusals mean in this house."""
+    """What the framework's own refusals mean here."""
     if error.status_code == 404:
         return NotFound("there is nothing at this address; /docs lists what there is")
     if error.status_code == 405:

@@ -78,7 +78,7 @@ async def rank_point(call: Call) -> Answer:
     named = {name.removeprefix(_PREFIX): text for name, text in (query.model_extra or {}).items()}
     rows = points_by_text(query.features, named)
     points = Points(query.model, rows, query.top, query.detail, query.abstain)
-    with call.house.runtime.lane() as lane:
+    with call.services.runtime.lane() as lane:
         return await _ranked(call, lane, points)
 
 
@@ -87,16 +87,16 @@ async def rank_points(call: Call) -> Answer:
     if _check_media(call) != JSON:
         raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
     body = await call.body()
-    with call.house.runtime.lane() as lane:
+    with call.services.runtime.lane() as lane:
         points = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_points(body))
         return await _ranked(call, lane, points)
 
 
 async def _ranked(call: Call, lane: Lane, points: Points) -> Answer:
-    n, limit = len(points), call.house.settings.max_batch_pairs
+    n, limit = len(points), call.services.settings.max_batch_pairs
     if n > limit:
         raise TooLarge(f"the request has {n} points; at most {limit} are taken at a time", limit=limit)
-    served = await call.house.runtime.version_for(points.model, "rank-labels", call.models)
+    served = await call.services.runtime.version_for(points.model, "rank-labels", call.models)
     names = served.label_names
     assert names is not None
     seconds = served.seconds_a_point * n * (DETAIL_COSTS if points.detail else 1)

@@ -88,7 +88,7 @@ async def similarity(call: Call) -> Answer:
     """How similar are these pairs?"""
     kind, raw = media(call)
     body = await call.body()
-    with call.house.runtime.lane() as lane:
+    with call.services.runtime.lane() as lane:
         scored = await _score(call, lane, kind, body, "similarity")
         answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(scored, raw))
     _SCORED.inc(len(scored.scores))
@@ -108,7 +108,7 @@ async def match(call: Call) -> Answer:
     if raw and query.detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
     body = await call.body()
-    with call.house.runtime.lane() as lane:
+    with call.services.runtime.lane() as lane:
         if kind == JSON and holds_scores(body):
             scored = await _given_scores(call, lane, body)
         else:
@@ -116,7 +116,7 @@ async def match(call: Call) -> Answer:
         shown = call.shows_scores(scored.served)
         if query.detail and not shown:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
-        decision = await call.house.runtime.decide(
+        decision = await call.services.runtime.decide(
             scored.served,
             query.fpr,
             query.confidence,
@@ -139,7 +139,7 @@ async def explain(call: Call) -> Answer:
     if raw:
         raise NotAcceptable("explanations are given as application/json")
     body = await call.body()
-    with call.house.runtime.lane() as lane:
+    with call.services.runtime.lane() as lane:
         pairs, served = await _read(call, lane, kind, body, "similarity")
 
         def work() -> bytes:
@@ -159,7 +159,7 @@ async def _read(
     call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, capability: str
 ) -> tuple[Pairs, Served]:
     """The pairs of a body, and the version that they are for."""
-    runtime, settings, query = call.house.runtime, call.house.settings, call.query
+    runtime, settings, query = call.services.runtime, call.services.settings, call.query
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
         pairs = await lane.run(reading, lambda: parse_pairs(body))
@@ -198,7 +198,7 @@ async def _score(call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, c
 
 async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scored:
     """Scores made elsewhere: no model scores anything, and a calibration must be named."""
-    calibration, limit = call.query.calibration, call.house.settings.max_batch_pairs
+    calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:
         raise InvalidInput(
             "scores need calibration=ID, which says what a score is worth; make one with POST /calibrations",
@@ -207,7 +207,7 @@ async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scor
     scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))
     if len(scores) > limit:
         raise TooLarge(f"the request has {len(scores)} scores; at most {limit} are taken", limit=limit)
-    model = await call.house.runtime.model_of_calibration(calibration)
+    model = await call.services.runtime.model_of_calibration(calibration)
     if call.models is not None and (model is None or model["name"] not in call.models):
         raise Forbidden("the key may not use this calibration", field="calibration")
     return Scored(scores, to_json(model))
@@ -218,7 +218,7 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
     served, pairs = scored.served, scored.pairs
     assert served is not None
     assert pairs is not None
-    watch = call.house.runtime.live.watch(served)
+    watch = call.services.runtime.live.watch(served)
     if watch is None:
         return
     n = pairs.n_pairs
@@ -229,7 +229,7 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
         point = decision.public
         # With fixed classes, two requests are often about one class.
         if point["calibration_id"] == served.calibration_id and point["protocol"] == "open-set":
-            call.house.runtime.unrelated.take(
+            call.services.runtime.unrelated.take(
                 served, pairs.left, decision.rate, point["fpr"], float(decision.threshold)
             )
 
@@ -284,7 +284,7 @@ def _match_answer(
 
 def _rarity(call: Call, scores: Any, decision: Decision) -> list[float]:
     """log10 of the bound on how often a different pair scores so high."""
-    found: list[float] = call.house.runtime.decisions.log10_fpr(
+    found: list[float] = call.services.runtime.decisions.log10_fpr(
         decision.public["calibration_id"], scores, call.query.confidence, call.query.method
     ).tolist()
     return found

@@ -22,24 +22,26 @@ async def search(call: Call) -> Answer:
     seen by every search after it.
     """
     only_json(call)
-    house, name = call.house, call.path["gallery"]
-    _limit(call, house.settings.search_limit, f"search {name}", f"searches of the gallery {name[:100]!r}")
-    request = parse_search(await call.body(), house.settings)
-    async with house.galleries.place() as place:
+    services, name = call.services, call.path["gallery"]
+    _limit(call, services.settings.search_limit, f"search {name}", f"searches of the gallery {name[:100]!r}")
+    request = parse_search(await call.body(), services.settings)
+    async with services.galleries.place() as place:
         served = await _expected(call, name)
         while True:
             decision = None
             if served is not None and request.fpr is not None:
-                decision = await house.runtime.decide(served, request.fpr, request.confidence, "auto", None)
+                decision = await services.runtime.decide(
+                    served, request.fpr, request.confidence, "auto", None
+                )
 
             def work(
                 served: Served | None = served, decision: Decision | None = decision
             ) -> State | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
-                state = house.galleries.state(name)
+                state = services.galleries.state(name)
                 if served is None or not _serves(served, state):
                     return state
-                return house.searches.search(
+                return services.searches.search(
                     state, served, request, decision, scores=call.shows_scores(served)
                 )
 
@@ -55,22 +57,22 @@ async def search(call: Call) -> Answer:
 async def verify(call: Call) -> Answer:
     """Is this vector of that subject? It is compared with all of the subject's items and the best one decides."""
     only_json(call)
-    house, query = call.house, call.query
+    services, query = call.services, call.query
     name, subject = call.path["gallery"], call.path["subject"]
     limited = f"verifications of the subject {subject[:100]!r}"
-    _limit(call, house.settings.verify_limit, f"verify {name}/{subject}", limited)
+    _limit(call, services.settings.verify_limit, f"verify {name}/{subject}", limited)
     probe = parse_probe(await call.body())
-    async with house.galleries.place() as place:
+    async with services.galleries.place() as place:
         while True:
-            state = await place.run(lambda: house.galleries.state(name))
+            state = await place.run(lambda: services.galleries.state(name))
             served = await _served(call, state)
             if served is not None:
                 break
-        decision = await house.runtime.decide(
+        decision = await services.runtime.decide(
             served, query.fpr, query.confidence, query.method, query.calibration
         )
         answer = await place.run(
-            lambda: house.searches.verify(
+            lambda: services.searches.verify(
                 state, served, subject, probe, decision, scores=call.shows_scores(served)
             )
         )
@@ -82,7 +84,7 @@ def _limit(call: Call, a_minute: float, what: str, said: str) -> None:
     """Count a try of the key, which gets a minute's worth at once; without keys nobody is told apart."""
     key = call.key
     if key is not None and a_minute:
-        call.house.rates.take(
+        call.services.rates.take(
             f"{key.id} {what}",
             a_minute / 60,
             a_minute,
@@ -92,27 +94,27 @@ def _limit(call: Call, a_minute: float, what: str, said: str) -> None:
 
 async def _expected(call: Call, name: str) -> Served | None:
     """The version that served the gallery last time, if it is still there."""
-    reference = call.house.searches.served_by.get(name)
+    reference = call.services.searches.served_by.get(name)
     if reference is None:
         return None
     try:
-        return await call.house.runtime.version_for(reference, CAPABILITY)
+        return await call.services.runtime.version_for(reference, CAPABILITY)
     except UnknownModel:
         return None
 
 
 async def _served(call: Call, state: State) -> Served | None:
     """The gallery's version; None when the gallery has just moved on and the earlier one was deleted."""
-    house = call.house
+    services = call.services
     reference = f"{state.model}:{state.version}"
     try:
-        served = await house.runtime.version_for(reference, CAPABILITY)
+        served = await services.runtime.version_for(reference, CAPABILITY)
     except UnknownModel:
-        now = await house.runtime.in_thread(lambda: house.galleries.state(state.name))
+        now = await services.runtime.in_thread(lambda: services.galleries.state(state.name))
         if (now.model_id, now.version) == (state.model_id, state.version):
             raise
         return None
-    served_by = house.searches.served_by
+    served_by = services.searches.served_by
     if len(served_by) >= 4096:
         served_by.clear()
     served_by[state.name] = reference

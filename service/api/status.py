@@ -9,8 +9,8 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
-from pairmark.service.api.house import InHouse
 from pairmark.service.api.readings import deployment_text
+from pairmark.service.api.services import InServices
 from pairmark.service.errors import NotReady
 from pairmark.service.jobs.views import START_ONE
 
@@ -36,22 +36,22 @@ async def healthz() -> Alive:
     return Alive()
 
 
-async def readyz(house: InHouse) -> Ready:
+async def readyz(services: InServices) -> Ready:
     """Ready: kernels are warm, and the database answers. Says so, or why not, within two seconds."""
-    house.runtime.ready()
-    workers = await house.readiness.answer()
+    services.runtime.ready()
+    workers = await services.readiness.answer()
     return Ready(workers=workers, warnings=[] if workers else [f"no worker is alive: {START_ONE}"])
 
 
-async def scrape(house: InHouse) -> Response:
+async def scrape(services: InServices) -> Response:
     """Metrics in the Prometheus text format; without those of the database when it does not answer in time."""
     try:
-        readings = await house.readings.answer()
+        readings = await services.readings.answer()
     except NotReady:
         readings = None
-    metrics.publish_live(house.runtime.live.watches(), house.runtime.unrelated.versions())
-    places = {"home": house.settings.home}
-    if "://" not in house.settings.resolved_artefacts:
-        places["artefacts"] = Path(house.settings.resolved_artefacts)
+    metrics.publish_live(services.runtime.live.watches(), services.runtime.unrelated.versions())
+    places = {"home": services.settings.home}
+    if "://" not in services.settings.resolved_artefacts:
+        places["artefacts"] = Path(services.settings.resolved_artefacts)
     body, media_type = metrics.exposition()
     return Response(body + deployment_text(readings, places), media_type=media_type)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from functools import partial
 
-from pairmark.service.api.house import House
+from pairmark.service.api.services import Services
 from pairmark.service.errors import NotReady, PairmarkError
 
 log = logging.getLogger(__name__)
@@ -15,14 +15,14 @@ EVERY_S = 10.0
 """How often a process looks at the galleries it has open, and for galleries to move."""
 
 
-async def keep_galleries(house: House, *, sweep: bool) -> None:
+async def keep_galleries(services: Services, *, sweep: bool) -> None:
     """Run until cancelled.
 
     Parameters
     ----------
     sweep : remove what killed processes left behind first; a process that answers a single command does not.
     """
-    galleries, loop = house.galleries, asyncio.get_running_loop()
+    galleries, loop = services.galleries, asyncio.get_running_loop()
     woken = asyncio.Event()
 
     def wake() -> None:
@@ -35,12 +35,14 @@ async def keep_galleries(house: House, *, sweep: bool) -> None:
         woken.clear()
         try:
             if sweep:
-                await house.runtime.in_thread(galleries.sweep)
+                await services.runtime.in_thread(galleries.sweep)
                 sweep = False
-            await house.runtime.in_thread(galleries.keep_up)
-            for state in await house.runtime.in_thread(galleries.moving):
-                served = await house.runtime.version_for(f"{state.next_model}:{state.next_version}", "search")
-                await house.runtime.in_thread(partial(galleries.move, state, served))
+            await services.runtime.in_thread(galleries.keep_up)
+            for state in await services.runtime.in_thread(galleries.moving):
+                served = await services.runtime.version_for(
+                    f"{state.next_model}:{state.next_version}", "search"
+                )
+                await services.runtime.in_thread(partial(galleries.move, state, served))
         except NotReady:
             log.info("the database is away; galleries are looked after later")
         except PairmarkError as error:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from pairmark.service.api.house import House
 from pairmark.service.api.problems import NotAcceptable, UnsupportedMediaType
+from pairmark.service.api.services import Services
 from pairmark.service.errors import TooLarge
 from pairmark.service.keys import ActiveKey
 from pairmark.service.runtime.scoring import Served
@@ -32,18 +32,18 @@ class Call:
     path : the path's parameters.
     """
 
-    __slots__ = ("_receive", "headers", "house", "path", "query", "scope")
+    __slots__ = ("_receive", "headers", "path", "query", "scope", "services")
 
     def __init__(
         self,
-        house: House,
+        services: Services,
         scope: Scope,
         headers: Mapping[bytes, bytes],
         receive: Receive,
         query: Any,
         path: dict[str, str],
     ) -> None:
-        self.house = house
+        self.services = services
         self.scope = scope
         self.headers = headers
         self.query = query
@@ -71,7 +71,7 @@ class Call:
 
     async def body(self) -> bytes | bytearray:
         """The whole body, at most `max_body_bytes` of it held at any time."""
-        return await read_body(self.scope, self._receive, self.house.settings.max_body_bytes)
+        return await read_body(self.scope, self._receive, self.services.settings.max_body_bytes)
 
 
 def body_seconds(settings: Settings, received: int) -> float:

@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 
 from pairmark.service.api.guide import FOLDER as GUIDE
-from pairmark.service.api.house import may
+from pairmark.service.api.services import may
 from pairmark.service.console.ask import Answer
 from pairmark.service.keys.schemas import Scope
 from pairmark.version import VERSION

@@ -8,9 +8,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.house import may
 from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.routing import Route
+from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page, refused
 from pairmark.service.jobs.schemas import JobState

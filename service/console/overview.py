@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from pairmark.service.api.house import may
 from pairmark.service.api.routing import Route
+from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page
 from pairmark.service.console.promises import Promise, promises

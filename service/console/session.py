@@ -11,9 +11,9 @@ from fastapi.responses import RedirectResponse, Response
 from pydantic import Field
 
 from pairmark.service.api.access import COOKIE, from_elsewhere
-from pairmark.service.api.house import InHouse
 from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.routing import Route
+from pairmark.service.api.services import InServices
 from pairmark.service.console.frame import page
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys.sessions import SESSION_S
@@ -28,24 +28,26 @@ class LoginQuery(Query):
     next: str | None = Field(None, max_length=1000)
 
 
-async def login_form(request: Request, house: InHouse, query: Annotated[LoginQuery, FROM_QUERY]) -> Response:
+async def login_form(
+    request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]
+) -> Response:
     """Where a key is entered, once one exists."""
-    if not (await house.runtime.catalogue.refreshed()).locked:
+    if not (await services.runtime.catalogue.refreshed()).locked:
         return RedirectResponse("/", status_code=303)
     return page(request, "login.html", wrong=False)
 
 
-async def login(request: Request, house: InHouse, query: Annotated[LoginQuery, FROM_QUERY]) -> Response:
+async def login(request: Request, services: InServices, query: Annotated[LoginQuery, FROM_QUERY]) -> Response:
     """Begin a session that stands for the key: a random word in a cookie, which scripts cannot read and other sites
     cannot send."""
     _check_origin(request)
     key = _key_in(await request.body())
-    view = await house.runtime.catalogue.refreshed()
+    view = await services.runtime.catalogue.refreshed()
     known = None if key is None else view.key(key)
     if known is None:
         return page(request, "login.html", status=403, wrong=True)
-    begun = await house.runtime.in_thread(lambda: house.sessions.begin(known.id))
-    await house.runtime.changed()
+    begun = await services.runtime.in_thread(lambda: services.sessions.begin(known.id))
+    await services.runtime.changed()
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
     answer.set_cookie(
         COOKIE,
@@ -58,13 +60,13 @@ async def login(request: Request, house: InHouse, query: Annotated[LoginQuery, F
     return answer
 
 
-async def logout(request: Request, house: InHouse) -> Response:
+async def logout(request: Request, services: InServices) -> Response:
     """End the session, here and wherever its cookie was copied to."""
     _check_origin(request)
     word = request.cookies.get(COOKIE)
     if word:
-        await house.runtime.in_thread(lambda: house.sessions.end(word))
-        await house.runtime.changed()
+        await services.runtime.in_thread(lambda: services.sessions.end(word))
+        await services.runtime.changed()
     answer = RedirectResponse("/login", status_code=303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

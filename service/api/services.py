@@ -1,4 +1,4 @@
-"""What handlers work with: one of each room's front door, made once for a process."""
+"""What handlers work with: one object for each feature folder, made once for a process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from pairmark.service.training.submission import TrainingQueue
 
 
 @dataclass(frozen=True, kw_only=True)
-class House:
-    """The rooms behind the endpoints."""
+class Services:
+    """What the endpoints call."""
 
     settings: Settings
     database: Database
@@ -56,8 +56,8 @@ class House:
     """When keys were last used, by id, that is not in the database yet."""
 
     @classmethod
-    def build(cls, settings: Settings) -> House:
-        """Open every room; connects to nothing yet."""
+    def build(cls, settings: Settings) -> Services:
+        """Build every service; connects to nothing yet."""
         database = open_database(settings)
         blobs = open_blobs(settings)
         store = ModelStore(database, blobs, settings)
@@ -99,10 +99,10 @@ class House:
         )
 
 
-def house_of(request: Request) -> House:
-    """The house that serves this request."""
-    house: House = request.app.state.house
-    return house
+def house_of(request: Request) -> Services:
+    """The services behind this request."""
+    services: Services = request.app.state.services
+    return services
 
 
 def caller_of(request: Request) -> str:
@@ -135,5 +135,5 @@ def check_may(request: Request, scope: Scope, resource: str | None = None, *, re
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)
 
 
-InHouse = Annotated[House, Depends(house_of)]
+InServices = Annotated[Services, Depends(house_of)]
 Caller = Annotated[str, Depends(caller_of)]
