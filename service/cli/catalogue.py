@@ -23,38 +23,42 @@ Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", me
 DatasetRef = Annotated[
     str, typer.Argument(help="NAME (its newest version) or NAME:VERSION.", metavar="DATASET")
 ]
+# How a file is read, for whatever reads one.
+TableFile = Annotated[
+    Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
+]
+Label = Annotated[str | None, typer.Option(help="Identity or class column.", show_default=False)]
+Ranking = Annotated[
+    list[str] | None,
+    typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
+]
+Group = Annotated[str | None, typer.Option(help="Column of groups that stay together.", show_default=False)]
+Exclude = Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="CSV: the first line holds data already.")]
+Format = Annotated[
+    str | None, typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False)
+]
+Points = Annotated[
+    str | None, typer.Option(help="npz: the array of points (default: X).", show_default=False)
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @datasets.command("add")
 def add_dataset(
     name: Annotated[str, typer.Argument(help="Name to keep it under.")],
-    file: Annotated[
-        Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
-    ],
-    label: Annotated[str | None, typer.Option(help="Identity or class column.", show_default=False)] = None,
-    ranking: Annotated[
-        list[str] | None,
-        typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="Column of groups that stay together.", show_default=False)
-    ] = None,
+    file: TableFile,
+    label: Label = None,
+    ranking: Ranking = None,
+    group: Group = None,
     row_id: Annotated[
         str | None,
         typer.Option("--id", help="Column of row ids, for a pairs file to refer to.", show_default=False),
     ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")] = None,
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="CSV: the first line holds data already.")
-    ] = False,
-    format: Annotated[
-        str | None,
-        typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False),
-    ] = None,
-    points: Annotated[
-        str | None, typer.Option(help="npz: the array of points (default: X).", show_default=False)
-    ] = None,
+    exclude: Exclude = None,
+    no_header: NoHeader = False,
+    format: Format = None,
+    points: Points = None,
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="Take rows without labels, for learners that use some.")
     ] = False,
@@ -86,28 +90,14 @@ def add_dataset(
 
 @datasets.command("inspect")
 def inspect_dataset(
-    file: Annotated[
-        Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
-    ],
-    label: Annotated[str | None, typer.Option(help="Identity or class column.", show_default=False)] = None,
-    ranking: Annotated[
-        list[str] | None,
-        typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="Column of groups that stay together.", show_default=False)
-    ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")] = None,
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="CSV: the first line holds data already.")
-    ] = False,
-    format: Annotated[
-        str | None,
-        typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False),
-    ] = None,
-    points: Annotated[
-        str | None, typer.Option(help="npz: the array of points (default: X).", show_default=False)
-    ] = None,
+    file: TableFile,
+    label: Label = None,
+    ranking: Ranking = None,
+    group: Group = None,
+    exclude: Exclude = None,
+    no_header: NoHeader = False,
+    format: Format = None,
+    points: Points = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
