@@ -62,9 +62,14 @@ def http_page() -> str:
             if parameters:
                 lines += ["", *_table(("parameter", "in", "type", "meaning"), parameters)]
             for media, content in operation.get("requestBody", {}).get("content", {}).items():
-                lines += ["", f"Body `{media}`: {_type(content.get('schema', {}))}"]
+                shape = _type(content.get("schema", {}))
+                lines += ["", f"Body: `{media}`" + ("" if shape == "string" else f", {shape}")]
             answers = [
-                (f"`{status}`", answer.get("description", ""), _media(answer))
+                (
+                    f"`{status}`",
+                    answer.get("description", "").replace("Successful Response", ""),
+                    _media(answer),
+                )
                 for status, answer in operation["responses"].items()
                 if not status.startswith(("4", "5"))
             ]

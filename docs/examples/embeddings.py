@@ -10,10 +10,9 @@ telling = np.linspace(1.5, 0.3, n_dimensions)
 person = rng.normal(size=(n_people, 1, n_dimensions)) * telling
 X = (person + rng.normal(size=(n_people, n_photos, n_dimensions)) * 0.8).reshape(-1, n_dimensions)
 y = np.repeat(np.arange(n_people), n_photos)
-# [split]
 train, calibration, new = y < 200, (y >= 200) & (y < 900), y >= 900
 # [fit]
-from pairmark import MetricSimilarity, Plda  # noqa: E402
+from pairmark import MetricSimilarity, Plda
 
 cosine = MetricSimilarity(metric="cosine").fit(X[train], y[train])
 plda = Plda(random_state=0).fit(X[train], y[train])
@@ -35,7 +34,7 @@ left, right = all_pairs(calibration)
 same = y[left] == y[right]
 people = np.stack([y[left], y[right]], axis=1)
 # [decide]
-from pairmark import operating_point  # noqa: E402
+from pairmark import operating_point
 
 points = {}
 for name, model in (("cosine", cosine), ("PLDA", plda)):
@@ -51,7 +50,7 @@ for name, model in (("cosine", cosine), ("PLDA", plda)):
     match = model.pair_score(X[left], X[right]) > points[name].threshold
     print(f"{name}, new people: FPR {match[~same].mean():.4f}, TPR {match[same].mean():.2f}")
 # [refuse]
-from pairmark import InsufficientCalibrationData  # noqa: E402
+from pairmark import InsufficientCalibrationData
 
 left, right = all_pairs(new)
 same = y[left] == y[right]

@@ -10,7 +10,7 @@ timings = habit * rng.lognormal(sigma=0.25, size=(n_people, n_times, n_keys))
 X, y = timings.reshape(-1, n_keys), np.repeat(np.arange(n_people), n_times)
 train, held_out = y < 150, y >= 150
 # [fit]
-from pairmark import MetricSimilarity, Plda, SimilarityForest  # noqa: E402
+from pairmark import MetricSimilarity, Plda, SimilarityForest
 
 models = {
     "Euclidean": MetricSimilarity(metric="euclidean"),
@@ -25,7 +25,7 @@ chosen = same | (rng.random(left.size) < 0.2)
 left, right, same = left[chosen], right[chosen], same[chosen]
 units = np.stack([people[left], people[right]], axis=1)
 
-from pairmark import operating_point  # noqa: E402
+from pairmark import operating_point
 
 for name, model in models.items():
     scores = model.fit(X[train], y[train]).pair_score(rows[left], rows[right])

@@ -12,14 +12,14 @@ liking += rng.normal(scale=0.5, size=liking.shape)
 Y = np.argsort(np.argsort(-liking, axis=1), axis=1).astype(float)
 Y[rng.random(Y.shape) < 0.1] = np.nan
 # [fit]
-from pairmark import LabelRankingForest  # noqa: E402
+from pairmark import LabelRankingForest
 
 forest = LabelRankingForest(n_estimators=50, random_state=0).fit(X[:400], Y[:400])
 positions = forest.predict(X[400:])
 best_first = [labels[at] for at in np.argsort(positions[0])]
 print("first held-out row:", " > ".join(best_first))
 # [judge]
-from pairmark import kendall_tau  # noqa: E402
+from pairmark import kendall_tau
 
 constant = np.nanmean(Y[:400], axis=0)
 print(f"Kendall tau: forest {np.nanmean(kendall_tau(positions, Y[400:])):.2f}, ", end="")

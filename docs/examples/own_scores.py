@@ -15,7 +15,7 @@ easy_to_match = rng.normal(scale=0.5, size=n_people)
 scores = rng.normal(size=left.size) + 4.0 * same + easy_to_match[person[left]] + easy_to_match[person[right]]
 units = np.stack([person[left], person[right]], axis=1)
 # [decide]
-from pairmark import operating_point  # noqa: E402
+from pairmark import operating_point
 
 point = operating_point(scores, same, fpr=0.01, units=units, random_state=0)
 print(
