@@ -167,7 +167,7 @@ def errors_page() -> str:
         "`detail` says what was expected; some problems carry more fields.",
     ]
     for slug, page in sorted(PAGES.items()):
-        lines += ["", f"## {slug}", "", f"Status {page.status}. {page.error.title}.", "", page.mend.strip()]
+        lines += ["", f"## {slug}", "", f"Status {page.status}. {page.error.title}.", "", page.fix.strip()]
     return "\n".join(lines) + "\n"
 
 

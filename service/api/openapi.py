@@ -19,7 +19,7 @@ Pairmark learns similarity from your own labelled vectors and answers "same" or 
 rate you ask for, with a stated guarantee, or refuses when the data cannot support it.
 
 A model is named `name` (its production version), `name@alias` or `name:version`. Errors are
-`application/problem+json`; their `type` is a page of this service that says how to mend them.
+`application/problem+json`; their `type` is a page of this service that says how to fix them.
 """
 _BINARY: Final = {"type": "string", "format": "binary"}
 _PATHS: Final = {"gallery": "the gallery's name", "subject": "the subject; it may hold slashes"}

@@ -65,11 +65,11 @@ class Internal(PairmarkError):
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What the service says about a problem: its status and how to mend it."""
+    """What the service says about a problem: its status and how to fix it."""
 
     error: type[PairmarkError]
     status: int
-    mend: str
+    fix: str
     retry_after: int | None = None
 
 
@@ -79,185 +79,187 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.InvalidInput,
             status=422,
-            mend="Read `detail`: it names the field and what was expected. Vectors are lists of finite numbers "
+            fix="Read `detail`: it names the field and what was expected. Vectors are lists of finite numbers "
             "(no NaN, no infinities, no strings), all of the model's dimension; numbers must fit float32.",
         ),
         Page(
             error=errors.TooLarge,
             status=413,
-            mend="Send less at a time. `detail` names the bound; the operator can raise it with the PAIRMARK_MAX_* "
+            fix="Send less at a time. `detail` names the bound; the operator can raise it with the PAIRMARK_MAX_* "
             "settings. Raw float32 bodies (application/octet-stream) are far smaller than JSON.",
         ),
         Page(
             error=errors.UnknownModel,
             status=404,
-            mend="Write a model as `name` (its production version), `name@alias` or `name:version`. `GET /models` "
+            fix="Write a model as `name` (its production version), `name@alias` or `name:version`. `GET /models` "
             "lists what there is. A new version serves under its plain name once it is promoted to `production`.",
         ),
         Page(
             error=errors.AmbiguousModel,
             status=422,
-            mend="Name one of the models listed in `models`, in the body's `model` field (or `?model=` for binary "
+            fix="Name one of the models listed in `models`, in the body's `model` field (or `?model=` for binary "
             "bodies).",
         ),
         Page(
             error=errors.ModelNotCapable,
             status=422,
-            mend="The model's learner does not offer this. `GET /learners` lists what each kind can do and "
+            fix="The model's learner does not offer this. `GET /learners` lists what each kind can do and "
             "`GET /models` the kind of each model.",
         ),
         Page(
             error=errors.InsufficientCalibration,
             status=422,
-            mend="A guarantee at this rate needs more independent people (or samples) than the calibration data "
+            fix="A guarantee at this rate needs more independent people (or samples) than the calibration data "
             "holds; nothing is extrapolated. Ask for at least `smallest_fpr`, lower `confidence`, or calibrate on "
-            "data with `required_units` units: POST /models/{name}/versions/{version}/calibrations.",
+            "data with `required_units` units: POST /models/{name}/versions/{version}/calibrations. "
+            "`alternatives` holds what each other method answers: "
+            "`method=bootstrap` promises asymptotically, `method=estimate` nothing.",
         ),
         Page(
             error=errors.CalibrationOverlap,
             status=422,
-            mend="A threshold measured on training data promises too much. Calibrate on rows (open-set: on "
+            fix="A threshold measured on training data promises too much. Calibrate on rows (open-set: on "
             "identities) that the model was not trained on.",
         ),
         Page(
             error=errors.UnknownCalibration,
             status=404,
-            mend="A version's calibrations are listed at GET /models/{name}/versions/{version}; scores made "
+            fix="A version's calibrations are listed at GET /models/{name}/versions/{version}; scores made "
             "elsewhere are calibrated with POST /calibrations.",
         ),
         Page(
             error=errors.UnknownDataset,
             status=404,
-            mend="Write a dataset as `name` (its newest version) or `name:version`. `GET /datasets` lists them.",
+            fix="Write a dataset as `name` (its newest version) or `name:version`. `GET /datasets` lists them.",
         ),
         Page(
             error=errors.UnknownGallery,
             status=404,
-            mend="`GET /galleries` lists what there is; `PUT /galleries/{name}` with a model makes one.",
+            fix="`GET /galleries` lists what there is; `PUT /galleries/{name}` with a model makes one.",
         ),
         Page(
             error=errors.UnknownItem,
             status=404,
-            mend="`GET /galleries/{name}/items` lists a gallery's items; `?subject=` only those of one subject.",
+            fix="`GET /galleries/{name}/items` lists a gallery's items; `?subject=` only those of one subject.",
         ),
         Page(
             error=errors.UnknownEvaluation,
             status=404,
-            mend="`POST /galleries/{name}/evaluations` measures a gallery; its answer has the `id`.",
+            fix="`POST /galleries/{name}/evaluations` measures a gallery; its answer has the `id`.",
         ),
         Page(
             error=errors.SearchTooLong,
             status=503,
-            mend="Send fewer queries at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
+            fix="Send fewer queries at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
             retry_after=5,
         ),
-        Page(error=errors.UnknownJob, status=404, mend="`GET /jobs` lists the jobs."),
+        Page(error=errors.UnknownJob, status=404, fix="`GET /jobs` lists the jobs."),
         Page(
             error=errors.UnknownLearner,
             status=404,
-            mend="`GET /learners` lists the kinds with the JSON Schema of their parameters.",
+            fix="`GET /learners` lists the kinds with the JSON Schema of their parameters.",
         ),
-        Page(error=errors.UnknownKey, status=404, mend="`pairmark keys list` shows the keys."),
+        Page(error=errors.UnknownKey, status=404, fix="`pairmark keys list` shows the keys."),
         Page(
             error=errors.Conflict,
             status=409,
-            mend="Read `detail`: it names what stands in the way. Remove that, or change the request.",
+            fix="Read `detail`: it names what stands in the way. Remove that, or change the request.",
         ),
         Page(
             error=errors.PreconditionFailed,
             status=412,
-            mend="Read the alias again, take its new ETag, and decide again.",
+            fix="Read the alias again, take its new ETag, and decide again.",
         ),
         Page(
             error=errors.RateLimited,
             status=429,
-            mend="Wait as long as the Retry-After header says and try again, with fewer requests at a time.",
+            fix="Wait as long as the Retry-After header says and try again, with fewer requests at a time.",
             retry_after=1,
         ),
         Page(
             error=errors.Unauthenticated,
             status=401,
-            mend="Send `Authorization: Bearer KEY` or `X-API-Key: KEY`. Keys are made with "
+            fix="Send `Authorization: Bearer KEY` or `X-API-Key: KEY`. Keys are made with "
             "`pairmark keys create --scope score`.",
         ),
         Page(
             error=errors.Forbidden,
             status=403,
-            mend="Use a key that carries the scope named in `detail`: `pairmark keys create --scope SCOPE`.",
+            fix="Use a key that carries the scope named in `detail`: `pairmark keys create --scope SCOPE`.",
         ),
         Page(
             error=errors.NotReady,
             status=503,
-            mend="The service is starting, or its database is away. Wait and try again; `GET /readyz` says when.",
+            fix="The service is starting, or its database is away. Wait and try again; `GET /readyz` says when.",
             retry_after=2,
         ),
         Page(
             error=errors.StorageFailed,
             status=507,
-            mend="Nothing was stored. Free some space (or mend the storage) and send the request again.",
+            fix="Nothing was stored. Free some space (or mend the storage) and send the request again.",
         ),
         Page(
             error=errors.CorruptArtefact,
             status=503,
-            mend="The stored bytes differ from those that were registered, so this version is not served. Restore "
+            fix="The stored bytes differ from those that were registered, so this version is not served. Restore "
             "the artefact from a backup, promote another version, or train again.",
             retry_after=30,
         ),
         Page(
             error=errors.TrainingFailed,
             status=500,
-            mend="A job ends so when its attempts were lost or something unexpected happened. `GET /jobs/{id}` has its "
+            fix="A job ends so when its attempts were lost or something unexpected happened. `GET /jobs/{id}` has its "
             "history, and the worker's log the details under the job's id. Submit it again once that is mended.",
         ),
         Page(
             error=errors.OutOfMemory,
             status=500,
-            mend="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_MEMORY_BYTES on workers that "
+            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_MEMORY_BYTES on workers that "
             "have more memory, then submit again.",
         ),
         Page(
             error=errors.TrainingKilled,
             status=500,
-            mend="Something outside ended the job's process at each attempt, most often the system for want of "
+            fix="Something outside ended the job's process at each attempt, most often the system for want of "
             "memory: give workers more, or train on fewer pairs, then submit again.",
         ),
         Page(
             error=errors.JobTimeout,
             status=500,
-            mend="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_TIMEOUT_S on the workers, "
+            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_TIMEOUT_S on the workers, "
             "then submit again.",
         ),
-        Page(error=errors.Fenced, status=409, mend="Another attempt holds the job now; nothing needs doing."),
-        Page(error=NotFound, status=404, mend="The addresses of this service are listed at /docs."),
+        Page(error=errors.Fenced, status=409, fix="Another attempt holds the job now; nothing needs doing."),
+        Page(error=NotFound, status=404, fix="The addresses of this service are listed at /docs."),
         Page(
             error=MethodNotAllowed,
             status=405,
-            mend="The Allow header names the methods; /docs lists them all.",
+            fix="The Allow header names the methods; /docs lists them all.",
         ),
         Page(
             error=NotAcceptable,
             status=406,
-            mend="Ask for application/json or, where raw scores are offered, application/octet-stream.",
+            fix="Ask for application/json or, where raw scores are offered, application/octet-stream.",
         ),
         Page(
             error=UnsupportedMediaType,
             status=415,
-            mend="Send application/json, or, to the scoring routes, application/octet-stream or application/x-npz; "
+            fix="Send application/json, or, to the scoring routes, application/octet-stream or application/x-npz; "
             "datasets are sent as multipart/form-data.",
         ),
         Page(
-            error=SlowBody, status=408, mend="Send the whole body, of the length that Content-Length states."
+            error=SlowBody, status=408, fix="Send the whole body, of the length that Content-Length states."
         ),
         Page(
             error=TimedOut,
             status=503,
-            mend="Send fewer pairs at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
+            fix="Send fewer pairs at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
             retry_after=5,
         ),
         Page(
             error=Internal,
             status=500,
-            mend="This is a fault of the service. Report it with the `request_id`, which names it in the logs.",
+            fix="This is a fault of the service. Report it with the `request_id`, which names it in the logs.",
         ),
     )
 }
@@ -269,7 +271,7 @@ class Problem(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(
-        description="address of a page that says how to mend it", examples=["/problems/invalid-input"]
+        description="address of a page that says how to fix it", examples=["/problems/invalid-input"]
     )
     title: str
     status: int = Field(ge=400, le=599)
@@ -382,16 +384,16 @@ async def list_problems() -> HTMLResponse:
 
 
 async def show_problem(slug: str) -> HTMLResponse:
-    """A page that says what the problem means and how to mend it."""
+    """A page that says what the problem means and how to fix it."""
     page = PAGES.get(slug)
     if page is None:
         raise NotFound(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
-    parts = escape(page.mend).split("`")
+    parts = escape(page.fix).split("`")
     mend = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     return _html(
         page.error.title,
         f"<p><a href='/problems'>Problems</a></p><h1>{escape(page.error.title)}</h1>"
-        f"<p><code>{slug}</code>, status {page.status}</p><h2>How to mend it</h2><p>{mend}</p>",
+        f"<p><code>{slug}</code>, status {page.status}</p><h2>How to fix it</h2><p>{mend}</p>",
     )
 
 

@@ -156,7 +156,7 @@ def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
 
 
 def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
-    """Say on stderr what went wrong, with what a person needs to mend it."""
+    """Say on stderr what went wrong, with what a person needs to fix it."""
     if wants_json():
         sys.stderr.write(json.dumps({"error": dict(problem) if problem else {"detail": detail}}) + "\n")
         return

@@ -73,7 +73,7 @@ class Datasets:
         Raises
         ------
         InvalidInput
-            When the file cannot be read as asked; names row and column and says how to mend it.
+            When the file cannot be read as asked; names row and column and says how to fix it.
         TooLarge
             Beyond the settings' bounds.
         StorageFailed

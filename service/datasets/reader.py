@@ -71,7 +71,7 @@ def read_dataset(
     Raises
     ------
     InvalidInput, TooLarge
-        Naming what is wrong and how to mend it.
+        Naming what is wrong and how to fix it.
     """
     scratch.mkdir(exist_ok=True)
     labelled = bool(request.label or request.ranking or request.unlabelled or pairs)

@@ -41,7 +41,7 @@ class WorkerOut(BaseModel):
 class ErrorOut(BaseModel):
     """Why a job failed, as a person can act on it."""
 
-    type: str = Field(description="/problems/SLUG, a page that says how to mend it")
+    type: str = Field(description="/problems/SLUG, a page that says how to fix it")
     title: str
     detail: str
 

@@ -288,7 +288,7 @@ def test_status_and_pages(digits_house: RunningServer) -> None:
         assert f"/problems/{slug}" in listed
         page = http.get(f"/problems/{slug}")
         assert page.status_code == 200
-        assert "How to mend it" in page.text
+        assert "How to fix it" in page.text
     docs = http.get("/docs")
     assert "/similarity" in docs.text
     assert "http" not in docs.text.replace(digits_house.url, ""), "the page must need nothing from elsewhere"

@@ -1,4 +1,4 @@
-"""What is wrong with an upload is said, with where and how to mend it, and leaves nothing behind."""
+"""What is wrong with an upload is said, with where and how to fix it, and leaves nothing behind."""
 
 from __future__ import annotations
 
