@@ -117,7 +117,7 @@ def _pairs() -> tuple[list[int], list[list[int]]]:
     """An image, another of the same digit, and one of a different digit."""
     X, y = _digits()
     first = int((y == 3).argmax())
-    same, other = int((y == 3).nonzero()[0][1]), int((y == 5).argmax())
+    same, other = int((y == 3).nonzero()[0][1]), int((y == 0).argmax())
     rows = X[[first, same, other]].astype(int).tolist()
     return rows[0], rows[1:]
 
@@ -168,21 +168,19 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
     strict = _supported_rate(client, left, rights)
     client.set_policy(NAME, allow_asymptotic=True)
     refusal = _refusal(client, left, rights)
-    body = json.dumps({"model": NAME, "left": left, "right": rights}, separators=(",", ":"))
-    post = f"-H 'content-type: application/json' -d {shlex.quote(body)}"
+    body = Settings().home / "pair.json"
+    body.write_text(json.dumps({"model": NAME, "left": left, "right": rights}))
+    post = f"-H 'content-type: application/json' -d {shlex.quote(f'@{body}')}"
     lines = [
         f"curl -s {url}/similarity {post}",
         f"curl -s '{url}/match?fpr={ASKED:g}' {post}",
         f"curl -s {url}/models/{NAME}",
     ]
+    print("\nAsk it. The file holds an image of a 3, and another 3 and a 0 to compare it with:\n")
+    print("\n".join(lines))
     print(
-        "\nAsk it (one image of a 3 against another 3, and against a 5; closed-set: the digits are those of training):"
-    )
-    for line in lines:
-        print(f"\n{line}")
-    print(
-        f"\nfpr={strict:g} is promised whatever the distribution of scores: with confidence 0.95 at most {strict:g} of "
-        "different pairs match."
+        f"\nfpr={strict:g} is promised for any distribution of scores: with 95% confidence, at most {strict:.3g} of "
+        "the pairs of different digits match."
     )
     if refusal is None:
         print(f"fpr={ASKED:g} is promised likewise.")
@@ -193,13 +191,23 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
         )
     if once:
         scores = client.similarity(left, rights, model=NAME)
-        print(f"\nsimilarity: {scores[0]:.6g} for 3 and 3, {scores[1]:.6g} for 3 and 5")
+        print(f"\nsimilarity: {scores[0]:.6g} for 3 and 3, {scores[1]:.6g} for 3 and 0")
         for fpr in (strict, ASKED):
             answer = client.match(left, rights, fpr=fpr, model=NAME)
-            for name, match in zip(("3 and 3", "3 and 5"), answer.matches.tolist(), strict=True):
+            for name, match in zip(("3 and 3", "3 and 0"), answer.matches.tolist(), strict=True):
                 print(f"match at fpr={fpr:g}: {name} are {'the same' if match else 'different'}")
-            print("operating point: " + json.dumps(answer.operating_point))
-    print(f"\nConsole: {url}/   Endpoints: {url}/docs", flush=True)
+            point = answer.operating_point.json
+            print(
+                f"  a match is a score above {point['threshold']:.3g}: {point['tpr']:.1%} of pairs of the same digit "
+                f"match (guarantee: {point['guarantee']}, confidence {point['confidence']:.0%}, {point['protocol']}, "
+                f"{point['n_units']} samples)"
+            )
+            print("operating point: " + json.dumps(point))
+    print(f"\nConsole: {url}/   Endpoints: {url}/docs")
+    print(
+        f"Next: move the slider at {url}/console/models/{NAME}, or train on a CSV of yours: README.md",
+        flush=True,
+    )
 
 
 def _supported_rate(client: Client, left: list[int], rights: list[list[int]]) -> float:

@@ -43,6 +43,9 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
         assert point["protocol"] == "closed-set"
         assert point["fpr_upper_bound"] <= point["fpr"]
     assert f"Console: http://127.0.0.1:{port}/" in first.stdout
+    # The bodies that the lines send are in a file that curl can read.
+    assert first.stdout.count(f"-d @{tmp_path / 'pair.json'}") == 2
+    assert set(json.loads((tmp_path / "pair.json").read_text())) == {"model", "left", "right"}
     second = demo(tmp_path, "--once", "--port", str(port))
     assert second.returncode == 0, second.stderr
     assert second.stdout.count("there already") == 2
