@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browsing import complaints, hosts, until
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -70,7 +71,13 @@ def one(browser: WebDriver, selector: str) -> WebElement:
 
 def text(browser: WebDriver, selector: str = "main") -> str:
     """What an element says, blanks made plain."""
-    return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())
+    deadline = time.monotonic() + 5.0
+    while True:
+        try:
+            return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())
+        except StaleElementReferenceException:  # The page went on between the finding and the reading.
+            if time.monotonic() > deadline:
+                raise
 
 
 def press(browser: WebDriver, words: str, within: str = "main") -> None:
