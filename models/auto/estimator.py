@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from pairmark.models.core.base import (
 from pairmark.models.core.checkpoints import Shelf, shelf
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.spec import check_params
+from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.validation import (
     judged_rates,
     learner_protocol,
@@ -265,15 +267,34 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         told: dict[str, Any] = self.model_.explain(left, right, feature_names=feature_names)
         return {"learner": self._kind, **told}
 
-    @_winner_has("subjects")  # type: ignore[untyped-decorator]
-    def subjects(self, samples: Any) -> Any:
-        """See `Plda.subjects`; where the winner is another, there is no such method."""
-        return self.model_.subjects(samples)
+    @property
+    def aggregations(self) -> tuple[str, ...]:
+        """The winner's, see `PairScorerMixin.aggregations`."""
+        return tuple(self.model_.aggregations)
 
-    @_winner_has("subject_score")  # type: ignore[untyped-decorator]
-    def subject_score(self, left: Any, right: Any) -> Float32:
-        """See `Plda.subject_score`; where the winner is another, there is no such method."""
-        return np.asarray(self.model_.subject_score(left, right))
+    def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
+        return self.model_._prepared_subjects(self._taken_sets(sets), how)
+
+    def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
+        return np.asarray(self.model_._subject_score(self._taken_sets(left), self._taken_sets(right), how))
+
+    def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
+        found: SubjectIndex = self.model_._indexed_subjects(self._taken_sets(sets), how)
+        return found
+
+    def _top_k_subjects(
+        self,
+        queries: SampleSets,
+        index: SubjectIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        found: Found = self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
+        return found
+
+    def _taken_sets(self, sets: Any) -> Any:
+        return replace(sets, rows=self._taken(sets.rows)) if isinstance(sets, SampleSets) else sets
 
     def _validated(self, X: Any, name: str) -> Matrix:
         checked: Matrix = self._taken(super()._validated(X, name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,7 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pairmark.models.core import subjects as subject_scores
 from pairmark.models.core.schema import Stateful
+from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.search import index as search
 from pairmark.models.search.forms import SearchForm, top_k_by_form
 from pairmark.models.search.index import Found
@@ -86,6 +89,128 @@ class PairScorerMixin(Stateful):
                     "row on one side"
                 )
         return self._pair_score(a, b)
+
+    @property
+    def aggregations(self) -> tuple[str, ...]:
+        """Ways in which the model compares subjects of several samples; the first is what ``auto`` means."""
+        return OF_SCORES
+
+    def subjects(self, samples: Samples, *, aggregation: str = "auto") -> Any:
+        """People by their samples, prepared for `subject_score`.
+
+        Parameters
+        ----------
+        samples : one (k, d) array for each subject, k >= 1.
+
+        Returns
+        -------
+        An object that has a length, and ``take(numbers)`` for some of the subjects.
+
+        Raises
+        ------
+        ValueError
+            On bad samples, and for an aggregation that the model does not have.
+        """
+        check_is_fitted(self)
+        how = self._aggregation(aggregation)
+        rows, counts = subject_scores.joined(samples)
+        return self._prepared_subjects(SampleSets.of_rows(self._validated(rows, "samples"), counts), how)
+
+    def subject_score(self, left: Any, right: Any, *, aggregation: str = "auto") -> Float32:
+        """Similarity of subjects of several samples on either side.
+
+        Parameters
+        ----------
+        left, right : one (k, d) array for each subject, or what `subjects` made of them with the same aggregation;
+            equally many, or one on a side.
+        aggregation : ``mean``, ``best`` or ``median`` of the scores of all samples of the left side with all of the
+            right; ``plda``, exact, where the model has it; ``auto``: ``plda``, else ``mean``.
+
+        Returns
+        -------
+        (n,) float32; of single samples the same as `pair_score`. Swapped sides, and samples in another order, give
+        the same to the last bit.
+
+        Raises
+        ------
+        ValueError
+            On bad samples, numbers that do not fit, and an aggregation that the model does not have.
+        """
+        check_is_fitted(self)
+        how = self._aggregation(aggregation)
+        a, b = (
+            self.subjects(side, aggregation=how) if isinstance(side, Sequence) else side
+            for side in (left, right)
+        )
+        return self._subject_score(a, b, how)
+
+    def index_subjects(self, samples: Samples, *, aggregation: str = "auto") -> SubjectIndex:
+        """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`."""
+        check_is_fitted(self)
+        how = self._aggregation(aggregation)
+        rows, counts = subject_scores.joined(samples)
+        return self._indexed_subjects(SampleSets.of_rows(self._validated(rows, "samples"), counts), how)
+
+    def top_k_subjects(
+        self,
+        queries: Samples,
+        index: SubjectIndex,
+        k: int,
+        *,
+        allowed: ArrayLike | None = None,
+        above: float | None = None,
+    ) -> Found:
+        """The k most similar subjects of each query, exactly; best first, ties by number.
+
+        Parameters
+        ----------
+        queries : one (k, d) array of samples for each query.
+        index : of `index_subjects`.
+        k, allowed, above : as `top_k`, of subjects.
+
+        Returns
+        -------
+        ids, scores : as `top_k`; scores equal `subject_score` to the last bit.
+        """
+        check_is_fitted(self)
+        k = operator.index(k)
+        if k < 1:
+            raise ValueError(f"k is {k}; expected at least 1")
+        rows, counts = subject_scores.joined(queries)
+        sets = SampleSets.of_rows(self._validated(rows, "queries"), counts)
+        return self._top_k_subjects(
+            sets,
+            index,
+            min(k, len(index)),
+            search.checked_allowed(allowed, len(index)),
+            search.checked_above(above),
+        )
+
+    # What a family with a score of its own for subjects replaces.
+
+    def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
+        return sets
+
+    def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
+        return subject_scores.scored(self._pair_score, left, right, how)
+
+    def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
+        return SubjectIndex(
+            aggregation=how, n=len(sets), index=self._indexed(sets.rows[sets.index], None), ends=sets.ends
+        )
+
+    def _top_k_subjects(
+        self,
+        queries: SampleSets,
+        index: SubjectIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
+
+    def _aggregation(self, aggregation: str) -> str:
+        return subject_scores.chosen(aggregation, self.aggregations, type(self).__name__)
 
     def index(self, gallery: ArrayLike) -> GalleryIndex:
         """Prepare a gallery, (n, d), for repeated searches.

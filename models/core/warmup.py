@@ -52,6 +52,10 @@ def warm() -> None:
             if "similarity" in spec.capabilities:
                 estimator.pair_score(X, X[:1])
                 estimator.top_k(X[:2], X, 3)
+                for aggregation in estimator.aggregations:
+                    estimator.subject_score([X[:2]], [X[2:4], X[4:5]], aggregation=aggregation)
+                people = estimator.index_subjects([X[:2], X[2:5]])
+                estimator.top_k_subjects([X[5:6]], people, 1)
                 # Galleries of some size are searched in other ways than small ones.
                 estimator.top_k(X[:2], estimator.index(np.tile(X, (_TIMES, 1))), 3)
             for capability, method in (("embed", "transform"), ("classify", "predict_proba")):

@@ -24,6 +24,7 @@ from pairmark.models.core.base import (
 )
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.spec import check_params
+from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
 from pairmark.models.evaluation.validation import (
     Fold,
@@ -33,7 +34,7 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.identities import identities_of_pairs
-from pairmark.models.plda import explain
+from pairmark.models.plda import explain, templates
 from pairmark.models.plda.choosing import (
     BETWEEN,
     WIDTHS,
@@ -48,9 +49,9 @@ from pairmark.models.plda.mapping import RowMap, row_map
 from pairmark.models.plda.params import PldaParams
 from pairmark.models.plda.residual import ROUNDS, Residual
 from pairmark.models.plda.state import PldaState
-from pairmark.models.plda.subjects import Samples, Subjects, sides_of, summed
+from pairmark.models.plda.subjects import Subjects
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.search.index import Rows, sealed
+from pairmark.models.search.index import Found, Rows, sealed
 
 JUDGED_TRAINING_ROWS: Final = 10_000
 """Most rows that settings are chosen on; the model itself is fitted to all."""
@@ -240,38 +241,26 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         check_is_fitted(self)
         return self._map.latent(self._validated(X, "X"))
 
-    def subjects(self, samples: Samples) -> Subjects:
-        """What the model needs to know of people by their samples: how many, and the sums of their coordinates.
+    @property
+    def aggregations(self) -> tuple[str, ...]:
+        """See `PairScorerMixin.aggregations`: ``plda`` is the model's own, exact log-likelihood ratio of subjects."""
+        return OF_SCORES if self.scoring == "cosine" else ("plda", *OF_SCORES)
 
-        Parameters
-        ----------
-        samples : one (k, d) array a subject, k >= 1.
-        """
-        check_is_fitted(self)
-        rows, counts = summed(samples)
-        prepared = self._map.prepared(self._validated(rows, "samples"))
+    def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
+        if how != "plda":
+            return sets
+        prepared = self._map.prepared(sets.rows)
         seen = None if self._trees is None else prepared
-        return Subjects.of(self._map.of_prepared(prepared), seen, counts, self.psi_)
+        return Subjects.of(sets, self._map.of_prepared(prepared), seen, self.psi_)
 
-    def subject_score(self, left: Samples | Subjects, right: Samples | Subjects) -> Float32:
-        """Log-likelihood ratios of subjects of several samples on either side, exactly as the model has them.
-
-        With ``scoring="cosine"``, the cosines of the sums of their latent coordinates.
-
-        Parameters
-        ----------
-        left, right : subjects, as (k, d) arrays or what `subjects` made of them; equally many, or one on a side.
-
-        Returns
-        -------
-        (n,) float32; of single samples the same as `pair_score`, to the last bit.
-        """
-        check_is_fitted(self)
-        a, b = (side if isinstance(side, Subjects) else self.subjects(side) for side in (left, right))
-        n, step_a, step_b = sides_of(a, b)
-        if self.scoring == "cosine":
-            sides = [self._columns_of(side.sums.astype(np.float32)) for side in (a, b)]
-            return self._ratios(*sides).astype(np.float32)
+    def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
+        if how != "plda":
+            return super()._subject_score(left, right, how)
+        a, b = (
+            side if isinstance(side, Subjects) else self._prepared_subjects(side, how)
+            for side in (left, right)
+        )
+        n, step_a, step_b = sides_of(len(a), len(b))
         scores = np.empty(n)
         kernels.score_subjects(a.counts, a.sums, step_a, b.counts, b.sums, step_b, self.psi_, scores)
         counts_a, counts_b = a.counts[np.arange(n) * step_a], b.counts[np.arange(n) * step_b]
@@ -283,6 +272,27 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             ]
             scores[single] = self._ratios(*pairs)
         return self._corrected(scores, a.rows, b.rows)
+
+    def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
+        if how != "plda":
+            return super()._indexed_subjects(sets, how)
+        return SubjectIndex(
+            aggregation=how, n=len(sets), own=templates.grouped(self._prepared_subjects(sets, how))
+        )
+
+    def _top_k_subjects(
+        self,
+        queries: SampleSets,
+        index: SubjectIndex,
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        above: np.float32 | None,
+    ) -> Found:
+        if index.aggregation != "plda":
+            return super()._top_k_subjects(queries, index, k, allowed, above)
+        lift = 0.0 if self._trees is None else self._trees.bound
+        prepared = self._prepared_subjects(queries, "plda")
+        return templates.best_of_groups(self, prepared, index.own, k, allowed, above, lift)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

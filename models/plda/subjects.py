@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.kernels import subjects as kernels
+from pairmark.models.core.subjects import SampleSets
 
-Samples = Sequence[ArrayLike]
 Float64 = NDArray[np.float64]
 
 
@@ -36,14 +36,24 @@ class Subjects:
         return int(self.counts.size)
 
     @classmethod
-    def of(cls, latent: Float32, rows: Float32 | None, counts: NDArray[np.int64], psi: Float64) -> Subjects:
-        """From the latent coordinates of all samples, subject after subject, and their prepared rows."""
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        sums = np.add.reduceat(latent.astype(np.float64), starts, axis=0)
+    def of(cls, sets: SampleSets, latent: Float32, rows: Float32 | None, psi: Float64) -> Subjects:
+        """From the latent coordinates of all rows of `sets` and, where there are trees, their prepared rows."""
+        sums = np.empty((len(sets), latent.shape[1]))
+        kernels.sums(latent, sets.index, sets.ends, sums)
         if rows is not None:
-            totals = np.add.reduceat(rows.astype(np.float64), starts, axis=0)
-            rows = (totals / counts[:, None]).astype(np.float32)
-        return cls(counts=counts, sums=sums, psi=psi, rows=rows)
+            totals = np.empty((len(sets), rows.shape[1]))
+            kernels.sums(rows, sets.index, sets.ends, totals)
+            rows = (totals / sets.counts[:, None]).astype(np.float32)
+        return cls(counts=sets.counts, sums=sums, psi=psi, rows=rows)
+
+    def take(self, which: NDArray[Any]) -> Subjects:
+        """Some of the subjects."""
+        return Subjects(
+            counts=self.counts[which],
+            sums=self.sums[which],
+            psi=self.psi,
+            rows=None if self.rows is None else self.rows[which],
+        )
 
     @property
     def precision(self) -> Float64:
@@ -54,34 +64,3 @@ class Subjects:
     def mean(self) -> Float64:
         """(n, q) posterior mean of each subject's centre, ``psi sum / (k psi + 1)``."""
         return np.asarray(self.psi * self.sums / (self.counts[:, None] * self.psi + 1.0))
-
-
-def summed(samples: Samples) -> tuple[Any, NDArray[np.int64]]:
-    """All samples in one array, and how many each subject has.
-
-    Raises
-    ------
-    ValueError
-        Where a subject has none, or they are no rows of numbers.
-    """
-    parts = [np.asarray(part) for part in samples]
-    if not parts:
-        raise ValueError("samples names no subject; expected one (k, d) array of samples a subject")
-    for number, part in enumerate(parts):
-        if part.ndim != 2 or part.shape[0] < 1:
-            raise ValueError(
-                f"subject {number} has samples of shape {part.shape}; expected (k, d) with at least one row"
-            )
-    if len({part.shape[1] for part in parts}) > 1:
-        raise ValueError("subjects have samples of different numbers of features; expected one number")
-    return np.concatenate(parts), np.array([part.shape[0] for part in parts], dtype=np.int64)
-
-
-def sides_of(left: Subjects, right: Subjects) -> tuple[int, int, int]:
-    """How many scores two sides make, and each side's step: 0 where its one subject meets all."""
-    n, m = len(left), len(right)
-    if n != m and 1 not in (n, m):
-        raise ValueError(
-            f"left has {n} subjects and right {m}: expected equal numbers, or a single one on one side"
-        )
-    return max(n, m), int(n > 1), int(m > 1)
