@@ -272,6 +272,7 @@ class AliasChange(Base):
     previous: Mapped[int | None]
     by: Mapped[str] = mapped_column(String(200))
     at: Mapped[float]
+    reason: Mapped[str | None] = mapped_column(String(500))
 
 
 class CalibrationRow(Base):

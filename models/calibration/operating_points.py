@@ -116,6 +116,8 @@ class OperatingPoint:
     simultaneous : whether the promise holds for all rates at once; else for this one, fixed before scores were seen.
     fnr, fnr_threshold, fnr_upper_bound : the false negative rate asked for, the threshold at or below which a pair is
         called different, and the bound of that rate; ``confidence`` is then that both bounds hold. None without.
+    review_same, review_different : with ``fnr``, the shares of same and of different calibration pairs whose score is
+        between the two thresholds. None without, and ``review_same`` where no same pairs were given.
     guarantee : of the rate asked: ``finite-sample``, whatever the distribution of scores; ``asymptotic``, the
         confidence is approached as units grow in number; or ``none``.
     """
@@ -137,6 +139,8 @@ class OperatingPoint:
     fnr: float | None = None
     fnr_threshold: float | None = None
     fnr_upper_bound: float | None = None
+    review_same: float | None = None
+    review_different: float | None = None
     guarantee: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
@@ -542,12 +546,16 @@ class Calibration:
         rank = min(rank, same.size - 1)
         # A rate of scores strictly below the rank's score is what the order statistic bounds.
         lower = min(float(np.nextafter(same[rank], np.float32(-np.inf))), upper.threshold)
+        cut = np.float32(lower)
+        at = min(n_above(self._thresholds, cut), self._thresholds.size - 1)
         return replace(
             upper,
             confidence=confidence,
             fnr=fnr,
             fnr_threshold=lower,
             fnr_upper_bound=min(fnr, order_upper(rank, same.size, each)),
+            review_same=None if upper.tpr is None else max(self._share_above(cut) - upper.tpr, 0.0),
+            review_different=max(self._finite.rate(at) - upper.observed_fpr, 0.0),
         )
 
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:

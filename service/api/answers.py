@@ -62,6 +62,12 @@ class OperatingPointOut(BaseModel):
     fnr_upper_bound: float | None = Field(
         None, description="with the stated confidence both rates are at most their bounds"
     )
+    review_same: float | None = Field(
+        None, description="with fnr: share of same calibration pairs between the two thresholds"
+    )
+    review_different: float | None = Field(
+        None, description="with fnr: share of different calibration pairs between the two thresholds"
+    )
     guarantee: str = Field(
         description="finite-sample, whatever the distribution of scores; asymptotic: the confidence is approached as "
         "units grow; none: an estimate, nothing is promised"

@@ -22,6 +22,7 @@ from pairmark.service.runtime.pictures import MEDIA_TYPES, roc_picture
 from pairmark.service.runtime.trees import tree_data, tree_svg
 from pairmark.service.store.refs import MAX_VERSION
 from pairmark.service.store.schemas import (
+    LONGEST_REASON,
     AliasChangePage,
     AliasOut,
     CalibrationOut,
@@ -94,6 +95,11 @@ class AliasRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: int = Field(ge=1, le=MAX_VERSION)
+    reason: str | None = Field(
+        None,
+        max_length=LONGEST_REASON,
+        description="why the alias moves; kept in its history and the audit log",
+    )
 
 
 class CalibrationRequest(BaseModel):
@@ -346,7 +352,14 @@ async def move_alias(
     """Point an alias at a version: promotion, and rollback too. With `If-Match`, only if nobody moved it meanwhile."""
     expected = _revision(if_match)
     moved = await services.runtime.in_thread(
-        lambda: services.store.promote(name, alias, request.version, by=caller, if_match=expected)
+        lambda: services.store.promote(
+            name,
+            alias,
+            request.version,
+            by=caller,
+            if_match=expected,
+            reason=(request.reason or "").strip() or None,
+        )
     )
     await services.runtime.changed()
     response.headers["ETag"] = f'"{moved.revision}"'

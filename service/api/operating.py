@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from pairmark.service.api import metrics
 from pairmark.service.api.models import Name, Number
 from pairmark.service.api.query import FROM_QUERY
-from pairmark.service.api.scoring import PointQuery
+from pairmark.service.api.scoring import ThreeWayQuery
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import UnknownCalibration
 
@@ -36,7 +36,7 @@ class LiveOut(BaseModel):
 
 
 async def get_operating_point(
-    services: InServices, name: Name, version: Number, query: Annotated[PointQuery, FROM_QUERY]
+    services: InServices, name: Name, version: Number, query: Annotated[ThreeWayQuery, FROM_QUERY]
 ) -> dict[str, Any]:
     """The threshold at a false positive rate and what is promised about it: what /match would use, without a pair."""
     found = await services.runtime.in_thread(lambda: services.store.version(name, version))
@@ -44,7 +44,16 @@ async def get_operating_point(
     if chosen is None or chosen not in {one.id for one in found.calibrations}:
         what = "has no calibration" if chosen is None else f"has no calibration {chosen[:64]!r}"
         raise UnknownCalibration(f"{name}:{version} {what}", field="calibration")
-    return (await services.runtime.decide(None, query.fpr, query.confidence, query.method, chosen)).public
+    decision = await services.runtime.decide(
+        None,
+        query.fpr,
+        query.confidence,
+        query.method,
+        chosen,
+        fnr=query.fnr,
+        simultaneous=query.simultaneous,
+    )
+    return decision.public
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:

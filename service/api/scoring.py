@@ -55,8 +55,8 @@ class PointQuery(Query):
     calibration: str | None = Field(None, description="id of a calibration; default the version's own")
 
 
-class MatchQuery(PairsQuery, PointQuery):
-    """Which model scores, and at which operating point it decides."""
+class ThreeWayQuery(PointQuery):
+    """An operating point with a second threshold, if a false negative rate is asked for."""
 
     fnr: float | None = Field(
         None,
@@ -68,6 +68,11 @@ class MatchQuery(PairsQuery, PointQuery):
     simultaneous: bool = Field(
         False, description="a promise that holds for all rates that are ever asked for at once"
     )
+
+
+class MatchQuery(PairsQuery, ThreeWayQuery):
+    """Which model scores, and at which operating point it decides."""
+
     detail: bool = Field(
         False,
         description="with each score how rare it is among different pairs (`log10_fpr`), comparable across models",

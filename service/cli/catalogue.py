@@ -203,13 +203,16 @@ def promote_model(
         str, typer.Argument(help="NAME:VERSION (or NAME@ALIAS to copy an alias).", metavar="MODEL")
     ],
     alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
+    reason: Annotated[
+        str | None, typer.Option(help="Why, for the alias's history and the audit log.")
+    ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Move an alias to a version; running services pick it up by themselves."""
     with connected(url) as client:
         name, number = resolve(client, ref)
-        moved = client.promote(name, number, alias)
+        moved = client.promote(name, number, alias, reason=reason)
     output.show(moved, lambda to: to.print(f"{name}@{alias} is now version {number}", markup=False))
 
 

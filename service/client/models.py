@@ -69,16 +69,28 @@ class Models(Calls):
 
     @operation
     def promote(
-        self, name: str, version: int, alias: str = "production", *, if_match: str | None = None
+        self,
+        name: str,
+        version: int,
+        alias: str = "production",
+        *,
+        if_match: str | None = None,
+        reason: str | None = None,
     ) -> Steps[Alias]:
-        """Move an alias to a version; ``if_match`` is the alias's ETag, to move it only if nobody else did."""
+        """Move an alias to a version.
+
+        Parameters
+        ----------
+        if_match : the alias's ETag, to move it only if nobody else did.
+        reason : why it moves, at most 500 characters; kept in the alias's history and the audit log.
+        """
         headers = without_none({"If-Match": if_match})
         return Alias.of(
             (
                 yield from self._send(
                     "PUT",
                     f"/models/{path_part(name)}/aliases/{path_part(alias)}",
-                    {"version": version},
+                    without_none({"version": version, "reason": reason}),
                     headers=headers,
                 )
             )

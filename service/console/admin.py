@@ -15,6 +15,7 @@ from pairmark.service.console.frame import page, refused
 
 KEYS = "/console/keys"
 AUDIT = "/console/audit"
+SETTINGS = "/console/settings"
 ON_A_PAGE = 50
 
 
@@ -52,7 +53,16 @@ async def keys_page(request: Request) -> HTMLResponse:
     return page(request, "keys.html", at=KEYS, keys=answer.data["items"])
 
 
+async def settings_page(request: Request) -> HTMLResponse:
+    """The settings in force, those that were changed first."""
+    answer = await Api(request).get("/settings")
+    if not answer.ok:
+        return refused(request, answer, SETTINGS)
+    return page(request, "settings.html", at=SETTINGS, settings=answer.data["items"])
+
+
 ROUTES = (
     Route("GET", AUDIT, audit_page, access="any", query=AuditQuery, gives="text/html"),
     Route("GET", KEYS, keys_page, access="any", gives="text/html"),
+    Route("GET", SETTINGS, settings_page, access="any", gives="text/html"),
 )

@@ -53,6 +53,7 @@ NAVIGATION = (
     Entry(href="/console/galleries", words="Galleries", scope="gallery"),
     Entry(href="/console/keys", words="Keys", scope="admin", asks="/keys"),
     Entry(href="/console/audit", words="Audit", scope="admin", asks="/audit"),
+    Entry(href="/console/settings", words="Settings", scope="admin", asks="/settings"),
 )
 
 

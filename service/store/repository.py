@@ -10,7 +10,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from pairmark.service.store.schemas import NewCalibration, NewVersion
+from pairmark.service.store.schemas import LONGEST_REASON, NewCalibration, NewVersion
 from pairmark.service.tables import (
     Alias,
     AliasChange,
@@ -195,7 +195,16 @@ def find_alias(session: Session, model_id: str, alias: str) -> Alias | None:
     return session.get(Alias, (model_id, alias))
 
 
-def move_alias(session: Session, model_id: str, alias: str, version: int, *, by: str, now: float) -> Alias:
+def move_alias(
+    session: Session,
+    model_id: str,
+    alias: str,
+    version: int,
+    *,
+    by: str,
+    now: float,
+    reason: str | None = None,
+) -> Alias:
     """Point the alias at a version and add to its history. The model's row must be locked."""
     row = find_alias(session, model_id, alias)
     previous = None if row is None else row.version
@@ -205,7 +214,15 @@ def move_alias(session: Session, model_id: str, alias: str, version: int, *, by:
     else:
         row.version, row.revision, row.updated_at = version, row.revision + 1, now
     session.add(
-        AliasChange(model_id=model_id, alias=alias, version=version, previous=previous, by=by[:200], at=now)
+        AliasChange(
+            model_id=model_id,
+            alias=alias,
+            version=version,
+            previous=previous,
+            by=by[:200],
+            at=now,
+            reason=reason[:LONGEST_REASON] if reason else None,
+        )
     )
     session.flush()
     return row

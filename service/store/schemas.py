@@ -11,6 +11,8 @@ from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import OverlapOut, RocOut
 
 Protocol = Literal["auto", "open-set", "closed-set"]
+LONGEST_REASON = 500
+"""Characters of a reason for moving an alias."""
 
 
 class AliasOut(BaseModel):
@@ -30,6 +32,7 @@ class AliasChangeOut(BaseModel):
     previous: int | None
     by: str
     at: str
+    reason: str | None = Field(description="why, as whoever moved it said; null: nobody said")
 
 
 class AliasChangePage(BaseModel):

@@ -27,6 +27,7 @@ from pairmark.service.store.quarantine import refuse_quarantined
 from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, parse_ref
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
+    LONGEST_REASON,
     AliasChangePage,
     AliasOut,
     CalibrationDetail,
@@ -77,6 +78,7 @@ class ModelStore:
         promote: str | None,
         by: str,
         only_from: int | None = None,
+        reason: str | None = None,
     ) -> VersionSummary:
         """Add a version, its calibration and, with ``promote``, the move of that alias to it.
 
@@ -85,6 +87,7 @@ class ModelStore:
         Parameters
         ----------
         only_from : the version that the alias must stand at to be moved, 0 for nowhere; None moves it in any case.
+        reason : why the alias is moved, for its history.
         """
         checked_name(new.model, "model")
         keys = [new.artefact, new.report, None if new.calibration is None else new.calibration.blob]
@@ -104,7 +107,7 @@ class ModelStore:
             _check_promotable(model.name, row)
             at = repository.find_alias(session, model.id, checked_alias(promote))
             if only_from in (None, 0 if at is None else at.version):
-                self._move_alias(session, model, promote, row.version, by=by, now=now)
+                self._move_alias(session, model, promote, row.version, by=by, now=now, reason=reason)
         bump_revision(session)
         return version_summary(row, repository.aliases_of(session, [model.id])[model.id])
 
@@ -275,6 +278,7 @@ class ModelStore:
         *,
         by: str,
         if_match: int | Literal["*"] | None = None,
+        reason: str | None = None,
     ) -> AliasOut:
         """Point an alias at a version, making the alias when there is none.
 
@@ -282,6 +286,7 @@ class ModelStore:
         ----------
         by : who asked, for the history.
         if_match : the alias's `revision` as last seen, or ``"*"`` for any that exists.
+        reason : why, for the history and the audit log; at most 500 characters.
 
         Raises
         ------
@@ -304,7 +309,8 @@ class ModelStore:
                 )
             _check_promotable(name, row)
             if at is None or at.version != version:
-                at = self._move_alias(session, model, alias, version, by=by, now=self._db.now(session))
+                now = self._db.now(session)
+                at = self._move_alias(session, model, alias, version, by=by, now=now, reason=reason)
                 bump_revision(session)
             return alias_out(name, at)
 
@@ -436,12 +442,22 @@ class ModelStore:
             return new.model, self.register(session, new, promote=promote, by=by).version
 
     def _move_alias(
-        self, session: Session, model: Model, alias: str, version: int, *, by: str, now: float
+        self,
+        session: Session,
+        model: Model,
+        alias: str,
+        version: int,
+        *,
+        by: str,
+        now: float,
+        reason: str | None,
     ) -> Alias:
         at = repository.find_alias(session, model.id, alias)
         before = None if at is None else {"version": at.version, "revision": at.revision}
-        moved = repository.move_alias(session, model.id, alias, version, by=by, now=now)
+        moved = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
         after = {"version": moved.version, "revision": moved.revision}
+        if reason:
+            after["reason"] = reason[:LONGEST_REASON]
         record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)
         return moved
 

@@ -31,7 +31,9 @@ def alias_out(model: str, row: Alias) -> AliasOut:
 
 def alias_change_out(row: AliasChange) -> AliasChangeOut:
     """One move of an alias."""
-    return AliasChangeOut(version=row.version, previous=row.previous, by=row.by, at=iso(row.at))
+    return AliasChangeOut(
+        version=row.version, previous=row.previous, by=row.by, at=iso(row.at), reason=row.reason
+    )
 
 
 def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:

@@ -131,7 +131,12 @@ class Registry:
                 return
             asked = reported.promotion
             summary = self.store.register(
-                session, new, promote=asked.alias, only_from=asked.only_from, by=f"job:{claim.job_id}"
+                session,
+                new,
+                promote=asked.alias,
+                only_from=asked.only_from,
+                by=f"job:{claim.job_id}",
+                reason=asked.reason,
             )
             message = _message(new, summary, reported)
             self.queue.finish(claim, session, version=summary.version, message=message)

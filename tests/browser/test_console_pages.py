@@ -170,19 +170,50 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, house: Runni
     assert [entry for entry in complaints(browser) if "status of 422" not in entry] == []
 
 
+def test_doubtful_pairs_go_to_review(browser: WebDriver, house: RunningServer) -> None:
+    browser.get(f"{house.url}/console/models/faces/2")
+    until("the point", lambda: "Stays below" in text(browser, "#said"))
+    fpr = one(browser, "#rate-number")
+    fpr.clear()
+    fpr.send_keys("10", Keys.TAB)
+    until("the rate", lambda: "Stays below 10 %" in text(browser, "#said"))
+    one(browser, "#three-way").click()
+    until("three answers", lambda: "To review" in text(browser, "#said"))
+    point = house.http.get("/models/faces/versions/2/operating-point?fpr=0.1&fnr=0.1").json()
+    assert f"review: {100 * point['review_same']:.3g} % of same" in text(browser, "#said")
+    before = text(browser, "#facts")
+    for _ in range(30):
+        one(browser, "#miss").send_keys(Keys.ARROW_RIGHT)
+    until("another threshold", lambda: text(browser, "#facts") not in ("", before))
+    assert "fnr=" in text(browser, "#snippet")
+    took = browser.execute_script(
+        "const slider = document.querySelector('#miss'), started = performance.now();"
+        "for (let at = 0; at < 20; at += 1) { slider.value = -2 + at / 20;"
+        " slider.dispatchEvent(new Event('input')); } return (performance.now() - started) / 20"
+    )
+    assert took < 50, f"{took:.1f} ms an answer"
+    one(browser, "#three-way").click()
+    until("two answers", lambda: "To review" not in text(browser, "#said"))
+    assert [entry for entry in complaints(browser) if "status of 422" not in entry] == []
+
+
 def test_rolling_back_and_promoting(browser: WebDriver, house: RunningServer) -> None:
     browser.get(f"{house.url}/console/models/faces/2")
     press(browser, "Roll back to version 1")
-    press(browser, "Roll back to version 1", "dialog[open]")
+    one(browser, "dialog[open] [name=reason]").send_keys("Version 2 misses twins", Keys.ENTER)
     until("the roll-back", lambda: "not in production" in text(browser, ".head"))
     assert house.http.get("/models/faces/aliases/production").json()["version"] == 1
+    assert "Version 2 misses twins" in text(browser, "section:has(#history-title)")
+    assert "Version 2 misses twins" in house.http.get("/audit?action=alias.move&limit=1").text
     press(browser, "Promote to production")
+    one(browser, "dialog[open] [name=reason]").send_keys("Twins are in the training data now")
     press(browser, "Promote version 2", "dialog[open]")
     until("the promotion", lambda: "Roll back to version 1" in text(browser, ".head"))
     assert house.http.get("/models/faces/aliases/production").json()["version"] == 2
     # Somebody else moves it while this page is open: nothing is overwritten unseen.
     assert house.http.put("/models/faces/aliases/production", json={"version": 1}).status_code == 200
     press(browser, "Roll back to version 1")
+    one(browser, "dialog[open] [name=reason]").send_keys("too late")
     press(browser, "Roll back to version 1", "dialog[open]")
     until("the refusal", lambda: "look again" in text(browser, "dialog[open] [data-problem]"))
     assert house.http.put("/models/faces/aliases/production", json={"version": 2}).status_code == 200
@@ -265,6 +296,8 @@ PAGES = (
     "/console/galleries",
     "/console/galleries/staff",
     "/console/audit",
+    "/console/keys",
+    "/console/settings",
     "/docs",
 )
 

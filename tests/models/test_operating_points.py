@@ -462,7 +462,12 @@ def test_match_review_different_keep_both_promises_together() -> None:
         fnr = norm.cdf((point.fnr_threshold - 4) / np.sqrt(1 + 4 * 0.25))
         broken += world.true_rate(point.threshold) > 0.1 or fnr > point.fnr_upper_bound
     assert broken <= binom.ppf(0.999, n, 0.1)
-    calibration = fitted(world.draw(np.random.default_rng(0)))
+    drawn = world.draw(np.random.default_rng(0))
+    calibration = fitted(drawn)
+    point = calibration.operating_point(0.1, 0.9, fnr=0.05)
+    doubtful = (drawn.scores > point.fnr_threshold) & (drawn.scores <= point.threshold)
+    assert point.review_same == pytest.approx(doubtful[drawn.same].mean(), abs=0.01)
+    assert point.review_different == pytest.approx(doubtful[~drawn.same].mean(), abs=0.01)
     with pytest.raises(InsufficientCalibrationData, match=r"false negative rate of 0\.001") as refused:
         calibration.operating_point(0.2, fnr=0.001)
     assert refused.value.required_units["finite-sample"] > 1_000

@@ -29,7 +29,7 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(house, audi
     with acting(Actor(name="key abc", request_id="r-1", trace_id="f" * 32)):
         version = house.train(promote="production")
         house.train(promote=False)
-        house.store.promote("faces", "production", 2, by="key abc")
+        house.store.promote("faces", "production", 2, by="key abc", reason="canary held for a week")
         house.store.promote("faces", "production", 2, by="key abc")
         house.store.delete("faces", 1)
         with pytest.raises(Conflict):
@@ -45,7 +45,8 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(house, audi
     assert told[1][1] == "model:faces:1"
     moved = audit.page(action="alias.move").items[0]
     assert moved.resource == "model:faces@production"
-    assert (moved.before, moved.after) == ({"version": 1, "revision": 1}, {"version": 2, "revision": 2})
+    assert moved.before == {"version": 1, "revision": 1}
+    assert moved.after == {"version": 2, "revision": 2, "reason": "canary held for a week"}
     assert (moved.request_id, moved.trace_id) == ("r-1", "f" * 32)
     gone = audit.page(action="version.delete").items[0]
     assert gone.after is None

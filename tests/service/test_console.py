@@ -73,7 +73,13 @@ def test_models_are_found_by_a_part_of_their_name(digits_house: RunningServer) -
 def test_an_operating_point_is_the_one_that_match_uses(digits_house: RunningServer) -> None:
     http = digits_house.http
     pair = {"model": "digits", "left": [0.0] * 64, "right": [0.0] * 64}
-    for query in ("fpr=0.2", "fpr=0.1&confidence=0.9", "fpr=0.2&method=finite-sample", "fpr=0.0000001"):
+    for query in (
+        "fpr=0.2",
+        "fpr=0.2&fnr=0.3&confidence=0.9",
+        "fpr=0.1&confidence=0.9",
+        "fpr=0.2&method=finite-sample",
+        "fpr=0.0000001",
+    ):
         asked = http.get(f"/models/digits/versions/1/operating-point?{query}")
         matched = http.post(f"/match?{query}", json=pair)
         assert asked.status_code == matched.status_code, query

@@ -99,12 +99,13 @@ def test_an_alias_moves_with_its_history_and_its_etag(house):
         house.store.promote("faces", "production", 1, by="key:2", if_match=at.revision)
     with pytest.raises(PreconditionFailed, match="does not exist"):
         house.store.promote("faces", "canary", 1, by="key:2", if_match="*")
-    house.store.promote("faces", "production", 1, by="key:2", if_match="*")
+    house.store.promote("faces", "production", 1, by="key:2", if_match="*", reason="Version 2 misses twins.")
     same = house.store.promote("faces", "production", 1, by="key:3")
     assert same.revision == moved.revision + 1
     history = house.store.history("faces", "production").items
     assert [(one.version, one.previous) for one in history] == [(1, 2), (2, 1), (1, None)]
     assert history[0].by == "key:2"
+    assert [one.reason for one in history[:2]] == ["Version 2 misses twins.", None]
     assert history[-1].by.startswith("job:")
     page = house.store.history("faces", "production", limit=2)
     assert [

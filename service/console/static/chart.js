@@ -122,6 +122,12 @@ export class Chart {
     return [svg("rect", { class: "unsupported", x: start, y: MARGIN.top, width: Math.max(this.at("x", to) - start, 0), height: this.height - MARGIN.top - MARGIN.bottom })];
   }
 
+  // Between two thresholds.
+  review({ from, to }) {
+    const start = this.at("x", from);
+    return [svg("rect", { class: "review", x: start, y: MARGIN.top, width: Math.max(this.at("x", to) - start, 0), height: this.height - MARGIN.top - MARGIN.bottom })];
+  }
+
   // A vertical line at x; with y a dot, which may lie at another x: what was seen, where the line is what is promised.
   cut({ x, y, at = x }) {
     const line = this.at("x", x);

@@ -9,7 +9,7 @@ const CURVE_POINTS = 400;
 const ASK_AFTER_MS = 150;
 const card = $("#point");
 const { base, url, calibration } = card.dataset;
-const state = { fpr: Number(card.dataset.fpr) || 0.01, curve: "roc", point: null, other: null, language: "curl" };
+const state = { fpr: Number(card.dataset.fpr) || 0.01, fnr: null, curve: "roc", point: null, other: null, language: "curl" };
 
 const clean = (problem) => (problem instanceof ApiError ? problem.message : String(problem));
 
@@ -114,8 +114,9 @@ function buildScores(roc) {
 
 function drawScores() {
   if (!scores) return;
-  const threshold = state.point?.threshold;
-  scores.set([...scores.spread, ...(threshold === undefined ? [] : [{ kind: "cut", x: threshold }])]);
+  const { threshold, fnr_threshold: lower } = state.point ?? {};
+  const between = lower === undefined || lower === null ? [] : [{ kind: "review", from: lower, to: threshold }];
+  scores.set([...between, ...scores.spread, ...between.map(() => ({ kind: "cut", x: lower })), ...(threshold === undefined ? [] : [{ kind: "cut", x: threshold }])]);
 }
 
 // ---------------------------------------------------------------- the point
@@ -128,7 +129,11 @@ function local() {
   const upper = method === "estimate" ? fpr : bounds[method === "auto" ? "finite-sample" : method];
   let at = -1;
   for (let i = 0; upper && i < upper.length; i += 1) if (upper[i] !== null && upper[i] <= state.fpr) at = i;
-  return at >= 0 ? { threshold: thresholds[at], tpr: tpr ? tpr[at] : null, observed_fpr: fpr[at] } : null;
+  if (at < 0) return null;
+  const point = { threshold: thresholds[at], tpr: tpr ? tpr[at] : null, observed_fpr: fpr[at] };
+  if (state.fnr === null || !tpr) return point;
+  const low = tpr.findIndex((share) => 1 - share <= state.fnr);
+  return { ...point, fnr_threshold: Math.min(thresholds[low < 0 ? thresholds.length - 1 : low], point.threshold) };
 }
 
 function choseRate(fpr, from) {
@@ -137,6 +142,20 @@ function choseRate(fpr, from) {
   if (from !== "slider") $("#rate").value = Math.log10(state.fpr);
   $("#rate").setAttribute("aria-valuetext", percent(state.fpr));
   if (from !== "number") $("#rate-number").value = number(100 * state.fpr, 3);
+  moved();
+}
+
+function choseMisses(fnr, from) {
+  if (!(fnr > 0 && fnr < 1)) return;
+  state.fnr = Number(fnr.toPrecision(2));
+  if (from !== "slider") $("#miss").value = Math.log10(state.fnr);
+  $("#miss").setAttribute("aria-valuetext", percent(state.fnr));
+  if (from !== "number") $("#miss-number").value = number(100 * state.fnr, 3);
+  moved();
+}
+
+// Drawn at once from the calibration's table; the service is asked when the slider rests.
+function moved() {
   const at = local();
   if (Number($("#confidence").value) === 0.95) state.point = at ? { ...at, approximate: true } : null;
   drawCurve();
@@ -148,20 +167,21 @@ function choseRate(fpr, from) {
 function question() {
   const asked = new URLSearchParams({ fpr: state.fpr, confidence: $("#confidence").value });
   if ($("#method").value !== "auto") asked.set("method", $("#method").value);
+  if (state.fnr !== null) asked.set("fnr", state.fnr);
   return asked;
 }
 
 async function ask() {
   state.asking?.abort();
   state.asking = new AbortController();
-  const fpr = state.fpr;
+  const { fpr, fnr } = state;
   try {
     state.point = await api("GET", `${base}/operating-point?${question()}`, undefined, { signal: state.asking.signal });
     told(state.point);
   } catch (error) {
     if (error.name === "AbortError") return;
     state.point = null;
-    refused(error, fpr);
+    refused(error, fpr, fnr);
   }
   drawCurve();
   drawScores();
@@ -173,11 +193,13 @@ function told(point) {
   const opening = point.guarantee === "none" ? ["Estimated to match ", el("strong", {}, percent(point.fpr)), " of different pairs, without a guarantee"] : ["Stays below ", el("strong", {}, percent(point.fpr)), ` false matches ${sure}${point.guarantee === "asymptotic" ? " (asymptotic)" : ""}`];
   const interval = point.tpr_interval ? el("span", { class: "quiet" }, ` (${point.tpr_interval.map((rate) => percent(rate)).join(" to ")})`) : "";
   const recognises = point.tpr === null ? [". How many same pairs it recognises is not known: none was held out."] : [", recognises ", el("strong", {}, percent(point.tpr)), interval, " of same pairs."];
-  $("#said").replaceChildren(...opening, ...recognises);
+  const missed = point.fnr === null || point.fnr === undefined ? [] : [" Calls fewer than ", el("strong", {}, percent(point.fnr)), " of same pairs different. To review: ", el("strong", {}, percent(point.review_same ?? 0)), " of same and ", el("strong", {}, percent(point.review_different)), " of different pairs."];
+  $("#said").replaceChildren(...opening, ...recognises, ...missed);
   $("#short").hidden = true;
   const people = point.protocol === "open-set" ? "people" : "samples";
   const rows = [
     ["Threshold", `match above ${number(point.threshold)}`],
+    ["Different", missed.length ? `at ${number(point.fnr_threshold)} or below` : null],
     ["Upper bound", point.fpr_upper_bound === null ? "none" : `${percent(point.fpr_upper_bound)} ${sure}`],
     ["Seen", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
     ["Method", point.method],
@@ -186,9 +208,10 @@ function told(point) {
   $("#facts").replaceChildren(...rows.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
-function refused(error, fpr) {
+function refused(error, fpr, fnr) {
   const { smallest_fpr: rates, required_units: units } = error.problem || {};
-  $("#said").replaceChildren("These data cannot promise ", el("strong", {}, percent(fpr)), ".");
+  const both = fnr === null ? [] : [" false positives together with ", el("strong", {}, percent(fnr)), " false negatives"];
+  $("#said").replaceChildren("These data cannot promise ", el("strong", {}, percent(fpr)), ...both, ".");
   const summary = state.calibration?.summary;
   const people = summary?.protocol === "closed-set" ? "samples" : "people";
   const words = [];
@@ -199,7 +222,7 @@ function refused(error, fpr) {
     words.push(`${method}: ${more > 0 ? `${count(more)} more ${people} needed` : `${count(needed)} ${people} needed`}${floor ? `, ${percent(floor)} is the least these support` : ""}.`);
   }
   const note = $("#short");
-  note.replaceChildren(...(words.length ? words.flatMap((line, at) => (at ? [el("br"), line] : [line])) : [clean(error)]));
+  note.replaceChildren(...(words.length && fnr === null ? words.flatMap((line, at) => (at ? [el("br"), line] : [line])) : [clean(error)]));
   note.hidden = false;
   $("#facts").replaceChildren();
 }
@@ -226,7 +249,7 @@ function snippet() {
       "from pairmark.client import Client",
       "",
       `client = Client("${url}"${keyed ? ', api_key=os.environ["PAIRMARK_API_KEY"]' : ""})`,
-      `answer = client.match(left, right, fpr=${state.fpr}, confidence=${$("#confidence").value}${method}, model="${model}")`,
+      `answer = client.match(left, right, fpr=${state.fpr}${state.fnr === null ? "" : `, fnr=${state.fnr}`}, confidence=${$("#confidence").value}${method}, model="${model}")`,
       `# left, right: arrays of shape (n, ${dimension})`,
     ].join("\n");
     if (keyed) place.textContent = `import os\n${place.textContent}`;
@@ -277,6 +300,19 @@ $("#other")?.addEventListener("change", async (event) => {
 
 $("#rate")?.addEventListener("input", (event) => choseRate(10 ** Number(event.target.value), "slider"));
 $("#rate-number")?.addEventListener("change", (event) => choseRate(Number(event.target.value.replace(",", ".").replace("%", "")) / 100, "number"));
+$("#miss")?.addEventListener("input", (event) => choseMisses(10 ** Number(event.target.value), "slider"));
+$("#miss-number")?.addEventListener("change", (event) => choseMisses(Number(event.target.value.replace(",", ".").replace("%", "")) / 100, "number"));
+$("#three-way")?.addEventListener("change", (event) => {
+  $("#miss-fields").hidden = $("#review-legend").hidden = !event.target.checked;
+  // Only the finite-sample method bounds both rates.
+  $("#method").value = "auto";
+  $("#method").disabled = event.target.checked;
+  if (event.target.checked) choseMisses(10 ** Number($("#miss").value));
+  else {
+    state.fnr = null;
+    moved();
+  }
+});
 $("#confidence")?.addEventListener("change", () => choseRate(state.fpr));
 $("#method")?.addEventListener("change", () => choseRate(state.fpr));
 start();

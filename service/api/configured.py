@@ -1,0 +1,80 @@
+"""The settings in force, for administrators: what each is, without what is secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, Field, SecretStr
+
+from pairmark.service.api.services import InServices
+from pairmark.service.settings import Settings
+
+HIDDEN = "***"
+
+
+class SettingOut(BaseModel):
+    """One setting."""
+
+    name: str = Field(description="the environment variable that sets it")
+    value: str | int | float | bool | None = Field(description="in force; passwords are replaced by `***`")
+    default: str | int | float | bool | None
+    changed: bool = Field(description="whether it differs from the default")
+    description: str
+
+
+class SettingsOut(BaseModel):
+    """Every setting, in the order of the documentation."""
+
+    items: list[SettingOut]
+
+
+def get_settings(services: InServices) -> SettingsOut:
+    """The settings that this process runs with. They are set by environment variables and read at start."""
+    return SettingsOut(items=shown(services.settings))
+
+
+def shown(settings: Settings) -> list[SettingOut]:
+    """Settings as they may be shown: no password, no key."""
+    made = []
+    for name, field in type(settings).model_fields.items():
+        value, default = getattr(settings, name), field.get_default()
+        described = (field.description or name.replace("_", " ")).strip()
+        made.append(
+            SettingOut(
+                name=f"PAIRMARK_{name.upper()}",
+                value=_plain(value),
+                default=_plain(default),
+                changed=value != default,
+                description=described[:1].upper() + described[1:],
+            )
+        )
+    return made
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str):
+        return _without_password(value)
+    return json.dumps(value, default=str)
+
+
+def _without_password(address: str) -> str:
+    """An address without its password, and without what its query holds: drivers take passwords there too."""
+    if "://" not in address:
+        return address
+    try:
+        parts = urlsplit(address)
+        user, at, place = parts.netloc.rpartition("@")
+    except ValueError:
+        return HIDDEN
+    name, colon, _ = user.partition(":")
+    kept = f"{name}{colon}{HIDDEN if colon else ''}{at}{place}"
+    return urlunsplit((parts.scheme, kept, parts.path, HIDDEN if parts.query else "", ""))
