@@ -172,7 +172,7 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, house: Runni
 
 def test_doubtful_pairs_go_to_review(browser: WebDriver, house: RunningServer) -> None:
     browser.get(f"{house.url}/console/models/faces/2")
-    until("the point", lambda: "Stays below" in text(browser, "#said"))
+    until("the point", lambda: "/match?fpr=" in text(browser, "#snippet"))
     fpr = one(browser, "#rate-number")
     fpr.clear()
     fpr.send_keys("10", Keys.TAB)
