@@ -455,7 +455,7 @@ class ModelStore:
         at = repository.find_alias(session, model.id, alias)
         before = None if at is None else {"version": at.version, "revision": at.revision}
         moved = repository.move_alias(session, model.id, alias, version, by=by, now=now, reason=reason)
-        after = {"version": moved.version, "revision": moved.revision}
+        after: dict[str, Any] = {"version": moved.version, "revision": moved.revision}
         if reason:
             after["reason"] = reason[:LONGEST_REASON]
         record(session, now, "alias.move", f"model:{model.name}@{alias}", before=before, after=after)
