@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -14,16 +18,30 @@ def kernel(function: Callable[..., Any]) -> Any:
     Numba looks for a writable folder (``NUMBA_CACHE_DIR``, then beside the source, then the user's cache) while it
     decorates. Where none is to be had, the kernel is compiled in each process instead of failing at import.
     """
-    try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:
-        return numba.njit(nogil=True, error_model="numpy")(function)
+    return _compiled(function)
 
 
 def estimating_kernel(function: Callable[..., Any]) -> Any:
     """As `kernel`, for sums that may be taken in any order: several times faster, and never to be shown as a score."""
-    freedom = {"reassoc", "contract"}
+    return _compiled(function, fastmath={"reassoc", "contract"})
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    options |= {"nogil": True, "error_model": "numpy"}
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=freedom)(function)
+        compiled = numba.njit(cache=True, **options)(function)
     except RuntimeError:
-        return numba.njit(nogil=True, error_model="numpy", fastmath=freedom)(function)
+        return numba.njit(**options)(function)
+    # Numba only looks at the file of the kernel itself, which may call helpers from other files of its folder.
+    index = compiled._cache._cache_file
+    index._source_stamp = (index._source_stamp, _folder_digest(Path(inspect.getfile(function)).parent))
+    return compiled
+
+
+@cache
+def _folder_digest(folder: Path) -> str:
+    """SHA-256 of the sources of a folder of kernels."""
+    digest = hashlib.sha256()
+    for source in sorted(folder.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -45,7 +45,7 @@ from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.choice import choose
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growing import Grower, grow_each
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import PairFeatures
 from pairmark.models.similarity.learning import learn
@@ -656,7 +656,7 @@ def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
     total = np.zeros(n)
     for tree in trees:
         gain = gains(tree)
-        starts = tree.cells[:, kernels.CELL_NODE]
+        starts = tree.cells[:, layout.CELL_NODE]
         split = np.flatnonzero(starts >= 0)
         split = split[np.argsort(starts[split])]
         bounds = np.append(starts[split], tree.node_feature.size)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.leaf_rank import Plane, Rule, Stumps, splitter
 from pairmark.models.similarity.learned import LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
@@ -100,8 +100,8 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     features = words.values(left, right)
     steps = []
     cell = 0
-    while tree.cells[cell, kernels.CELL_NODE] >= 0:
-        at = int(tree.cells[cell, kernels.CELL_NODE])
+    while tree.cells[cell, layout.CELL_NODE] >= 0:
+        at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
             value, above = tested(tree, at, features)
             steps.append(
@@ -111,8 +111,8 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
                     "value": float(value),
                     "above": above,
                     "cell": [
-                        int(tree.cells[cell, kernels.CELL_DEPTH]),
-                        int(tree.cells[cell, kernels.CELL_POSITION]),
+                        int(tree.cells[cell, layout.CELL_DEPTH]),
+                        int(tree.cells[cell, layout.CELL_POSITION]),
                     ],
                 }
             )
@@ -137,15 +137,15 @@ def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWord
     leaves = []
     for tree in trees:
         cell = 0
-        while tree.cells[cell, kernels.CELL_NODE] >= 0:
-            at = int(tree.cells[cell, kernels.CELL_NODE])
+        while tree.cells[cell, layout.CELL_NODE] >= 0:
+            at = int(tree.cells[cell, layout.CELL_NODE])
             used: list[tuple[int, float]] = []
             while at >= 0:
                 feature = int(tree.node_feature[at])
                 used += weigh(tree, at, feature)
                 at = int(tree.node_high[at] if tested(tree, at, values)[1] else tree.node_low[at])
-            up = -1 - at == tree.cells[cell, kernels.CELL_LEFT]
-            half_left = 2.0 ** -(int(tree.cells[cell, kernels.CELL_DEPTH]) + 1)
+            up = -1 - at == tree.cells[cell, layout.CELL_LEFT]
+            half_left = 2.0 ** -(int(tree.cells[cell, layout.CELL_DEPTH]) + 1)
             total = sum(share for _, share in used)
             for feature, share in used:
                 effect[feature] += (half_left if up else -half_left) * share / total
@@ -186,8 +186,8 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
             cell["score"] = scores[number]
         else:
             row = tree.cells[number]
-            cell["left"], cell["right"] = int(row[kernels.CELL_LEFT]), int(row[kernels.CELL_RIGHT])
-            cell["split"] = int(row[kernels.CELL_NODE])
+            cell["left"], cell["right"] = int(row[layout.CELL_LEFT]), int(row[layout.CELL_RIGHT])
+            cell["split"] = int(row[layout.CELL_NODE])
         cells.append(cell)
     nodes = [
         {
@@ -254,12 +254,12 @@ def _contributions(tree: Tree, at: int, features: Float32, words: PairWords) -> 
 
 def _cell(tree: Tree, number: int) -> dict[str, Any]:
     row, root = tree.cells[number], tree.cells[0]
-    same, different = int(row[kernels.CELL_SAME]), int(row[kernels.CELL_DIFFERENT])
+    same, different = int(row[layout.CELL_SAME]), int(row[layout.CELL_DIFFERENT])
     return {
-        "depth": int(row[kernels.CELL_DEPTH]),
-        "position": int(row[kernels.CELL_POSITION]),
+        "depth": int(row[layout.CELL_DEPTH]),
+        "position": int(row[layout.CELL_POSITION]),
         "same": same,
         "different": different,
-        "tpr": same / max(int(root[kernels.CELL_SAME]), 1),
-        "fpr": different / max(int(root[kernels.CELL_DIFFERENT]), 1),
+        "tpr": same / max(int(root[layout.CELL_SAME]), 1),
+        "fpr": different / max(int(root[layout.CELL_DIFFERENT]), 1),
     }

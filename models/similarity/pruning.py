@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.trees import Tree
 
 
@@ -23,11 +23,11 @@ def gains(tree: Tree, counts: NDArray[np.float64] | None = None) -> NDArray[np.f
     ``counts`` : (n_cells, 2) weights of same and of different pairs in each cell; the training pairs' when None.
     """
     if counts is None:
-        counts = tree.cells[:, [kernels.CELL_SAME, kernels.CELL_DIFFERENT]].astype(np.float64)
+        counts = tree.cells[:, [layout.CELL_SAME, layout.CELL_DIFFERENT]].astype(np.float64)
     rates = counts / np.maximum(counts[0], 1e-300)
     out = np.zeros(tree.cells.shape[0])
-    split = np.flatnonzero(tree.cells[:, kernels.CELL_NODE] >= 0)
-    left = tree.cells[split, kernels.CELL_LEFT]
+    split = np.flatnonzero(tree.cells[:, layout.CELL_NODE] >= 0)
+    left = tree.cells[split, layout.CELL_LEFT]
     out[split] = 0.5 * (rates[split, 1] * rates[left, 0] - rates[split, 0] * rates[left, 1])
     return out
 
@@ -39,15 +39,15 @@ def kept_cells(tree: Tree, price: float) -> NDArray[np.bool_]:
     splits = np.zeros(gain.size, dtype=np.bool_)
     # Children come after their parents.
     for cell in range(gain.size - 1, -1, -1):
-        if tree.cells[cell, kernels.CELL_NODE] >= 0:
-            left, right = tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]
+        if tree.cells[cell, layout.CELL_NODE] >= 0:
+            left, right = tree.cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]
             worth[cell] = max(gain[cell] - price + worth[left] + worth[right], 0.0)
             splits[cell] = worth[cell] > 1e-15
     kept = np.zeros(gain.size, dtype=np.bool_)
     kept[0] = splits[0]
     for cell in range(gain.size):
         if kept[cell]:
-            for child in tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]:
+            for child in tree.cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]:
                 kept[child] = splits[child]
     return kept
 
@@ -56,12 +56,12 @@ def prices(tree: Tree) -> list[float]:
     """Prices between those at which the best subtree changes, from 0 upwards."""
     critical = {0.0}
     gain = gains(tree)
-    kept = tree.cells[:, kernels.CELL_NODE] >= 0
+    kept = tree.cells[:, layout.CELL_NODE] >= 0
     while kept[0]:
         total, number = np.where(kept, gain, 0.0), kept.astype(np.int64)
         for cell in range(gain.size - 1, -1, -1):
             if kept[cell]:
-                for child in tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]:
+                for child in tree.cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]:
                     total[cell] += total[child]
                     number[cell] += number[child]
         ratio = np.where(kept, total / np.maximum(number, 1), np.inf)
@@ -70,8 +70,8 @@ def prices(tree: Tree) -> list[float]:
         # Weakest links go, with all below them.
         kept &= ratio > least + 1e-15
         for cell in range(gain.size):
-            if not kept[cell] and tree.cells[cell, kernels.CELL_NODE] >= 0:
-                kept[tree.cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]] = False
+            if not kept[cell] and tree.cells[cell, layout.CELL_NODE] >= 0:
+                kept[tree.cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]] = False
     ordered = sorted(critical)
     between = [float(np.sqrt(max(a, 1e-12) * b)) for a, b in pairwise(ordered)]
     return [0.0, *between, 2 * ordered[-1] + 1e-9]
@@ -86,8 +86,8 @@ def counted(
     np.add.at(counts[:, 0], cell[same], weight[same])
     np.add.at(counts[:, 1], cell[~same], weight[~same])
     for number in range(tree.cells.shape[0] - 1, -1, -1):
-        if tree.cells[number, kernels.CELL_NODE] >= 0:
-            counts[number] = counts[tree.cells[number, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]].sum(axis=0)
+        if tree.cells[number, layout.CELL_NODE] >= 0:
+            counts[number] = counts[tree.cells[number, [layout.CELL_LEFT, layout.CELL_RIGHT]]].sum(axis=0)
     return counts
 
 
@@ -109,9 +109,9 @@ def pruned(tree: Tree, price: float) -> Tree:
     stays = np.zeros(cells.shape[0], dtype=np.bool_)
     stays[0] = True
     for cell in np.flatnonzero(kept):
-        stays[cells[cell, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]] = True
+        stays[cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]] = True
     number = np.cumsum(stays) - 1
-    starts = np.append(tree.cells[:, kernels.CELL_NODE], -1)
+    starts = np.append(tree.cells[:, layout.CELL_NODE], -1)
     node_cell = np.zeros(tree.node_feature.size, dtype=np.int64)
     split = np.flatnonzero(starts >= 0)
     order = split[np.argsort(starts[split])]
@@ -127,12 +127,12 @@ def pruned(tree: Tree, price: float) -> Tree:
         return np.where(child >= 0, node_number[nodes], -1 - number[of_cells]).astype(np.int32)
 
     leaf = ~kept
-    cells[leaf, kernels.CELL_NODE] = -1
-    cells[leaf, kernels.CELL_LEFT] = -1
-    cells[leaf, kernels.CELL_RIGHT] = -1
+    cells[leaf, layout.CELL_NODE] = -1
+    cells[leaf, layout.CELL_LEFT] = -1
+    cells[leaf, layout.CELL_RIGHT] = -1
     inner = np.flatnonzero(kept)
-    cells[inner, kernels.CELL_NODE] = node_number[cells[inner, kernels.CELL_NODE]]
-    for field in (kernels.CELL_LEFT, kernels.CELL_RIGHT):
+    cells[inner, layout.CELL_NODE] = node_number[cells[inner, layout.CELL_NODE]]
+    for field in (layout.CELL_LEFT, layout.CELL_RIGHT):
         cells[inner, field] = number[cells[inner, field]]
     of_rules = np.flatnonzero(node_stays)
     feature = tree.node_feature[node_stays]

@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.models.core.schema import Array, Facts, Loaded, refuse, require, require_offsets
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels.layout import (
+    CELL_DEPTH,
+    CELL_DIFFERENT,
+    CELL_LEFT,
+    CELL_NODE,
+    CELL_POSITION,
+    CELL_RIGHT,
+    CELL_SAME,
+)
 from pairmark.models.similarity.learned import NAMES, PairFeatures
 
 _MAPS = ("centre", "scale", "forms", "norms", "offsets")
@@ -100,7 +108,7 @@ def require_cells(loaded: Loaded) -> None:
     require_offsets("node_starts", arrays["node_starts"], sizes["nodes"], "node_feature")
     if ("oob_fpr" in arrays) != ("oob_tpr" in arrays):
         raise refuse("oob_fpr", None, "stands alone", "oob_fpr and oob_tpr together")
-    depth, position = cells[:, kernels.CELL_DEPTH], cells[:, kernels.CELL_POSITION]
+    depth, position = cells[:, CELL_DEPTH], cells[:, CELL_POSITION]
     most = int(loaded.params["max_depth"])
     require((depth >= 0) & (depth <= most), "cells", depth, f"a depth from 0 to {most}")
     require(
@@ -108,13 +116,13 @@ def require_cells(loaded: Loaded) -> None:
     )
     roots = starts[:-1]
     require((depth[roots] == 0), "cells", depth[roots], "depth 0 where a tree begins")
-    counts = cells[:, [kernels.CELL_SAME, kernels.CELL_DIFFERENT]]
+    counts = cells[:, [CELL_SAME, CELL_DIFFERENT]]
     require(counts >= 0, "cells", counts, "a weight of pairs, not below 0")
     number = np.arange(cells.shape[0])
     tree = np.repeat(np.arange(roots.size), np.diff(starts))
-    split = cells[:, kernels.CELL_NODE] >= 0
+    split = cells[:, CELL_NODE] >= 0
     parents = np.zeros(cells.shape[0], dtype=np.int64)
-    for side, field in enumerate((kernels.CELL_LEFT, kernels.CELL_RIGHT)):
+    for side, field in enumerate((CELL_LEFT, CELL_RIGHT)):
         child = cells[:, field]
         inside = (child + roots[tree] > number) & (child + roots[tree] < starts[tree + 1])
         require(
@@ -136,7 +144,7 @@ def require_nodes(loaded: Loaded) -> None:
     trees = np.arange(sizes["trees"])
     tree = np.repeat(trees, np.diff(starts))
     tree_of_cell = np.repeat(trees, np.diff(cell_starts))
-    begins = arrays["cells"][:, kernels.CELL_NODE]
+    begins = arrays["cells"][:, CELL_NODE]
     split = np.flatnonzero(begins >= 0)
     size = np.diff(starts)[tree_of_cell]
     require((begins >= -1) & (begins < size), "cells", begins, "a node of the tree, or -1")
@@ -157,7 +165,7 @@ def require_nodes(loaded: Loaded) -> None:
         to = child + starts[tree]
         within = (child >= 0) & (to > np.arange(n)) & (to < bounds[owner + 1] if n else True)
         cell = -1 - child
-        sides = arrays["cells"][own][:, [kernels.CELL_LEFT, kernels.CELL_RIGHT]]
+        sides = arrays["cells"][own][:, [CELL_LEFT, CELL_RIGHT]]
         leaves = (child < 0) & (cell[:, None] == sides).any(axis=1)
         require(within | leaves, name, child, "a later node of its cell, or -1 - one of the cell's children")
         below = cell[leaves] + cell_starts[tree[leaves]]

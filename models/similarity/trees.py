@@ -12,16 +12,18 @@ from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.binning import Grid, product_bins
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels.counting import words_of
+from pairmark.models.similarity.kernels.growing import grow
 from pairmark.models.similarity.narrow import Narrow, narrow_nodes
 from pairmark.models.similarity.search import SearchTrees, search_trees
 
 Aggregation = Literal["rank", "log-odds"]
 PAIR_MAPS: dict[str, int] = {
-    "diff-sum": kernels.DIFF_SUM,
-    "max-min": kernels.MAX_MIN,
-    "products": kernels.PRODUCTS,
+    "diff-sum": layout.DIFF_SUM,
+    "max-min": layout.MAX_MIN,
+    "products": layout.PRODUCTS,
 }
 HALF_NAMES = {
     "diff-sum": ("|x - x'|", "x + x'"),
@@ -122,26 +124,26 @@ class Tree:
     @property
     def leaves(self) -> NDArray[np.int64]:
         """Terminal cells, from left (most similar) to right."""
-        terminal = np.flatnonzero(self.cells[:, kernels.CELL_NODE] < 0)
+        terminal = np.flatnonzero(self.cells[:, layout.CELL_NODE] < 0)
         depth, position = (
-            self.cells[terminal, kernels.CELL_DEPTH],
-            self.cells[terminal, kernels.CELL_POSITION],
+            self.cells[terminal, layout.CELL_DEPTH],
+            self.cells[terminal, layout.CELL_POSITION],
         )
         return terminal[np.argsort(position << (depth.max() - depth), kind="stable")]
 
     def leaf_scores(self, depth: int) -> NDArray[np.float64]:
         """``2^J (1 - k / 2^j)`` of each leaf (Clemencon & Vogel, section 2.2 and eq. 4), J = ``depth``."""
         leaves = self.cells[self.leaves]
-        return 2.0**depth - leaves[:, kernels.CELL_POSITION] * 2.0 ** (depth - leaves[:, kernels.CELL_DEPTH])
+        return 2.0**depth - leaves[:, layout.CELL_POSITION] * 2.0 ** (depth - leaves[:, layout.CELL_DEPTH])
 
     def leaf_log_odds(self) -> NDArray[np.float64]:
         """Log of F+ over F- of each leaf, with half a pair added to either side of it."""
         leaves, root = self.cells[self.leaves], self.cells[0]
-        same, other = leaves[:, kernels.CELL_SAME], leaves[:, kernels.CELL_DIFFERENT]
+        same, other = leaves[:, layout.CELL_SAME], leaves[:, layout.CELL_DIFFERENT]
         odds = (
             (same + 0.5)
-            / (root[kernels.CELL_SAME] + 1.0)
-            * (root[kernels.CELL_DIFFERENT] + 1.0)
+            / (root[layout.CELL_SAME] + 1.0)
+            * (root[layout.CELL_DIFFERENT] + 1.0)
             / (other + 0.5)
         )
         return np.asarray(np.log(odds), dtype=np.float64)
@@ -152,23 +154,23 @@ class Tree:
         The chance line where the training pairs were of one kind.
         """
         leaves, root = self.cells[self.leaves], self.cells[0]
-        if not root[kernels.CELL_SAME] or not root[kernels.CELL_DIFFERENT]:
+        if not root[layout.CELL_SAME] or not root[layout.CELL_DIFFERENT]:
             return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-        below = np.cumsum(leaves[:, [kernels.CELL_DIFFERENT, kernels.CELL_SAME]], axis=0)
-        totals = np.maximum(root[[kernels.CELL_DIFFERENT, kernels.CELL_SAME]], 1)
+        below = np.cumsum(leaves[:, [layout.CELL_DIFFERENT, layout.CELL_SAME]], axis=0)
+        totals = np.maximum(root[[layout.CELL_DIFFERENT, layout.CELL_SAME]], 1)
         knots = np.vstack([np.zeros((1, 2)), below / totals])
         return knots[:, 0], knots[:, 1]
 
     def auc(self) -> float:
         """``1/2 + 1/2`` of the sum of Lambda over every split cell: the area under the broken line of `roc`."""
-        split = self.cells[self.cells[:, kernels.CELL_NODE] >= 0]
+        split = self.cells[self.cells[:, layout.CELL_NODE] >= 0]
         same, other = (
-            float(max(self.cells[0, field], 1)) for field in (kernels.CELL_SAME, kernels.CELL_DIFFERENT)
+            float(max(self.cells[0, field], 1)) for field in (layout.CELL_SAME, layout.CELL_DIFFERENT)
         )
-        left = self.cells[split[:, kernels.CELL_LEFT]]
-        gain = (split[:, kernels.CELL_DIFFERENT] / other) * (left[:, kernels.CELL_SAME] / same) - (
-            split[:, kernels.CELL_SAME] / same
-        ) * (left[:, kernels.CELL_DIFFERENT] / other)
+        left = self.cells[split[:, layout.CELL_LEFT]]
+        gain = (split[:, layout.CELL_DIFFERENT] / other) * (left[:, layout.CELL_SAME] / same) - (
+            split[:, layout.CELL_SAME] / same
+        ) * (left[:, layout.CELL_DIFFERENT] / other)
         return 0.5 + 0.5 * float(gain.sum())
 
 
@@ -187,17 +189,11 @@ def grow_tree(
 
     ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are.
     """
-    learned = _learned_codes(pairs.learned)
     by_word = n_tried >= grid.used.size and pair_map != "products"
-    words = kernels.words_of(grid.codes if by_word else grid.codes[:0, :0])
-    weight = np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight)
-    cells, nodes = kernels.grow(
-        grid.codes, words, grid.columns, grid.low, grid.step, grid.n_codes, grid.exact, grid.used, grid.n_features,
-        PAIR_MAPS[pair_map], product_bins(grid),
-        np.ascontiguousarray(pairs.pairs), weight, np.uint64(0 if pairs.is_even else 1), pairs.n_same, *learned,
-        max_depth, leaf_depth, n_tried, np.uint64(seed),
-        np.empty((0, 0, 0, 0)) if counts is None else counts,
-    )  # fmt: skip
+    points, table, learned = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
+    limits = layout.Limits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
+    counts = np.empty((0, 0, 0, 0)) if counts is None else counts
+    cells, nodes = grow(points, grid.used, grid.n_features, table, learned, limits, np.uint64(seed), counts)
     return Tree(
         cells=cells.copy(),
         node_feature=nodes[:, 0].astype(np.int32),
@@ -207,10 +203,35 @@ def grow_tree(
     )
 
 
-def _learned_codes(
-    values: Float32 | None,
-) -> tuple[NDArray[np.uint16], Float32, Float32, NDArray[np.int64]]:
-    """Bins of equal counts of each learned feature: codes, values by feature, bins' largest values, how many bins."""
+def grow_arguments(
+    grid: Grid, pairs: WeightedPairs, *, pair_map: PairMap, by_word: bool
+) -> tuple[layout.Points, layout.Pairs, layout.LearnedValues]:
+    """What `growing.grow` takes.
+
+    ``by_word`` : whether features are counted eight at a time: sooner where every cell tries all of them.
+    """
+    points = layout.Points(
+        codes=grid.codes,
+        words=words_of(grid.codes if by_word else grid.codes[:0, :0]),
+        columns=grid.columns,
+        low=grid.low,
+        step=grid.step,
+        n_codes=grid.n_codes,
+        exact=grid.exact,
+        pair_map=PAIR_MAPS[pair_map],
+        product_bins=product_bins(grid),
+    )
+    table = layout.Pairs(
+        rows=np.ascontiguousarray(pairs.pairs),
+        weight=np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight),
+        stride=np.uint64(0 if pairs.is_even else 1),
+        n_same=pairs.n_same,
+    )
+    return points, table, _learned_codes(pairs.learned)
+
+
+def _learned_codes(values: Float32 | None) -> layout.LearnedValues:
+    """Bins of equal counts of each learned feature, (n, m)."""
     if values is None:
         values = np.empty((0, 0), dtype=np.float32)
     n, m = values.shape
@@ -223,7 +244,7 @@ def _learned_codes(
         borders = np.unique(ordered[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
         codes[:, k] = np.searchsorted(borders, by_feature[k])
         edges[k, : borders.size], n_bins[k] = borders, borders.size
-    return codes, by_feature, edges, n_bins
+    return layout.LearnedValues(codes=codes, values=by_feature, edges=edges, n_bins=n_bins)
 
 
 class PackedTrees:
@@ -406,13 +427,13 @@ def _sums_by_rule(
             todo = [(0, np.arange(stop - start))]
             while todo:
                 cell, members = todo.pop()
-                node = int(tree.cells[cell, kernels.CELL_NODE])
+                node = int(tree.cells[cell, layout.CELL_NODE])
                 if node < 0 or not members.size:
                     total[start + members] += of_cell.get(cell, 0.0)
                     continue
                 goes = tree.rules[node].left(f[members])
-                todo.append((int(tree.cells[cell, kernels.CELL_LEFT]), members[goes]))
-                todo.append((int(tree.cells[cell, kernels.CELL_RIGHT]), members[~goes]))
+                todo.append((int(tree.cells[cell, layout.CELL_LEFT]), members[goes]))
+                todo.append((int(tree.cells[cell, layout.CELL_RIGHT]), members[~goes]))
     return total
 
 
@@ -455,7 +476,7 @@ def _rows(rows: Float32) -> tuple[Float32, int]:
 def _children(tree: Tree) -> list[NDArray[np.uint64]]:
     """Low and high child of each node, cells resolved to the node they begin with or to node count + leaf number."""
     n_nodes = tree.node_feature.size
-    entry = tree.cells[:, kernels.CELL_NODE].copy()
+    entry = tree.cells[:, layout.CELL_NODE].copy()
     leaves = tree.leaves
     entry[leaves] = n_nodes + np.arange(leaves.size)
     return [

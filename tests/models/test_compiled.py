@@ -49,3 +49,29 @@ def test_an_unwritable_cache_folder_is_no_error(tmp_path: Path) -> None:
         env=environment,
     )
     assert done.stdout.strip() == "2"
+
+
+def test_a_helper_of_the_same_folder_that_changed_is_compiled_anew(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(
+        "from pairmark.models.core.compiled import kernel\n@kernel\ndef step(x):\n    return x + 1\n"
+    )
+    (tmp_path / "entry.py").write_text(
+        "from pairmark.models.core.compiled import kernel\nfrom helper import step\n"
+        "@kernel\ndef f(x):\n    return step(x)\nprint(f(1))\n"
+    )
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": f"{os.getcwd()}{os.pathsep}{tmp_path}",
+    }
+
+    def answer() -> str:
+        command = [sys.executable, str(tmp_path / "entry.py")]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=True, env=environment
+        ).stdout.strip()
+
+    assert answer() == "2"
+    helper = tmp_path / "helper.py"
+    helper.write_text(helper.read_text().replace("x + 1", "x + 2"))
+    assert answer() == "3"

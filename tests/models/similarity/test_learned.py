@@ -17,7 +17,7 @@ from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity import waves
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold
 from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.trees import Tree
@@ -52,8 +52,8 @@ def held_out() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def cell_of(tree: Tree, f: np.ndarray) -> int:
     cell = 0
-    while tree.cells[cell, kernels.CELL_NODE] >= 0:
-        at = int(tree.cells[cell, kernels.CELL_NODE])
+    while tree.cells[cell, layout.CELL_NODE] >= 0:
+        at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
             at = int(
                 (tree.node_high if f[tree.node_feature[at]] > tree.node_threshold[at] else tree.node_low)[at]
@@ -267,9 +267,9 @@ def test_training_counts_follow_out_of_fold_values() -> None:
     model = SimilarityTree(pair_features="discriminant", max_depth=4, random_state=0)
     model.fit_pairs(left, right, same)
     tree = model.trees_[0]
-    assert tree.cells[0, kernels.CELL_SAME] == same.sum()
-    for row in tree.cells[tree.cells[:, kernels.CELL_NODE] >= 0]:
-        children = tree.cells[row[[kernels.CELL_LEFT, kernels.CELL_RIGHT]]]
+    assert tree.cells[0, layout.CELL_SAME] == same.sum()
+    for row in tree.cells[tree.cells[:, layout.CELL_NODE] >= 0]:
+        children = tree.cells[row[[layout.CELL_LEFT, layout.CELL_RIGHT]]]
         assert children[:, [3, 4]].sum(axis=0).tolist() == row[[3, 4]].tolist()
 
 

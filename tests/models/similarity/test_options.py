@@ -20,7 +20,7 @@ from pairmark.models.core.progress import listening
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.bagging import leaf_numbers
 from pairmark.models.similarity.choice import candidates
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pruning import counted, gains, kept_cells, prices, pruned
 from pairmark.models.similarity.trees import Tree, WeightedPairs, evenly
 
@@ -31,7 +31,7 @@ SAME = y[LEFT] == y[RIGHT]
 
 
 def split_cells(tree: Tree) -> list[int]:
-    return np.flatnonzero(tree.cells[:, kernels.CELL_NODE] >= 0).tolist()
+    return np.flatnonzero(tree.cells[:, layout.CELL_NODE] >= 0).tolist()
 
 
 @pytest.mark.parametrize("leaf_rank", ["linear", "boosting", DecisionTreeClassifier(max_depth=2)])
@@ -43,7 +43,7 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
     f = pair_features(X[LEFT], X[RIGHT], pair_map)
     reached = np.zeros(len(SAME), dtype=int)
     for cell in split_cells(tree):
-        node = tree.cells[cell, kernels.CELL_NODE]
+        node = tree.cells[cell, layout.CELL_NODE]
         inside = reached == cell
         if leaf_rank == "linear":
             goes = (
@@ -59,13 +59,13 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
             rule = tree.rules[node]
             goes = rule.classifier.predict(f[inside][:, rule.columns])
         reached[inside] = np.where(
-            goes, tree.cells[cell, kernels.CELL_LEFT], tree.cells[cell, kernels.CELL_RIGHT]
+            goes, tree.cells[cell, layout.CELL_LEFT], tree.cells[cell, layout.CELL_RIGHT]
         )
     for cell in tree.leaves:
         inside = reached == cell
-        assert tree.cells[cell, kernels.CELL_SAME] == (SAME & inside).sum()
-        assert tree.cells[cell, kernels.CELL_DIFFERENT] == (~SAME & inside).sum()
-    depth, position = tree.cells[reached, kernels.CELL_DEPTH], tree.cells[reached, kernels.CELL_POSITION]
+        assert tree.cells[cell, layout.CELL_SAME] == (SAME & inside).sum()
+        assert tree.cells[cell, layout.CELL_DIFFERENT] == (~SAME & inside).sum()
+    depth, position = tree.cells[reached, layout.CELL_DEPTH], tree.cells[reached, layout.CELL_POSITION]
     scores = model.pair_score(X[LEFT], X[RIGHT])
     assert scores.tolist() == (2.0**3 * (1 - position / 2.0**depth)).tolist()
     assert scores.tobytes() == model.pair_score(X[RIGHT], X[LEFT]).tobytes()
@@ -175,7 +175,7 @@ def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
         weight = weight * np.exp(-label * 0.5 * step)
     sums = (f[:, grown.stump_features] > grown.stump_thresholds) @ grown.stump_steps.astype(np.float64)
     assert np.allclose(sums - grown.node_threshold[0], total, atol=1e-5)
-    assert grown.cells[1, kernels.CELL_SAME] == given[same & (total > 0)].sum()
+    assert grown.cells[1, layout.CELL_SAME] == given[same & (total > 0)].sum()
 
 
 @pytest.mark.parametrize("depth", [1, 6])
@@ -224,10 +224,10 @@ def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
 
 def subtrees(tree: Tree, cell: int = 0) -> list[frozenset[int]]:
     """Every pruned subtree, as its split cells."""
-    if tree.cells[cell, kernels.CELL_NODE] < 0:
+    if tree.cells[cell, layout.CELL_NODE] < 0:
         return [frozenset()]
     left, right = (
-        subtrees(tree, int(tree.cells[cell, field])) for field in (kernels.CELL_LEFT, kernels.CELL_RIGHT)
+        subtrees(tree, int(tree.cells[cell, field])) for field in (layout.CELL_LEFT, layout.CELL_RIGHT)
     )
     return [frozenset()] + [a | b | {cell} for a, b in itertools.product(left, right)]
 

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pairmark.models import SimilarityTree
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
+from pairmark.models.similarity.kernels.partition import gather_left, partition
 from pairmark.models.similarity.trees import Tree
 
 # What a weight and a number are of a pair of rows, so that one that went elsewhere shows.
@@ -41,10 +42,9 @@ def test_parting_exchanges_whole_pairs(seed: int, n: int, margins: tuple[int, in
     start, stop = margins[0], margins[0] + n
     pairs, weight = table(seed, stop + margins[1])
     before, weighed = pairs.copy(), weight.copy()
-    border = kernels._part(
-        column, np.float32(threshold), 1, kernels.DIFF_SUM, pairs, weight, np.uint64(1), start, stop,
-        np.empty((4, 2 * kernels._RUN), dtype=np.int32),
-    )  # fmt: skip
+    table_of_pairs = layout.Pairs(rows=pairs, weight=weight, stride=np.uint64(1), n_same=0)
+    spare = np.empty((4, 2 * layout.RUN), dtype=np.int32)
+    border = partition(column, np.float32(threshold), 1, layout.DIFF_SUM, table_of_pairs, start, stop, spare)
     low = column[pairs[0]] + column[pairs[1]] <= np.float32(threshold)
     assert low[start:border].all()
     assert not low[border:stop].any()
@@ -65,11 +65,11 @@ def test_kept_leaves_come_to_the_front(seed: int, depth: int) -> None:
     segments[1] = 0, n_same, n_same, n_same + int(rng.integers(0, 200))
     left = np.zeros(segments[1, 3], dtype=np.bool_)
     for h in range(1, n_heap):
-        if h > 1 and side[h >> 1] != kernels._INNER:
+        if h > 1 and side[h >> 1] != layout.INNER:
             continue
-        side[h] = rng.choice([kernels._INNER, kernels._LEFT, kernels._RIGHT])
-        if h == 1 or (side[h] == kernels._INNER and h < 1 << depth):
-            side[h] = kernels._INNER
+        side[h] = rng.choice([layout.INNER, layout.LEFT, layout.RIGHT])
+        if h == 1 or (side[h] == layout.INNER and h < 1 << depth):
+            side[h] = layout.INNER
             for kind in (0, 2):
                 # Now and then nothing at all of a kind.
                 start, stop = segments[h, kind : kind + 2]
@@ -79,9 +79,9 @@ def test_kept_leaves_come_to_the_front(seed: int, depth: int) -> None:
                     (border, stop),
                 )
             continue
-        side[h] = kernels._LEFT if side[h] == kernels._INNER else side[h]
+        side[h] = layout.LEFT if side[h] == layout.INNER else side[h]
         for kind in (0, 2):
-            left[slice(*segments[h, kind : kind + 2])] = side[h] == kernels._LEFT
+            left[slice(*segments[h, kind : kind + 2])] = side[h] == layout.LEFT
     pairs, weight = table(seed, segments[1, 3])
     kinds = [slice(*segments[1, kind : kind + 2]) for kind in (0, 2)]
     wanted = [
@@ -89,9 +89,15 @@ def test_kept_leaves_come_to_the_front(seed: int, depth: int) -> None:
         for kind in kinds
     ]
     borders = np.empty(2, dtype=np.int64)
-    kernels._gather_leaves(
-        segments, side, np.empty(n_heap, dtype=np.int64), pairs, weight, np.uint64(1), borders
+    heap = layout.Heap(
+        side=side,
+        segments=segments,
+        sums=np.zeros((n_heap, 2), dtype=np.int64),
+        features=np.zeros((n_heap, 2), dtype=np.int64),
+        thresholds=np.zeros(n_heap, dtype=np.float32),
     )
+    numbered = layout.Pairs(rows=pairs, weight=weight, stride=np.uint64(1), n_same=n_same)
+    gather_left(heap, numbered, np.empty(n_heap, dtype=np.int64), borders)
     for kind, border, (kept, others) in zip(kinds, borders, wanted, strict=True):
         front, back = slice(kind.start, border), slice(border, kind.stop)
         assert contents(pairs[:, front], weight[front]) == kept
@@ -115,8 +121,8 @@ def test_trees_do_not_depend_on_the_order_of_pairs(weights: str) -> None:
         tree, scores = model.trees_[0], model.pair_score(left, right)
         for score, cell in zip(tree.leaf_scores(6), tree.cells[tree.leaves], strict=True):
             inside = scores == np.float32(score)
-            assert cell[kernels.CELL_SAME] == each[inside & same].sum()
-            assert cell[kernels.CELL_DIFFERENT] == each[inside & ~same].sum()
+            assert cell[layout.CELL_SAME] == each[inside & same].sum()
+            assert cell[layout.CELL_DIFFERENT] == each[inside & ~same].sum()
         return tree
 
     one, other = grown(np.arange(n)), grown(rng.permutation(n))

@@ -16,7 +16,7 @@ from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.core.progress import listening
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.binning import quantise
-from pairmark.models.similarity.kernels import trees as kernels
+from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.trees import Tree
 
 
@@ -85,8 +85,8 @@ def test_binned_splits_come_close_to_exhaustive_ones_on_real_values() -> None:
 def cell_of(tree: Tree, f: np.ndarray) -> int:
     """Walk the tree by its definition, in plain Python."""
     cell = 0
-    while tree.cells[cell, kernels.CELL_NODE] >= 0:
-        at = int(tree.cells[cell, kernels.CELL_NODE])
+    while tree.cells[cell, layout.CELL_NODE] >= 0:
+        at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
             at = int(
                 (tree.node_high if f[tree.node_feature[at]] > tree.node_threshold[at] else tree.node_low)[at]
@@ -117,17 +117,17 @@ def test_tree_is_what_its_definition_says(params: dict[str, Any], weighted: bool
     # The cells counted in training are the cells that score.
     for cell in tree.leaves:
         inside = reached == cell
-        assert tree.cells[cell, kernels.CELL_SAME] == weight[inside & same].sum()
-        assert tree.cells[cell, kernels.CELL_DIFFERENT] == weight[inside & ~same].sum()
-    for row in tree.cells[tree.cells[:, kernels.CELL_NODE] >= 0]:
-        children = tree.cells[row[[kernels.CELL_LEFT, kernels.CELL_RIGHT]]]
+        assert tree.cells[cell, layout.CELL_SAME] == weight[inside & same].sum()
+        assert tree.cells[cell, layout.CELL_DIFFERENT] == weight[inside & ~same].sum()
+    for row in tree.cells[tree.cells[:, layout.CELL_NODE] >= 0]:
+        children = tree.cells[row[[layout.CELL_LEFT, layout.CELL_RIGHT]]]
         assert children[:, [3, 4]].sum(axis=0).tolist() == row[[3, 4]].tolist()
-        assert children[:, kernels.CELL_POSITION].tolist() == [2 * row[1], 2 * row[1] + 1]
+        assert children[:, layout.CELL_POSITION].tolist() == [2 * row[1], 2 * row[1] + 1]
         # Lambda > 0: the left child holds relatively more same pairs.
         assert children[0, 3] * row[4] > children[0, 4] * row[3]
 
     # s = 2^J (1 - k / 2^j), section 2.2; eq. (4) for full trees.
-    depth, position = tree.cells[reached, kernels.CELL_DEPTH], tree.cells[reached, kernels.CELL_POSITION]
+    depth, position = tree.cells[reached, layout.CELL_DEPTH], tree.cells[reached, layout.CELL_POSITION]
     expected = 2.0**model.max_depth * (1 - position / 2.0**depth)
     scores = model.pair_score(left, right)
     assert scores.tolist() == expected.tolist()
@@ -153,7 +153,7 @@ def test_rates_of_all_pairs_are_those_of_enumeration() -> None:
             for j in range(i):
                 scores[bool(y[i] == y[j])].append(float(model.pair_score(X[i][None], X[j][None])[0]))
         cells = model.trees_[0].cells[model.trees_[0].leaves]
-        assert cells[:, kernels.CELL_SAME].sum() == len(scores[True])
+        assert cells[:, layout.CELL_SAME].sum() == len(scores[True])
         fpr, tpr = model.roc_
         for rate, at, kind in ((fpr, 1, False), (tpr, 1, True)):
             values = np.array(scores[kind])
@@ -202,8 +202,8 @@ def test_bootstrap_weighs_pairs_by_how_often_they_were_drawn() -> None:
         left, right, same, sample_weight=weight
     )
     for tree in forest.trees_:
-        assert tree.cells[0, kernels.CELL_SAME] == pytest.approx(weight[same].sum(), rel=0.2)
-    assert len({int(tree.cells[0, kernels.CELL_SAME]) for tree in forest.trees_}) > 1
+        assert tree.cells[0, layout.CELL_SAME] == pytest.approx(weight[same].sum(), rel=0.2)
+    assert len({int(tree.cells[0, layout.CELL_SAME]) for tree in forest.trees_}) > 1
     plain = SimilarityForest(n_estimators=3, random_state=0, bootstrap=False, max_features=None)
     assert {
         (int(tree.cells[0, 3]), int(tree.cells[0, 4]))

@@ -1,0 +1,159 @@
+"""What the kernels that grow trees take and fill: named tuples of arrays, and the constants of their tables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+CELL_DEPTH, CELL_POSITION, CELL_NODE, CELL_SAME, CELL_DIFFERENT, CELL_LEFT, CELL_RIGHT, CELL_FIELDS = range(8)
+"""Columns of a table of cells."""
+DIFF_SUM, MAX_MIN, PRODUCTS = 0, 1, 2
+"""Pair maps."""
+LEARNED = 2
+"""Third kind of pair feature, after the two halves of the pair map."""
+LANES = 8
+"""Features whose codes of a row lie side by side in one 64-bit word."""
+RUN = 512
+"""Pairs whose feature is worked out at a time while a segment is searched or partitioned."""
+INNER, LEFT, RIGHT = 1, 2, 3
+"""What a LeafRank node is: a split, or a leaf that sends its pairs to the left or to the right child cell."""
+
+
+class Points(NamedTuple):
+    """The rows of a tree, coded on a grid and as they are.
+
+    Attributes
+    ----------
+    codes : (n, u) uint8. columns : (u, n) float32, the same rows as they are.
+    words : `counting.words_of` the codes where all features are tried, else without rows.
+    low, step, n_codes, exact : (u,), the grid of each feature.
+    pair_map : `DIFF_SUM`, `MAX_MIN` or `PRODUCTS`.
+    product_bins : (4, u), see `binning.product_bins`; read for products only.
+    """
+
+    codes: NDArray[np.uint8]
+    words: NDArray[np.uint64]
+    columns: NDArray[np.float32]
+    low: NDArray[np.float64]
+    step: NDArray[np.float64]
+    n_codes: NDArray[np.int64]
+    exact: NDArray[np.bool_]
+    pair_map: int
+    product_bins: NDArray[np.float64]
+
+
+class Pairs(NamedTuple):
+    """Pairs of rows, those of one identity first; reordered in place as cells are split.
+
+    Attributes
+    ----------
+    rows : (2, n) int32, left and right row; with learned features a third line, the pair's column of
+        `LearnedValues.values`.
+    weight : (n,) int32, reordered with the pairs, or (1,) where all weigh the same. Pair ``p`` weighs
+        ``weight[p * stride]``. Weights are integers, so that sums are exact in any order.
+    stride : 1, or 0 where all weigh the same; uint64.
+    n_same : how many pairs are of one identity.
+    """
+
+    rows: NDArray[np.int32]
+    weight: NDArray[np.int32]
+    stride: np.uint64
+    n_same: int
+
+
+class LearnedValues(NamedTuple):
+    """Learned features of pairs.
+
+    Attributes
+    ----------
+    codes : (n, m) uint16. values : (m, n) float32, the same features as they are.
+    edges : (m, most bins) float32, the largest value of each bin. n_bins : (m,) int64.
+    """
+
+    codes: NDArray[np.uint16]
+    values: NDArray[np.float32]
+    edges: NDArray[np.float32]
+    n_bins: NDArray[np.int64]
+
+
+class Limits(NamedTuple):
+    """How far a tree is grown: depth of the cells, depth of each LeafRank tree, features drawn for each cell."""
+
+    max_depth: int
+    leaf_depth: int
+    n_tried: int
+
+
+class Bins(NamedTuple):
+    """Where the bins of the features tried in a cell lie in its histograms, one feature after the other.
+
+    Attributes
+    ----------
+    tried : (u,) uint64, numbers of features; those tried come first.
+    shift : (n_tried,) uint32, binary logarithm of how many codes share a bin.
+    sizes, starts : (2, n_tried) int64 and uint32, how many bins each half of the pair map has, and the first one.
+    learned_starts : (m,) int64, the first bin of each learned feature.
+    places : (2, n_tried) uint32, memory for the bins of one pair.
+    """
+
+    tried: NDArray[np.uint64]
+    shift: NDArray[np.uint32]
+    sizes: NDArray[np.int64]
+    starts: NDArray[np.uint32]
+    learned_starts: NDArray[np.int64]
+    places: NDArray[np.uint32]
+
+
+class Heap(NamedTuple):
+    """The nodes of one LeafRank tree, as a heap with its root at 1.
+
+    Attributes
+    ----------
+    side : (n_heap,) int64, 0 or one of `INNER`, `LEFT`, `RIGHT`.
+    segments : (n_heap, 4) int64, the node's pairs: ``start, stop`` of those of one identity, then of the others.
+    sums : (n_heap, 2) int64, their weights.
+    features : (n_heap, 2) int64, number of the feature and half of the pair map (or `LEARNED`) of a split.
+    thresholds : (n_heap,) float32.
+    """
+
+    side: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    sums: NDArray[np.int64]
+    features: NDArray[np.int64]
+    thresholds: NDArray[np.float32]
+
+
+class Scratch(NamedTuple):
+    """Memory that is allocated once a tree.
+
+    Attributes
+    ----------
+    histograms : (levels, 2, bins) int32, by kind of pair. word : (2, bins of eight features, or of all learned ones).
+    low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
+    values, owners : (n_pairs,) float32 and int32. spare : (4, 2 `RUN`) int32.
+    """
+
+    histograms: NDArray[np.int32]
+    word: NDArray[np.int32]
+    low_sums: NDArray[np.int32]
+    gains: NDArray[np.float64]
+    values: NDArray[np.float32]
+    owners: NDArray[np.int32]
+    spare: NDArray[np.int32]
+
+
+class Inherited(NamedTuple):
+    """What is known of a cell's own histogram before it is split.
+
+    Attributes
+    ----------
+    histogram : (2, bins) int32, the cell's own histogram, to be read where it is ``known`` and else to be filled; or
+        without bins.
+    counts : (2, 2, u, codes) float64, `all_pairs.pair_counts` of the cell, or without entries.
+    """
+
+    histogram: NDArray[np.int32]
+    known: bool
+    counts: NDArray[np.float64]

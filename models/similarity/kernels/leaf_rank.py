@@ -1,0 +1,224 @@
+"""Symmetric LeafRank: a cell of a similarity tree is split by a greedy tree of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+from pairmark.models.similarity.kernels.borders import MOST_SORTED, best_border
+from pairmark.models.similarity.kernels.counting import (
+    copy,
+    count_all,
+    count_learned,
+    lay_out,
+    subtract,
+    take_counts,
+)
+from pairmark.models.similarity.kernels.layout import INNER, LEARNED, LEFT, PRODUCTS, RIGHT
+from pairmark.models.similarity.kernels.partition import partition, total_weight
+from pairmark.models.similarity.kernels.splitting import best_split, least_gain, split_by_word, threshold_of
+
+
+@kernel
+def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least, scratch, most_sorted):
+    """The best split of a node by sorting its values: no grid, and cheaper than scanning bins for few pairs.
+
+    Returns
+    -------
+    half of the pair map (-1: none), feature, threshold.
+    """
+    half, feature, threshold = -1, 0, np.float32(0.0)
+    for k in range(bins.shift.shape[0]):
+        for candidate in range(2):
+            least, border, found = best_border(
+                points.columns[bins.tried[k]], candidate, points.pair_map, pairs, heap.segments[h],
+                -np.inf, np.inf, totals, costs, least, scratch, most_sorted,
+            )  # fmt: skip
+            if found:
+                half, feature, threshold = candidate, np.int64(bins.tried[k]), border
+    for k in range(learned.n_bins.shape[0]):
+        least, border, found = best_border(
+            learned.values[k], LEARNED, points.pair_map, pairs, heap.segments[h],
+            -np.inf, np.inf, totals, costs, least, scratch, most_sorted,
+        )  # fmt: skip
+        if found:
+            half, feature, threshold = LEARNED, k, border
+    return half, feature, threshold
+
+
+@kernel
+def _settled(points, pairs, learned, segment, bins, half, place, last_bin, totals, costs, scratch):
+    """Turn a split in bins into one in values: the feature's number and its threshold."""
+    if half == LEARNED:
+        edges = learned.edges[place]
+        # Bins are no finer than their number allows: settle the border among the values around it.
+        _, border, found = best_border(
+            learned.values[place], LEARNED, points.pair_map, pairs, segment,
+            edges[last_bin - 1] if last_bin > 0 else -np.inf, edges[last_bin + 1],
+            totals, costs, np.inf, scratch, MOST_SORTED,
+        )  # fmt: skip
+        return place, border if found else edges[last_bin]
+    feature, halvings = np.int64(bins.tried[place]), np.int64(bins.shift[place])
+    threshold = threshold_of(points, half, feature, last_bin, halvings)
+    product = points.pair_map == PRODUCTS and half == 0
+    inexact = points.product_bins[3, feature] > 0.0 if product else not points.exact[feature]
+    if halvings > 0 or inexact:
+        # Each code is off by up to half a step, which blurs bins: the best border between the values themselves is
+        # close to the bins' best, but not the same.
+        reach = 2.0 * points.step[feature] * (1 << halvings)
+        if product:
+            reach = max(points.product_bins[3, feature], 2.0 * points.product_bins[1, feature]) * (
+                1 << halvings
+            )
+        _, border, found = best_border(
+            points.columns[feature], half, points.pair_map, pairs, segment, threshold - reach, threshold + reach,
+            totals, costs, np.inf, scratch, MOST_SORTED,
+        )  # fmt: skip
+        if found:
+            threshold = border
+    return feature, threshold
+
+
+@kernel
+def _fill_histogram(histogram, n_bins, points, pairs, learned, heap, h, bins, inherited):
+    """Count a node's histogram, or take what is known of the cell's own."""
+    if h == 1 and inherited.known:
+        copy(inherited.histogram, histogram, n_bins)
+        return
+    if h == 1 and inherited.counts.shape[0] > 0:
+        take_counts(histogram, n_bins, inherited.counts, bins)
+        count_learned(histogram, pairs, learned, heap.segments[h], bins, 0)
+    else:
+        count_all(histogram, n_bins, points, pairs, learned, heap.segments[h], bins)
+    if h == 1 and inherited.histogram.shape[1] > 0:
+        copy(histogram, inherited.histogram, n_bins)
+
+
+@kernel
+def _part_node(column, threshold, half, pair_map, pairs, heap, h, borders, scratch):
+    """Part a node's pairs by a threshold; returns how many go to either side."""
+    segment = heap.segments[h]
+    for kind in range(2):
+        borders[kind] = partition(
+            column, threshold, half, pair_map, pairs, segment[2 * kind], segment[2 * kind + 1], scratch.spare
+        )
+    return (
+        borders[0] - segment[0] + borders[1] - segment[2],
+        segment[1] - borders[0] + segment[3] - borders[1],
+    )
+
+
+@kernel
+def _fill_children(pairs, heap, h, borders):
+    """Segments and weights of a split node's children."""
+    segments, sums, low = heap.segments, heap.sums, 2 * h
+    for kind in range(2):
+        start, stop = 2 * kind, 2 * kind + 1
+        segments[low, start], segments[low, stop] = segments[h, start], borders[kind]
+        segments[low + 1, start], segments[low + 1, stop] = borders[kind], segments[h, stop]
+        sums[low, kind] = total_weight(pairs, segments[low, start], segments[low, stop])
+        sums[low + 1, kind] = sums[h, kind] - sums[low, kind]
+
+
+@kernel
+def _merge_equal_leaves(side):
+    """Nodes whose children go the same way decide nothing."""
+    for h in range(side.shape[0] // 2 - 1, 0, -1):
+        if side[h] == INNER and side[2 * h] == side[2 * h + 1] and side[2 * h] != INNER:
+            side[h] = side[2 * h]
+
+
+@kernel
+def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inherited, sorted_pairs):
+    """Split the cell in node 1 of the heap greedily, depth first, and say for each leaf which way it goes.
+
+    ``sorted_pairs`` : cells of at most so many pairs are split by sorting their values.
+    """
+    side, sums, segments = heap.side, heap.sums, heap.segments
+    side[:] = 0
+    costs, totals = np.empty(2), np.empty(2)
+    costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
+    borders = np.empty(2, dtype=np.int64)
+    histograms = scratch.histograms
+    free, by_word = np.arange(histograms.shape[0]), histograms.shape[0]
+    stack = np.empty((2 * leaf_depth + 2, 2), dtype=np.int64)
+    n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
+    sort = n_pairs <= sorted_pairs
+    n_bins = 0 if sort else lay_out(points, learned, bins, n_pairs)
+    n_free, all_features = histograms.shape[0] - 1, 2 * bins.shift.shape[0] + learned.n_bins.shape[0]
+    # What is on the stack: a node, and the buffer of its histogram: -1 for none, -2 - b for one to be counted into b,
+    # which is beyond them all where eight features at a time are enough.
+    stack[0, 0], stack[0, 1] = 1, -1 if sort else -2 - free[n_free]
+    top = 1
+    while top > 0:
+        top -= 1
+        h, buffer = stack[top, 0], stack[top, 1]
+        half, feature, threshold, place, last_bin = -1, 0, np.float32(0.0), -1, -1
+        splits = h < (1 << leaf_depth) and sums[h, 0] > 0 and sums[h, 1] > 0
+        if buffer == -2 - by_word:
+            buffer = -1
+            half, place, last_bin = split_by_word(
+                histograms[stack[top - 1, 1]],
+                points,
+                pairs,
+                learned,
+                segments[h],
+                bins,
+                sums[h],
+                costs,
+                scratch,
+            )
+        else:
+            if buffer < -1:
+                buffer = -2 - buffer
+                _fill_histogram(histograms[buffer], n_bins, points, pairs, learned, heap, h, bins, inherited)
+                if h > 1:
+                    # The larger child, next on the stack, has its parent's histogram less the smaller one's.
+                    subtract(histograms[stack[top - 1, 1]], histograms[buffer], n_bins)
+            if splits and not sort:
+                half, place, last_bin, _ = best_split(
+                    histograms[buffer], bins, learned, sums[h], costs, scratch, 0, 0, all_features,
+                    least_gain(sums[h], costs),
+                )  # fmt: skip
+        if splits:
+            totals[0], totals[1] = sums[h, 0] * costs[0], sums[h, 1] * costs[1]
+            if sort:
+                least = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
+                half, feature, threshold = _split_by_values(
+                    points, pairs, learned, heap, h, bins, totals, costs, least, scratch, sorted_pairs
+                )
+            elif half >= 0:
+                feature, threshold = _settled(
+                    points, pairs, learned, segments[h], bins, half, place, last_bin, totals, costs, scratch
+                )
+        n_low, n_high = 0, 0
+        if half >= 0:
+            column = learned.values[feature] if half == LEARNED else points.columns[feature]
+            n_low, n_high = _part_node(
+                column, threshold, half, points.pair_map, pairs, heap, h, borders, scratch
+            )
+        # Values that share a code by rounding can all fall on one side.
+        if n_low == 0 or n_high == 0:
+            # Kept when the gain alpha-range * F+ - beta-range * F- of the leaf is not negative.
+            side[h] = LEFT if sums[h, 0] * sums[1, 1] >= sums[h, 1] * sums[1, 0] else RIGHT
+        else:
+            side[h] = INNER
+            heap.features[h, 0], heap.features[h, 1], heap.thresholds[h] = feature, half, threshold
+            _fill_children(pairs, heap, h, borders)
+            low = 2 * h
+            smaller = low if n_low <= n_high else low + 1
+            stack[top, 0], stack[top, 1] = 2 * low + 1 - smaller, -1
+            stack[top + 1, 0], stack[top + 1, 1] = smaller, -1
+            if not sort and low < (1 << leaf_depth):
+                stack[top, 1] = buffer
+                if points.words.shape[0] > 0 and 2 * low >= (1 << leaf_depth):
+                    stack[top + 1, 1] = -2 - by_word
+                else:
+                    n_free -= 1
+                    stack[top + 1, 1] = -2 - free[n_free]
+                buffer = -1
+            top += 2
+        if buffer >= 0:
+            free[n_free] = buffer
+            n_free += 1
+    _merge_equal_leaves(side)

@@ -1,0 +1,174 @@
+"""Partitioning segments of pairs in place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+from pairmark.models.similarity.kernels.borders import fill_values
+from pairmark.models.similarity.kernels.layout import INNER, LEFT, RUN
+
+
+@kernel
+def total_weight(pairs, start, stop):
+    """The weight of pairs ``start:stop``."""
+    if pairs.stride == 0:
+        return np.int64(stop - start) * np.int64(pairs.weight[0]) if stop > start else np.int64(0)
+    total = np.int64(0)
+    for p in range(start, stop):
+        total += pairs.weight[p]
+    return total
+
+
+@kernel
+def _partition_rest(column, threshold, half, pair_map, pairs, start, stop, spare, run):
+    """`partition` of at most two runs, by way of ``spare``."""
+    rows, weight = pairs.rows, pairs.weight
+    left, right = rows[0], rows[1]
+    numbered, moves = rows.shape[0] > 2, pairs.stride > 0
+    kept, moved = np.uint64(start), np.uint64(0)
+    spare_left, spare_right = spare[0], spare[1]
+    # Written to both places, and only the counts tell which one holds.
+    for begin in range(start, stop, RUN):
+        n, first = np.uint64(min(RUN, stop - begin)), np.uint64(begin)
+        fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
+        if not moves and not numbered:
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j = left[first + t], right[first + t]
+                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                moved += above
+                kept += np.uint64(1) - above
+        else:
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j = left[first + t], right[first + t]
+                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                if numbered:
+                    number = rows[2, first + t]
+                    spare[2, moved], rows[2, kept] = number, number
+                if moves:
+                    w = weight[first + t]
+                    spare[3, moved], weight[kept] = w, w
+                moved += above
+                kept += np.uint64(1) - above
+    for row in range(rows.shape[0]):
+        line, its = rows[row], spare[row]
+        for q in range(moved):
+            line[kept + q] = its[q]
+    if moves:
+        its = spare[3]
+        for q in range(moved):
+            weight[kept + q] = its[q]
+    return np.int64(kept)
+
+
+@kernel
+def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
+    """Reorder pairs ``start:stop``: features at most the threshold first; returns the border.
+
+    Runs from either end exchange what is on the wrong side of the border; what is left in between, of at most two
+    runs, goes through ``spare``, (4, 2 runs) int32.
+    """
+    rows, weight = pairs.rows, pairs.weight
+    left, right = rows[0], rows[1]
+    numbered, moves = rows.shape[0] > 2, pairs.stride > 0
+    run = np.empty(RUN, dtype=np.float32)
+    high, low = np.empty(RUN, dtype=np.uint16), np.empty(RUN, dtype=np.uint16)
+    size = np.uint64(RUN)
+    n_high, n_low, next_high, next_low = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    # No branch on a comparison of values, here or below: it is a coin toss.
+    while stop - start > 2 * RUN:
+        front, back = np.uint64(start), np.uint64(stop - RUN)
+        if next_high == n_high:
+            fill_values(column, half, pair_map, rows, start, start + RUN, run)
+            n_high, next_high = np.uint64(0), np.uint64(0)
+            for t in range(size):
+                high[n_high] = np.uint16(t)
+                n_high += np.uint64(run[t] > threshold)
+        if next_low == n_low:
+            fill_values(column, half, pair_map, rows, stop - RUN, stop, run)
+            n_low, next_low = np.uint64(0), np.uint64(0)
+            for t in range(size):
+                low[n_low] = np.uint16(t)
+                n_low += np.uint64(1) - np.uint64(run[t] > threshold)
+        m = min(n_high - next_high, n_low - next_low)
+        for t in range(m):
+            p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+            left[p], left[q] = left[q], left[p]
+            right[p], right[q] = right[q], right[p]
+        if numbered:
+            numbers = rows[2]
+            for t in range(m):
+                p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+                numbers[p], numbers[q] = numbers[q], numbers[p]
+        if moves:
+            for t in range(m):
+                p, q = front + np.uint64(high[next_high + t]), back + np.uint64(low[next_low + t])
+                weight[p], weight[q] = weight[q], weight[p]
+        next_high += m
+        next_low += m
+        if next_high == n_high:
+            start += RUN
+        if next_low == n_low:
+            stop -= RUN
+    return _partition_rest(column, threshold, half, pair_map, pairs, start, stop, spare, run)
+
+
+@kernel
+def _swap(line, one, other, n):
+    """Exchange ``n`` entries from ``one`` on with those from ``other`` on."""
+    for t in range(n):
+        line[one + t], line[other + t] = line[other + t], line[one + t]
+
+
+@kernel
+def _leaves_in_order(side, leaves):
+    """Number the heap's leaves in the order that their pairs lie in; returns how many there are."""
+    n_leaves, h = 0, 1
+    while h > 0:
+        while side[h] == INNER:
+            h *= 2
+        leaves[n_leaves] = h
+        n_leaves += 1
+        while h & 1:
+            h >>= 1
+        if h > 0:
+            h += 1
+    return n_leaves
+
+
+@kernel
+def gather_left(heap, pairs, leaves, borders):
+    """Bring the pairs of the leaves that go left to the front, either kind; ``borders`` is where the others begin.
+
+    ``leaves`` : (n_heap,) int64, filled with numbers of leaves.
+    """
+    side, segments = heap.side, heap.segments
+    n_leaves = _leaves_in_order(side, leaves)
+    for kind in range(2):
+        first, last = 0, n_leaves - 1
+        start, stop = segments[1, 2 * kind], segments[1, 2 * kind + 1]
+        borders[kind] = start
+        for q in range(n_leaves):
+            if side[leaves[q]] == LEFT:
+                borders[kind] += segments[leaves[q], 2 * kind + 1] - segments[leaves[q], 2 * kind]
+        # What is to go back, from the front on, for what is to come to the front, from the back on.
+        while True:
+            while first < last and (
+                side[leaves[first]] == LEFT or start >= segments[leaves[first], 2 * kind + 1]
+            ):
+                first += 1
+                start = segments[leaves[first], 2 * kind]
+            while first < last and (side[leaves[last]] != LEFT or stop <= segments[leaves[last], 2 * kind]):
+                last -= 1
+                stop = segments[leaves[last], 2 * kind + 1]
+            if first >= last:
+                break
+            n = min(segments[leaves[first], 2 * kind + 1] - start, stop - segments[leaves[last], 2 * kind])
+            for row in range(pairs.rows.shape[0]):
+                _swap(pairs.rows[row], start, stop - n, n)
+            if pairs.stride > 0:
+                _swap(pairs.weight, start, stop - n, n)
+            start += n
+            stop -= n

@@ -1,0 +1,128 @@
+"""The best split of a LeafRank node by its histogram, in bins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pairmark.models.core.compiled import kernel
+from pairmark.models.similarity.kernels.counting import count_learned, count_words
+from pairmark.models.similarity.kernels.layout import LANES, LEARNED, MAX_MIN, PRODUCTS
+
+
+@kernel
+def least_gain(sums, costs):
+    """Below this a gain is the rounding of none."""
+    return 1e-9 * (sums[0] * costs[0]) * (sums[1] * costs[1])
+
+
+@kernel
+def best_split(histogram, bins, learned, sums, costs, scratch, origin, first, last, most):
+    """The split of least Gini impurity under the cell's costs.
+
+    With A, C the costs of the same and the different pairs, a, c those of the low side and s = a + c, the impurity
+    ``a c / s + (A - a)(C - c) / (A + C - s)`` is ``(A C - gain) / (A + C)``, gain = (a C - c A)^2 / (s (A + C - s)):
+    the gain is what is looked for, all of a feature's borders at a time.
+
+    Parameters
+    ----------
+    sums, costs : (2,), weights of the node's same and different pairs, and the cost of each kind.
+    origin : number of the histogram's first bin.
+    first, last : which pair features are looked at: 2 for each feature tried, then the learned ones.
+    most : only a gain above this counts; see `least_gain`.
+
+    Returns
+    -------
+    which half of the pair map (0 or 1, or `LEARNED`; -1 when no split lowers the impurity), the feature's place among
+    those tried (or learned), last bin of the low side, the gain.
+    """
+    same, different = histogram[0], histogram[1]
+    same_cost, different_cost = costs[0], costs[1]
+    all_same, all_different = np.float64(sums[0]), np.float64(sums[1])
+    scale = same_cost * different_cost
+    below, under, gains = scratch.low_sums[0], scratch.low_sums[1], scratch.gains
+    n_tried = bins.shift.shape[0]
+    ordered = gains.view(np.int64)
+    best_half, best_place, best_bin = -1, -1, -1
+    for which in range(first, last):
+        if which < 2 * n_tried:
+            k, half = which >> 1, which & 1
+            offset, size = np.uint64(np.int64(bins.starts[half, k]) - origin), np.uint64(bins.sizes[half, k])
+        else:
+            k, half = which - 2 * n_tried, LEARNED
+            offset, size = np.uint64(bins.learned_starts[k] - origin), np.uint64(learned.n_bins[k])
+        if size < 2:
+            continue
+        low_same, low_different = np.int32(0), np.int32(0)
+        for b in range(size - np.uint64(1)):
+            low_same = np.int32(low_same + same[offset + b])
+            low_different = np.int32(low_different + different[offset + b])
+            below[b], under[b] = low_same, low_different
+        for b in range(size - np.uint64(1)):
+            s, d = np.float64(below[b]), np.float64(under[b])
+            # Exactly 0 where a side is empty, and so is the gain.
+            cross = (s * all_different - d * all_same) * scale
+            low, high = (
+                s * same_cost + d * different_cost,
+                (all_same - s) * same_cost + (all_different - d) * different_cost,
+            )
+            gains[b] = cross * cross / max(low * high, 1e-300)
+        # Floats that are not negative are in the order of their bits, whose maximum needs no care for NaN.
+        top = np.int64(0)
+        for b in range(size - np.uint64(1)):
+            top = max(top, ordered[b])
+        for b in range(size - np.uint64(1)):
+            if ordered[b] == top:
+                if gains[b] > most:
+                    most = gains[b]
+                    best_half, best_place, best_bin = half, k, np.int64(b)
+                break
+    return best_half, best_place, best_bin, most
+
+
+@kernel
+def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, scratch):
+    """`best_split` of a node whose histogram nobody needs: counted and looked at eight features at a time.
+
+    ``parent`` : the histogram that its counts are taken off, which leaves its sibling's.
+    """
+    half, place, last_bin = -1, -1, -1
+    splits = sums[0] > 0 and sums[1] > 0
+    most = least_gain(sums, costs)
+    room, n_tried = scratch.word, bins.shift.shape[0]
+    n_words, n_own = points.words.shape[0], learned.n_bins.shape[0]
+    for q in range(n_words + (1 if n_own > 0 else 0)):
+        if q < n_words:
+            first, last = 2 * LANES * q, min(2 * LANES * (q + 1), 2 * n_tried)
+            origin, final = np.int64(bins.starts[0, first >> 1]), (last >> 1) - 1
+            size = np.int64(bins.starts[1, final]) + bins.sizes[1, final] - origin
+        else:
+            first, last = 2 * n_tried, 2 * n_tried + n_own
+            origin, size = bins.learned_starts[0], learned.n_bins.sum()
+        for kind in range(2):
+            for b in range(size):
+                room[kind, b] = 0
+        if q < n_words:
+            count_words(room, points, pairs, segment, bins, q, q + 1)
+        else:
+            count_learned(room, pairs, learned, segment, bins, origin)
+        if splits:
+            its_half, its_place, its_bin, most = best_split(
+                room, bins, learned, sums, costs, scratch, origin, first, last, most
+            )
+            if its_half >= 0:
+                half, place, last_bin = its_half, its_place, its_bin
+        for kind in range(2):
+            for b in range(size):
+                parent[kind, origin + b] -= room[kind, b]
+    return half, place, last_bin
+
+
+@kernel
+def threshold_of(points, half, feature, last_bin, halvings):
+    """The border between a bin of ``2^halvings`` codes and the next, in the feature's units."""
+    if points.pair_map == PRODUCTS and half == 0:
+        low, step = points.product_bins[0, feature], points.product_bins[1, feature]
+        return np.float32(low + (((last_bin + 1) << halvings) - 0.5) * step) + np.float32(0.0)
+    low, step = points.low[feature], points.step[feature]
+    base = low if points.pair_map == MAX_MIN else (2.0 * low if half == 1 else 0.0)
+    return np.float32(base + (((last_bin + 1) << halvings) - 0.5) * step) + np.float32(0.0)
