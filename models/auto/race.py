@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.checkpoints import Shelf
-from pairmark.models.core.progress import preparing, report
+from pairmark.models.core.progress import note, preparing, report
 from pairmark.models.evaluation.validation import Fold, tpr_at
 
 Float64 = NDArray[np.float64]
@@ -180,6 +180,7 @@ class Race:
                 entry.rates, entry.params = tuned
         entry.seconds = entry.seconds or time.process_time() - begun
         self._store(entry)
+        self._tell(entry)
 
     def _halving(self, entries: list[Entry], done: float) -> None:
         """Slow candidates: the better half after the first fold, then the cheapest first, unless they are behind."""
@@ -207,6 +208,16 @@ class Race:
         report(share, f"racing {entry.candidate.name}")
         with preparing(f"racing {entry.candidate.name}"):
             self._judge(entry, n_folds)
+        self._tell(entry)
+
+    def _tell(self, entry: Entry) -> None:
+        """The candidate as it stands, for whoever watches the race."""
+        judged, n_folds = entry.rates.shape[0], len(self._task.folds)
+        if not judged:
+            return
+        mean = float(entry.means.mean())
+        line = f"{entry.candidate.name}: mean TPR {mean:.3f} over {judged} of {n_folds} folds"
+        note(line, candidate=entry.candidate.name, mean_tpr=mean, folds=judged, of_folds=n_folds)
 
     def _behind(self, entry: Entry) -> bool:
         """Whether somebody who raced to the end is ahead, on the folds so far, by more than a standard error."""

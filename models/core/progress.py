@@ -1,7 +1,8 @@
 """Progress of long fits, told to whoever listens.
 
 A learner calls `report` as parts of its work finish; the caller (a job, a command line) opens `listening`
-around the fit. Nobody listening costs nothing. A listener may raise to abandon the fit.
+around the fit. Nobody listening costs nothing. A listener may raise to abandon the fit. A learner that chooses among
+others calls `note` as each of them is judged.
 """
 
 from __future__ import annotations
@@ -9,19 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 Listener = Callable[[float, str], None]
+Reader = Callable[[str, dict[str, Any]], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("pairmark_progress", default=None)
+_reader: ContextVar[Reader | None] = ContextVar("pairmark_notes", default=None)
 
 
 @contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Call ``listener(fraction, stage)`` for every report made inside the block, in this thread."""
-    token = _listener.set(listener)
+def listening(listener: Listener, notes: Reader | None = None) -> Iterator[None]:
+    """Call ``listener(fraction, stage)`` for every report made inside the block, in this thread.
+
+    Parameters
+    ----------
+    notes : called as ``notes(message, facts)`` for every note; None leaves who reads them as it is.
+    """
+    token, read = _listener.set(listener), _reader.set(notes or _reader.get())
     try:
         yield
     finally:
+        _reader.reset(read)
         _listener.reset(token)
 
 
@@ -44,3 +54,10 @@ def report(fraction: float, stage: str) -> None:
     listener = _listener.get()
     if listener is not None:
         listener(min(max(fraction, 0.0), 1.0), stage)
+
+
+def note(message: str, **facts: Any) -> None:
+    """Tell a line about what was found out during the fit, with the same as JSON-able facts."""
+    reader = _reader.get()
+    if reader is not None:
+        reader(message, facts)

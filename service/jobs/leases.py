@@ -6,7 +6,7 @@ Leases run on the database's clock and every write is fenced by the attempt's nu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
@@ -128,13 +128,12 @@ class Leases:
                 data = {"progress": round(fraction, 4), "stage": stage[:200], "message": message[:2000]}
                 repository.add_event(session, claim.job_id, "progress", data, self._db.now(session))
 
-    def log(self, claim: Claim, message: str) -> None:
-        """Add a line to the job's stream. Raises `Fenced` when superseded."""
+    def log(self, claim: Claim, message: str, facts: Mapping[str, Any] | None = None) -> None:
+        """Add a line to the job's stream, with ``facts`` (JSON-able) beside it. Raises `Fenced` when superseded."""
         with self._db.write() as session:
             self._write(session, claim, {"message": message[:2000]})
-            repository.add_event(
-                session, claim.job_id, "log", {"message": message[:2000]}, self._db.now(session)
-            )
+            event = {**(facts or {}), "message": message[:2000]}
+            repository.add_event(session, claim.job_id, "log", event, self._db.now(session))
 
     def finish(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from pairmark.service.errors import NotReady
 from pairmark.service.jobs.queue import JobQueue
@@ -49,10 +50,10 @@ class Progress:
         """What `pairmark.models.core.progress` calls during a fit."""
         self.within(fraction, stage)
 
-    def log(self, message: str) -> None:
-        """A line for people in the job's events. Raises `Fenced` when the attempt was superseded."""
+    def log(self, message: str, facts: Mapping[str, Any] | None = None) -> None:
+        """A line for people in the job's events, and the same as facts. Raises `Fenced` when superseded."""
         try:
-            self._queue.log(self._claim, message)
+            self._queue.log(self._claim, message, facts)
         except NotReady:
             self._away()
 

@@ -13,9 +13,19 @@ function line(words, quiet) {
   list.scrollTop = list.scrollHeight;
 }
 
+// Candidates best first, each as it was last told.
+const race = new Map();
+function candidate(told) {
+  race.set(told.candidate, told);
+  const best = [...race.values()].sort((one, other) => other.mean_tpr - one.mean_tpr);
+  $("#race").replaceChildren(...best.map((one) => el("tr", {}, el("th", { scope: "row" }, one.candidate), el("td", { class: "number" }, one.mean_tpr.toFixed(3)), el("td", { class: "number" }, `${one.folds} of ${one.of_folds}`))));
+  $("#race-card").hidden = false;
+}
+
 const source = new EventSource(`/jobs/${card.dataset.events}/events`);
 source.addEventListener("log", (event) => {
   const told = JSON.parse(event.data);
+  if (told.candidate) candidate(told);
   line(told.message ?? told.detail ?? JSON.stringify(told));
 });
 source.addEventListener("progress", (event) => {

@@ -123,7 +123,14 @@ def test_listed_pairs_race_on_pairs_held_out() -> None:
     same = Y[left] == Y[right]
     keep = same | (np.random.default_rng(0).random(same.size) < 0.2)
     left, right, same = left[keep], right[keep], same[keep]
-    model = SimilarityAuto(budget_seconds=QUICK).fit_pairs(X[left], X[right], same)
+    told: dict[str, dict[str, Any]] = {}
+    with listening(lambda *_: None, lambda _, facts: told.update({facts["candidate"]: facts})):
+        model = SimilarityAuto(budget_seconds=QUICK).fit_pairs(X[left], X[right], same)
+    # Whoever watches the race sees what the leaderboard says in the end.
+    judged = {line["name"]: line for line in model.leaderboard_ if line["folds"]}
+    assert set(told) == set(judged)
+    for name, facts in told.items():
+        assert (facts["mean_tpr"], facts["folds"]) == (judged[name]["mean_tpr"], judged[name]["folds"])
     assert model.winner_ in ("plda", "discriminant cosine", "residual forest")
     assert max(line["folds"] for line in model.leaderboard_) == 8
     sparse = SimilarityAuto(candidates=["cosine"]).fit_pairs(csr_array(X)[left], csr_array(X)[right], same)
