@@ -94,7 +94,7 @@ def _contest(
     for aggregation, forest in forests.items():
         add(f"forest, {aggregation}", lambda forest=forest: _ours(forest, gallery))
     for metric in ("cosine", "manhattan"):
-        model = MetricSimilarity(metric=metric).fit(X, y)  # type: ignore[arg-type]
+        model = MetricSimilarity(metric=metric).fit(X, y)
         add(f"metric, {metric}", lambda model=model: _ours(model, gallery))
     unit = gallery / np.linalg.norm(gallery, axis=1, keepdims=True)
     add(FLAT, lambda: _flat(unit))

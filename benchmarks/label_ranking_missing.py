@@ -26,7 +26,7 @@ CLAIMED = "forest"
 BASELINE = "labelwise, mean imputed"
 
 
-class MeanImputed(BaseEstimator):  # type: ignore[misc]
+class MeanImputed(BaseEstimator):
     """The baseline: positions completed by the label's mean, then one forest a label."""
 
     def __init__(self, random_state: int | None = None) -> None:

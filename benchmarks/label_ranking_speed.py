@@ -77,7 +77,7 @@ def run(preset: Preset) -> Result:
             {
                 name: lambda name=name, make=make, fit=fit: fit(name, make)
                 for name, make in contestants.items()
-            },  # type: ignore[misc]
+            },
             rounds=1 if quick else 5,
             warmups=0,
         )

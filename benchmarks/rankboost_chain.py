@@ -134,7 +134,7 @@ def _chains(
             if "B" in chain:
                 n_drawn = n if how == "random" else min(pool.shape[0], 5 * n)
                 at = rng.choice(pool.shape[0], min(n_drawn, pool.shape[0]), replace=False)
-                chosen = chosen_pivots(how, pool[np.sort(at)], n, draw)  # type: ignore[arg-type]
+                chosen = chosen_pivots(how, pool[np.sort(at)], n, draw)
             matrix = composed(chain, chosen, phi.shape[1], whiten, 100, rng)
             train, test = (
                 np.asarray((rows @ matrix) if matrix is not None else rows.toarray(), dtype=np.float32)

@@ -71,7 +71,7 @@ def _main(folder: Path, n: int, weak: str, criterion: str) -> None:
     cpu, wall = time.process_time(), time.perf_counter()
     model = RankBoostKernel(
         n_estimators=200, n_bags=1, weak=weak, criterion=criterion, n_pivots=1_000, random_state=0
-    )  # type: ignore[arg-type]
+    )
     model.fit(X, y, unlabelled=unlabelled)
     fitted = time.perf_counter() - wall
     with (folder / "vectors").open("wb") as out:

@@ -40,7 +40,7 @@ MOST_TREES = 300
 
 
 @numba.njit(cache=True)
-def plain(feature, threshold, low, high, value, starts, left, right, out):  # type: ignore[no-untyped-def]
+def plain(feature, threshold, low, high, value, starts, left, right, out):
     """Sum over trees; ``low`` and ``high`` are nodes (>= 0) or leaves, written as -1 - leaf."""
     d = left.shape[1]
     for p in range(left.shape[0]):
@@ -97,11 +97,11 @@ def run(preset: Preset) -> Result:
     out = np.empty(BATCH)
     calls: dict[str, Any] = {
         OURS: lambda: forest.pair_score(left, right),
-        PLAIN: lambda: plain(*arrays, left, right, out),
+        PLAIN: lambda: plain(*arrays, left, right, out),  # type: ignore[call-arg]
         BOOSTED: lambda: boosted.pair_score(left, right),
         LEARNED: lambda: learned.pair_score(left, right),
     }
-    plain(*arrays, left, right, out)
+    plain(*arrays, left, right, out)  # type: ignore[call-arg]
     if not np.array_equal((out / N_TREES).astype(np.float32), forest.pair_score(left, right)):
         raise AssertionError("the plain traversal scores other than the forest: one of them is wrong")
     facts: dict[str, Any] = {"nodes": int(arrays[0].size), "trees": N_TREES, "pairs": N_PAIRS, "batch": BATCH}

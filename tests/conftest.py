@@ -26,7 +26,7 @@ from pairmark.service.blobs import Blobs, open_blobs
 from pairmark.service.db import Database
 from pairmark.service.settings import Settings
 
-pytest_plugins = ("serving", "tidy")
+pytest_plugins = ("tests.serving", "tests.tidy")
 
 KINDS = ("sqlite", "postgresql")
 NewDatabase = Callable[..., str]

@@ -25,14 +25,16 @@ def until(what: str, holds: Callable[[], object]) -> None:
 def complaints(browser: WebDriver) -> list[str]:
     """Errors and warnings of the browser's console since it was last looked at."""
     return [
-        entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+        entry["message"]
+        for entry in browser.get_log("browser")  # type: ignore[attr-defined]
+        if entry["level"] in ("SEVERE", "WARNING")
     ]
 
 
 def hosts(browser: WebDriver) -> set[str]:
     """Every host that was asked for anything since this was last looked at."""
     found = set()
-    for entry in browser.get_log("performance"):
+    for entry in browser.get_log("performance"):  # type: ignore[attr-defined]
         message = json.loads(entry["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
             asked = urlsplit(message["params"]["request"]["url"])

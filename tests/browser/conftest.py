@@ -36,5 +36,5 @@ def browser(chromium: WebDriver) -> WebDriver:
     chromium.set_window_size(1280, 1000)
     chromium.get("about:blank")
     for kind in ("browser", "performance"):
-        chromium.get_log(kind)
+        chromium.get_log(kind)  # type: ignore[attr-defined]
     return chromium

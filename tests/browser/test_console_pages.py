@@ -11,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import complaints, hosts, until
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
-from serving import RunningServer, Serve, serving
 from sqlalchemy import make_url
+
+from tests.browser.browsing import complaints, hosts, until
+from tests.serving import RunningServer, Serve, serving
 
 AXE = Path(__file__).parent / "axe-core" / "axe.min.js"
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -7,10 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from browsing import complaints, until
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
-from serving import Serve
+
+from tests.browser.browsing import complaints, until
+from tests.serving import Serve
 
 
 def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, serve: Serve) -> None:

@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 import pytest
-from serving import RunningServer
 from sklearn.datasets import load_iris
 
 from pairmark.client import Client
+from tests.serving import RunningServer
 
 RAW, NPZ = "application/octet-stream", "application/x-npz"
 NAMES = ["setosa", "vérsicolor", "virginica"]

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from serving import RunningServer
+
+from tests.serving import RunningServer
 
 
 def text(row: np.ndarray) -> str:

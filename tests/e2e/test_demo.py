@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serving import ROOT, free_port
+from tests.serving import ROOT, free_port
 
 
 def demo(home: Path, *words: str) -> subprocess.CompletedProcess[str]:

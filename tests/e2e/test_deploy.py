@@ -51,7 +51,7 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are():
 
 def check_command(words: list[str]) -> None:
     """Whether the command line takes these words."""
-    command = get_command(app).commands[words[0]]
+    command = get_command(app).commands[words[0]]  # type: ignore[attr-defined]
     command.make_context(words[0], list(words[1:]), resilient_parsing=False).close()
 
 
@@ -85,7 +85,7 @@ def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
 def test_units_run_commands_that_there_are():
     for file in sorted((DEPLOY / "systemd").glob("*.service")):
         unit = configparser.ConfigParser(strict=False, interpolation=None)
-        unit.optionxform = str
+        unit.optionxform = str  # type: ignore[assignment, method-assign]
         unit.read(file)
         line = unit["Service"]["ExecStart"]
         line = re.sub(r"\$\([^)]*\)", "now", line).replace('"', "")

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
-from serving import KINDS, RunningServer, Serve, serving
+
+from tests.serving import KINDS, RunningServer, Serve, serving
 
 BOUNDS = {
     "PAIRMARK_MAX_BODY_BYTES": "100000",

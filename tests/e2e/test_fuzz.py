@@ -16,7 +16,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from serving import RunningServer
+
+from tests.serving import RunningServer
 
 CHECKS = [
     not_a_server_error,

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer
 
 from pairmark.client import Client
+from tests.serving import RunningServer
 
 NPZ = "application/x-npz"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from serving import RunningServer
 from sklearn.datasets import load_iris
+
+from tests.serving import RunningServer
 
 NAMES = ["setosa", "versicolor", "virginica"]
 X, codes = load_iris(return_X_y=True)

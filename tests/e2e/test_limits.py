@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer, Serve, serving
+
+from tests.serving import RunningServer, Serve, serving
 
 BOUNDS = {
     "PAIRMARK_HEADER_TIMEOUT_S": "1.5",

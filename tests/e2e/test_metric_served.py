@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from serving import RunningServer
+
+from tests.serving import RunningServer
 
 RAW = "application/octet-stream"
 

@@ -64,7 +64,7 @@ def test_a_version_has_a_bounded_number_of_series(digits_house):
 
 
 def test_metrics_and_streams_go_on_beside_a_frozen_database(serve):
-    from test_supervision import backends, until
+    from tests.e2e.test_supervision import backends, until
 
     server = serve(kind="postgresql")
     assert scraped(server.http)["pairmark_database_up", ()] == 1

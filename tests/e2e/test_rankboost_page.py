@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import Serve
+
+from tests.serving import Serve
 
 PAGE = Path(__file__).parents[2] / "docs" / "rankboost.md"
 ADDRESS = "http://127.0.0.1:8000"

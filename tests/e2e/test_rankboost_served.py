@@ -8,8 +8,9 @@ import re
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
-from serving import RunningServer
 from sklearn.datasets import dump_svmlight_file
+
+from tests.serving import RunningServer
 
 WIDTH = 3_000
 
@@ -17,7 +18,7 @@ WIDTH = 3_000
 def texts(n: int, seed: int) -> tuple[csr_array, np.ndarray]:
     """Rows as texts make them: few of many columns, some of them telling one of two topics."""
     rng = np.random.default_rng(seed)
-    noise = random_array((n, WIDTH), density=0.01, format="csr", rng=rng, dtype=np.float32).toarray()
+    noise = random_array((n, WIDTH), density=0.01, format="csr", rng=rng, dtype=np.float32).toarray()  # type: ignore[attr-defined]
     y = rng.integers(0, 2, n)
     telling = rng.random((n, 40)) < np.where(y[:, None] == (np.arange(40) % 2), 0.35, 0.05)
     noise[:, 100:140] = np.where(telling, 1.0, 0.0)

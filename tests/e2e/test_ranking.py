@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer
 
 from pairmark.client import Client
 from pairmark.client import InvalidInput as Refused
 from pairmark.models.label_ranking.generators import sample_mallows, with_ties
+from tests.serving import RunningServer
 
 LABELS = ["a", "b", "c", "d", "e"]
 NAMES = [f"A{i + 1}" for i in range(4)]

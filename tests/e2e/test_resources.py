@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer, Serve
+
+from tests.serving import RunningServer, Serve
 
 SMALL = {"n_estimators": 2, "n_pairs": 2_000, "max_depth": 3, "random_state": 0}
 

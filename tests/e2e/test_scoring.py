@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer
+
+from tests.serving import RunningServer
 
 RAW = "application/octet-stream"
 

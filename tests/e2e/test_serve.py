@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import PATIENCE_S, ROOT, free_port
+
+from tests.serving import PATIENCE_S, ROOT, free_port
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer, serving
+
+from tests.serving import RunningServer, serving
 
 RAW = "application/octet-stream"
 

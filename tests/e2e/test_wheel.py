@@ -21,10 +21,10 @@ import httpx
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
-from serving import free_port
 from sklearn.datasets import load_digits
 
 from pairmark.version import VERSION
+from tests.serving import free_port
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

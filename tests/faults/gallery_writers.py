@@ -16,9 +16,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/service/galleries")]
-
-from gallery_rooms import NOTHING, add_model, rows, served  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from pairmark.models import MetricSimilarity  # noqa: E402
 from pairmark.service.db import Database  # noqa: E402
@@ -26,6 +24,7 @@ from pairmark.service.galleries import live as live_module  # noqa: E402
 from pairmark.service.galleries.galleries import Galleries  # noqa: E402
 from pairmark.service.galleries.rows import RowErrors  # noqa: E402
 from pairmark.service.settings import Settings  # noqa: E402
+from tests.service.galleries.gallery_rooms import NOTHING, add_model, rows, served  # noqa: E402
 
 WIDTH = 8
 TURN = 1_000_000

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from serving import ROOT, serving
+
+from tests.serving import ROOT, serving
 
 KINDS = ("sqlite", "postgresql")
 WIDTH = 8

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crashes import PowerCuts
 from sqlalchemy import make_url
-from sqlite_syncs import followed_syncs, shared_library
 
 from pairmark.models import MetricSimilarity, load, save
 from pairmark.models.core.artefact import ArtefactError
@@ -21,6 +19,8 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.galleries.blocks import Block, BlockFolder, make_block
 from pairmark.service.galleries.rows import StoredRows
+from tests.crashes import PowerCuts
+from tests.sqlite_syncs import followed_syncs, shared_library
 
 Follow = Callable[[Path, Callable[[Path], None]], PowerCuts]
 

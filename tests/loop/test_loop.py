@@ -9,8 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-import tidy
-
+from tests import tidy
 from tests.imports import ROOT, affected_tests, imports_of
 from tests.mutants.catalogue import MUTANTS
 
@@ -46,9 +45,20 @@ def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str
     (folder / "test_it.py").write_text(source)
     kept = {name: value for name, value in os.environ.items() if name not in ("TMPDIR", "PAIRMARK_TEST_SEED")}
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "tidy", "-p", "no:cacheprovider", "test_it.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-s",
+            "-p",
+            "tests.tidy",
+            "-p",
+            "no:cacheprovider",
+            "test_it.py",
+        ],
         cwd=folder,
-        env={**kept, "PYTHONPATH": str(ROOT / "tests"), **environment},
+        env={**kept, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -45,7 +45,7 @@ def test_the_estimate_is_unbiased_whatever_the_pilot(pilot: int, at: int) -> Non
     rng = np.random.default_rng(1)
     edges = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (3, 4), (4, 5), (2, 5), (1, 6)]
     units = np.array([*edges, (0, 1), (4, 5)])
-    bound = listed(rng.random(units.shape[0]).astype(np.float32), units)
+    bound = listed(rng.random(units.shape[0]).astype(np.float32), units)  # type: ignore[attr-defined]
     fpr, shrink = 0.2, 0.8
     shares = bound.shares(at, fpr)
     different = bound._graph.different
@@ -88,7 +88,7 @@ def failures(kind: type[ListedPairs], n: int) -> int:
         first, second = rng.integers(0, m, (2, 2 * m))
         kept = first != second
         units = np.stack([first[kept], second[kept]], axis=1)
-        scores = rng.random(units.shape[0]).astype(np.float32)
+        scores = rng.random(units.shape[0]).astype(np.float32)  # type: ignore[attr-defined]
         bound = listed(scores, units, kind)
         at = bound.lookup(fpr, 0.95, ((1.0, 0.8),))
         thresholds = pair_sample(scores, np.zeros(scores.size), units).different.steps()[0]

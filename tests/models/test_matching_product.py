@@ -228,7 +228,7 @@ def test_reach_says_what_the_next_power_of_ten_takes() -> None:
     assert told.next_units == told.n_units + told.missing_units == 58
     assert reach(58).next_fpr == 0.01
     assert reach(1).smallest_fpr is None
-    assert reach(58, different_share=0.5).smallest_fpr > reach(58).smallest_fpr  # type: ignore[operator]
+    assert reach(58, different_share=0.5).smallest_fpr > reach(58).smallest_fpr
     with pytest.raises(ValueError, match="at least 0"):
         reach(-1)
 

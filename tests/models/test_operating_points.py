@@ -31,7 +31,7 @@ def all_pairs(m: int, seed: int = 0) -> Scored:
 
 
 def fitted(drawn: Scored, **options: object) -> Calibration:
-    return Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=0, **options)  # type: ignore[arg-type]
+    return Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=0, **options)
 
 
 @pytest.mark.parametrize(("fpr", "identities"), [(0.1, 58), (0.05, 118), (0.01, 598)])

@@ -43,7 +43,7 @@ def test_a_sample_is_distinct_true_and_weighted_to_the_population(
     y: list[int], n_pairs: int, scheme: str, seed: int
 ) -> None:
     labels = np.array(y)
-    pairs = sample_pairs(labels, n_pairs, scheme=scheme, random_state=seed)  # type: ignore[arg-type]
+    pairs = sample_pairs(labels, n_pairs, scheme=scheme, random_state=seed)
     total = len(all_pairs(labels))
     assert len(pairs) == min(n_pairs, total)
     assert len(set(as_set(pairs))) == len(pairs)
@@ -55,7 +55,7 @@ def test_a_sample_is_distinct_true_and_weighted_to_the_population(
         assert not pairs.same.all()
         share = pairs.weight[pairs.same].sum() / pairs.weight.sum()
         assert share == pytest.approx(pairs.n_same / total)
-    again = sample_pairs(labels, n_pairs, scheme=scheme, random_state=seed)  # type: ignore[arg-type]
+    again = sample_pairs(labels, n_pairs, scheme=scheme, random_state=seed)
     assert as_set(again) == as_set(pairs)
 
 
@@ -69,14 +69,14 @@ def test_pairs_drawn_again_weigh_more_instead_of_occurring_twice(
     y: list[int], n_pairs: int, sampling: str, seed: int
 ) -> None:
     labels = np.array(y)
-    pairs = sample_pairs(labels, n_pairs, sampling=sampling, random_state=seed)  # type: ignore[arg-type]
+    pairs = sample_pairs(labels, n_pairs, sampling=sampling, random_state=seed)
     assert len(set(as_set(pairs))) == len(pairs) <= n_pairs
     assert set(as_set(pairs)) <= all_pairs(labels)
     assert pairs.same.tolist() == (labels[pairs.left] == labels[pairs.right]).tolist()
     assert (pairs.weight > 0).all()
     for same, there in ((True, pairs.n_same), (False, pairs.n_different)):
         assert (pairs.same == same).any() == (there > 0)
-    again = sample_pairs(labels, n_pairs, sampling=sampling, random_state=seed)  # type: ignore[arg-type]
+    again = sample_pairs(labels, n_pairs, sampling=sampling, random_state=seed)
     assert as_set(again) == as_set(pairs)
     assert again.weight.tolist() == pairs.weight.tolist()
 
@@ -100,7 +100,7 @@ def test_weighted_rates_estimate_those_of_all_pairs(scheme: str, sampling: str) 
     truth = rates(sample_pairs(labels, None, random_state=0))
     drawn = np.array(
         [
-            rates(sample_pairs(labels, 60, scheme=scheme, sampling=sampling, random_state=seed))  # type: ignore[arg-type]
+            rates(sample_pairs(labels, 60, scheme=scheme, sampling=sampling, random_state=seed))
             for seed in range(600)
         ]
     )
@@ -174,7 +174,7 @@ def test_refuses_what_cannot_be_held() -> None:
     with pytest.raises(ValueError, match="n_pairs is 1"):
         sample_pairs([0, 0, 1], 1, random_state=0)
     with pytest.raises(ValueError, match="scheme is 'x'"):
-        sample_pairs([0, 0, 1], 2, scheme="x", random_state=0)  # type: ignore[arg-type]
+        sample_pairs([0, 0, 1], 2, scheme="x", random_state=0)
     with pytest.raises(ValueError, match="shape"):
         sample_pairs([[0, 0, 1]], 2, random_state=0)
 
@@ -185,12 +185,12 @@ vectors = arrays(np.float32, (5, 3), elements=st.floats(-1e6, 1e6, width=32))
 @given(a=vectors, b=vectors)
 def test_maps_are_symmetric_and_lose_only_the_order(a: np.ndarray, b: np.ndarray) -> None:
     for name in ("diff-sum", "max-min", "products"):
-        f = pair_features(a, b, name)  # type: ignore[arg-type]
+        f = pair_features(a, b, name)
         assert f.shape == (5, 6)
         assert f.dtype == np.float32
-        assert (f == pair_features(b, a, name)).all()  # type: ignore[arg-type]
+        assert (f == pair_features(b, a, name)).all()
     # Lemma 1: from |x - x'| and x + x' both values can be had back, up to their order.
-    f = pair_features(a.astype(np.float64), b.astype(np.float64))  # type: ignore[arg-type]
+    f = pair_features(a.astype(np.float64), b.astype(np.float64))
     assert np.allclose((f[:, 3:] + f[:, :3]) / 2, np.maximum(a, b))
     with pytest.raises(ValueError, match="pair_map"):
-        pair_features(a, b, "product")  # type: ignore[arg-type]
+        pair_features(a, b, "product")

@@ -26,7 +26,7 @@ Y = np.repeat(np.arange(8), 5)
     st.integers(1, 9),
     st.randoms(use_true_random=False),
 )
-def test_the_best_do_not_depend_on_the_order_of_offers(values, k, above, step, random) -> None:  # type: ignore[no-untyped-def]
+def test_the_best_do_not_depend_on_the_order_of_offers(values, k, above, step, random) -> None:
     scores = np.array(values, dtype=np.float32)
     starts = list(range(0, len(values), step))
     random.shuffle(starts)
@@ -73,7 +73,7 @@ def test_what_merging_needs() -> None:
 @pytest.mark.parametrize("allowed", [[0, 40], [-1], [[True]], [True], [0.5], np.ones(39, dtype=bool)])
 def test_refuses_masks_that_do_not_fit(allowed: object) -> None:
     with pytest.raises(ValueError, match="allowed"):
-        checked_allowed(allowed, 40)  # type: ignore[arg-type]
+        checked_allowed(allowed, 40)
     with pytest.raises(ValueError, match="above is NaN"):
         MetricSimilarity().fit(X, Y).top_k(X[:1], X, 1, above=float("nan"))
 

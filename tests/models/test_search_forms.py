@@ -17,7 +17,7 @@ METRICS = ["cosine", "correlation", "dot", "euclidean", "sqeuclidean", "manhatta
 X = np.random.default_rng(4).standard_normal((60, 5)).astype(np.float32)
 Y = np.repeat(np.arange(12), 5)
 MODELS = {
-    (metric, whiten): MetricSimilarity(metric=metric, whiten=whiten).fit(X, Y)  # type: ignore[arg-type]
+    (metric, whiten): MetricSimilarity(metric=metric, whiten=whiten).fit(X, Y)
     for metric in METRICS
     for whiten in (False, True)
 }
@@ -65,7 +65,7 @@ def test_hardly_any_row_is_scored_twice(monkeypatch: pytest.MonkeyPatch) -> None
     looked_at = 0
     plain = MetricSimilarity._score_rows
 
-    def counted(self, queries, index, rows):  # type: ignore[no-untyped-def]
+    def counted(self, queries, index, rows):
         nonlocal looked_at
         looked_at += len(rows)
         return plain(self, queries, index, rows)
@@ -82,13 +82,13 @@ def test_an_opened_index_searches_as_the_one_in_memory(tmp_path: Path) -> None:
     for mine, opened in zip(
         model.top_k(X[:7], index, 6), model.top_k(X[:7], model.open_index(tmp_path / "index"), 6), strict=True
     ):
-        assert mine.tobytes() == opened.tobytes()
+        assert mine.tobytes() == opened.tobytes()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean", "manhattan", "canberra", "cosine"])
 def test_rows_that_need_no_preparing_are_kept_once(metric: str, tmp_path: Path) -> None:
     rows = np.random.default_rng(6).standard_normal((90, 16)).astype(np.float32)
-    model = MetricSimilarity(metric=metric).fit(rows, np.arange(90) // 3)  # type: ignore[arg-type]
+    model = MetricSimilarity(metric=metric).fit(rows, np.arange(90) // 3)
     index = model.index(rows)
     assert (index.nbytes < 1.1 * rows.nbytes) == (metric != "cosine")
     index.save(tmp_path / "index")
@@ -102,11 +102,11 @@ def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
     """exp(-d^2 / 50) is 0 for all that is far: rows that score alike are told apart by their number alone."""
 
     class Bell(MetricSimilarity):
-        def _score_rows(self, queries, index, rows):  # type: ignore[no-untyped-def]
+        def _score_rows(self, queries, index, rows):
             apart = queries[:, None].astype(np.float64) - index.vectors[rows][None]
             return np.exp(-(apart**2).sum(axis=2) * 50.0).astype(np.float32)
 
-        def _search_form(self, queries, index):  # type: ignore[no-untyped-def]
+        def _search_form(self, queries, index):
             def least(score: float) -> float:
                 return np.log(score) / 50.0 * (1 + 1e-6) - 1e-6 if score > 1e-37 else -np.inf
 

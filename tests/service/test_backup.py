@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import people
 from sqlalchemy import func, select, text
 
 from pairmark.service.blobs import Blobs, collect, delete_unused, open_blobs
@@ -27,6 +26,7 @@ from pairmark.service.operations.restore import restore
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import AuditRow, GalleryItem, GalleryRow
+from tests.service.conftest import people
 
 KINDS = ("sqlite", "postgresql")
 

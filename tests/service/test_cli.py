@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import spoiled
 from sklearn.datasets import load_iris
 
 from pairmark.service.cli import main
+from tests.serving import spoiled
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import httpx
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from serving import RunningServer, Serve
 
 from pairmark.client import (
     AsyncClient,
@@ -33,6 +32,7 @@ from pairmark.client import (
     wire,
 )
 from pairmark.service import client as module
+from tests.serving import RunningServer, Serve
 
 
 @pytest.fixture(scope="module")

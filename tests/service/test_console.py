@@ -9,7 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from serving import RunningServer, Serve
+
+from tests.serving import RunningServer, Serve
 
 HTML = {"Accept": "text/html"}
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from serving import ROOT, free_port
 
 from pairmark.models import SimilarityForest
 from pairmark.models.core.progress import listening
@@ -17,6 +16,7 @@ from pairmark.service.errors import NotReady
 from pairmark.service.training import engine
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
+from tests.serving import ROOT, free_port
 
 
 @pytest.fixture(scope="module")

@@ -349,9 +349,9 @@ def test_a_hundred_thousand_identities_are_summed_up(datasets: Datasets) -> None
 def test_a_wide_sparse_dataset_stays_sparse(datasets: Datasets) -> None:
     X = sparse.random_array((200, 900_000), density=1e-4, rng=np.random.default_rng(0), format="csr")
     content = io.BytesIO()
-    np.savez(content, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=np.arange(200) % 5)
+    np.savez(content, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=np.arange(200) % 5)  # type: ignore[attr-defined]
     out, data = send(datasets, content.getvalue(), "a.npz")
     assert (out.sparse, out.features, len(out.feature_names)) == (True, 900_000, 1_000)
     assert out.size_bytes < 1_000_000
-    np.testing.assert_array_equal(data.X.indices, X.indices)
-    np.testing.assert_array_equal(data.X.data, X.data.astype(np.float32))
+    np.testing.assert_array_equal(data.X.indices, X.indices)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(data.X.data, X.data.astype(np.float32))  # type: ignore[attr-defined]

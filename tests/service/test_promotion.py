@@ -67,7 +67,7 @@ def test_an_alias_that_was_moved_during_the_comparison_stays(house, monkeypatch)
     trained(house, **{**GOOD, "promote": False})
     from pairmark.service.training import measuring
 
-    real = measuring.promotion
+    real = measuring.promotion  # type: ignore[attr-defined]
 
     def meanwhile(*given):
         decided = real(*given)

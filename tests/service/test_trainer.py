@@ -257,7 +257,9 @@ def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatc
     seen = []
     load = Shelf.load
     monkeypatch.setattr(
-        Shelf, "load", lambda self, name: seen.append((name, load(self, name))) or seen[-1][1]
+        Shelf,
+        "load",
+        lambda self, name: seen.append((name, load(self, name))) or seen[-1][1],  # type: ignore[func-returns-value]
     )
     assert trainer(house).run(claim) == 1
     assert {f"{name}.npz" for name, part in seen if part is not None and name != "seed"} == set(done)

@@ -38,7 +38,7 @@ def noisy(n: int = 60, informative: int = 2, noise: int = 10, seed: int = 0) -> 
 
 def space_of(names: list[str], rows: np.ndarray = X, **more: object) -> Space:
     chosen = choose(names, order=2, graph=bool(more), cluster_metric=False)
-    return Space(chosen, scales_of(rows), **more)  # type: ignore[arg-type]
+    return Space(chosen, scales_of(rows), **more)
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS))
@@ -57,7 +57,7 @@ def test_distances_are_scipys(name: str) -> None:
     else:
         known = PAIRS[name]
         boolean = known.rows == "binary"
-        rows = [np.asarray(side.view(known.rows), dtype=bool if boolean else float) for side in (A, B)]
+        rows = [np.asarray(side.view(known.rows), dtype=bool if boolean else float) for side in (A, B)]  # type: ignore[assignment]
         more = {"p": 3.0} if name == "minkowski" else {}
         expected = scipy_distance.cdist(*rows, name, **more)
     np.testing.assert_allclose(got, expected, atol=1e-6)

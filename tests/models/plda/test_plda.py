@@ -47,7 +47,7 @@ def log_density(samples: np.ndarray) -> float:
     total = 0.0
     for j, psi in enumerate(MODEL.psi_):
         k = samples.shape[0]
-        total += multivariate_normal(cov=psi * np.ones((k, k)) + np.eye(k)).logpdf(samples[:, j])
+        total += multivariate_normal(cov=psi * np.ones((k, k)) + np.eye(k)).logpdf(samples[:, j])  # type: ignore[assignment]
     return total
 
 

@@ -162,7 +162,7 @@ def test_pairs_learn_what_both_sides_share() -> None:
     repeated = RankBoostKernel(**how).fit_pairs(rows[i[copies]], rows[j[copies]], same[copies])
     alike = weighted.pair_score(rows[i], rows[j]), repeated.pair_score(rows[i], rows[j])
     assert np.corrcoef(*alike)[0, 1] > 0.999
-    negative = -rows - (rows != 0) * rng.random(rows.shape).astype(np.float32)
+    negative = -rows - (rows != 0) * rng.random(rows.shape).astype(np.float32)  # type: ignore[attr-defined]
     assert np.isfinite(RankBoostKernel(**how).fit_pairs(negative[i], negative[j], same).rules_.alpha).all()
 
 
@@ -247,7 +247,7 @@ def test_rows_that_fill_the_room_made_for_them_are_mapped_alike() -> None:
     phi = model.map_rows(rows)
     assert phi.nnz > 64 * 400
     for at in (0, 250, 399):
-        assert (phi[[at]] != model.map_rows(rows[at : at + 1])).nnz == 0
+        assert (phi[[at]] != model.map_rows(rows[at : at + 1])).nnz == 0  # type: ignore[attr-defined]
 
 
 def test_bags_rank_wide_rows_better_than_one_ranking() -> None:

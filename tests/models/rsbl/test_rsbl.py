@@ -92,7 +92,7 @@ def test_the_paper_written_out_gives_the_same_features_k_and_predictions(final: 
     for layer, columns in zip(model.layers_, told["columns"], strict=True):
         assert sorted(layer.counts.astype(int)) == sorted(np.unique(columns, return_counts=True)[1])
     for given, expected in ((rows, told["train"]), (others, told["test"])):
-        mine = model.transform(given)
+        mine = model.transform(given)  # type: ignore[assignment]
         start, at = 4, 4
         for layer, columns in zip(model.layers_, told["columns"], strict=True):
             wide = np.repeat(
@@ -101,7 +101,7 @@ def test_the_paper_written_out_gives_the_same_features_k_and_predictions(final: 
             block = expected[:, at : at + len(columns)]
             np.testing.assert_allclose(np.sort(wide, axis=1), np.sort(block, axis=1), atol=2e-6)
             start, at = start + layer.columns.size, at + len(columns)
-        np.testing.assert_allclose(mine @ mine.T, expected @ expected.T, atol=1e-3)
+        np.testing.assert_allclose(mine @ mine.T, expected @ expected.T, atol=1e-3)  # type: ignore[attr-defined]
     assert model.predict(others).tolist() == told["predicted"].tolist()
 
 

@@ -52,7 +52,7 @@ def test_every_cell_is_drawn_with_its_question_counts_and_rates() -> None:
     assert {text[0] for text in borders} == {"≤", ">"}
     # The upper box is the more similar one.
     tops = {
-        tuple(line.text or "" for line in group.iter(f"{SVG}text")): float(group.find(f"{SVG}rect").get("y"))  # type: ignore[union-attr, arg-type]
+        tuple(line.text or "" for line in group.iter(f"{SVG}text")): float(group.find(f"{SVG}rect").get("y"))
         for group in ElementTree.fromstring(svg).iter(f"{SVG}g")
     }
     best = max((cell for cell in data["cells"] if "score" in cell), key=lambda cell: cell["score"])
@@ -93,7 +93,7 @@ def test_names_are_text_whatever_they_hold() -> None:
     assert {one.tag for one in root.iter()} <= {
         SVG + name for name in ("svg", "title", "desc", "rect", "text", "path", "g")
     }
-    assert root.find(f"{SVG}title").text == "<b>&"  # type: ignore[union-attr]
+    assert root.find(f"{SVG}title").text == "<b>&"
     assert max(map(len, (line for lines in boxes(svg) for line in lines))) < 40
 
 

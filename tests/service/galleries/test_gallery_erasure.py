@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 from sqlalchemy import make_url, text
 
 from pairmark.models import MetricSimilarity
@@ -19,6 +18,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
+from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 
 
 class Killed(BaseException):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from gallery_rooms import rows
 from sqlalchemy import func, select
 
 from pairmark.service.attempt import runner_of
@@ -19,6 +18,7 @@ from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesR
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from tests.service.conftest import House, people
+from tests.service.galleries.gallery_rooms import rows
 
 PROBES = ProbesRequest(dataset="probes")
 

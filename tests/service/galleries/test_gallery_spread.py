@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gallery_rooms import NOTHING, rows
-from serving import ROOT, free_port
 
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database
@@ -30,6 +28,8 @@ from pairmark.service.runtime.loaded import LoadedVersion
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 from tests.service.conftest import House, people
+from tests.service.galleries.gallery_rooms import NOTHING, rows
+from tests.serving import ROOT, free_port
 
 WIDTH = 6
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
+from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
 
 
 @pytest.fixture(scope="module")
