@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests import tidy
 from tests.imports import ROOT, affected_tests, imports_of
 from tests.mutants.catalogue import MUTANTS
@@ -31,14 +33,21 @@ def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
     assert Path("models/__init__.py") not in found
 
 
+FAILING = """
+import os
+def test_failing(tmp_path):
+    print("\\nREADY", os.environ["TMPDIR"], flush=True)
+    assert False
+"""
 ENDLESS = """
-import tempfile, time
+import os, tempfile, time
 def test_endless(tmp_path):
     (tmp_path / "large").write_bytes(bytes(1000))
     tempfile.mkdtemp()
-    print("READY", flush=True)
-    time.sleep(60)
+    print("\\nREADY", os.environ["TMPDIR"], flush=True)
+    time.sleep(600)
 """
+PATIENCE_S = 240.0
 
 
 def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str]:
@@ -64,43 +73,41 @@ def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str
     )
 
 
-def folders_of_runs() -> set[Path]:
-    return set(tidy.HERE.glob(f"{tidy.PREFIX}*"))
+def folder_of(process: subprocess.Popen[str]) -> Path:
+    """The run's temporary folder, once its test has begun; other runs may be under way beside it."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("READY "):
+            return Path(line.split()[1])
+    raise AssertionError("the run ended before its test began")
 
 
 def test_a_killed_run_is_swept_by_the_next_and_a_live_one_is_not(tmp_path: Path) -> None:
-    before = folders_of_runs()
     process = start(tmp_path, ENDLESS)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "READY" in line:
-            break
-    (mine,) = folders_of_runs() - before
+    mine = folder_of(process)
     assert list(mine.rglob("large"))
     assert mine not in tidy.sweep(tidy.HERE)
     process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    deadline = time.monotonic() + 5
+    process.communicate()
+    deadline = time.monotonic() + PATIENCE_S
     while mine.exists() and time.monotonic() < deadline:
         tidy.sweep(tidy.HERE)
     assert not mine.exists()
 
 
-def test_a_run_that_ends_or_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
-    for source, end in (("def test_it(tmp_path): assert False", None), (ENDLESS, signal.SIGINT)):
-        before = folders_of_runs()
-        process = start(tmp_path, source)
-        if end is not None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if "READY" in line:
-                    break
-            process.send_signal(end)
-        assert process.wait(30) != 0
-        assert process.stdout is not None
-        process.stdout.close()
-        assert folders_of_runs() - before == set()
+@pytest.mark.parametrize(
+    ("source", "end"), [(FAILING, None), (ENDLESS, signal.SIGINT)], ids=["fails", "interrupted"]
+)
+def test_a_run_that_ends_or_is_interrupted_leaves_nothing(
+    tmp_path: Path, source: str, end: signal.Signals | None
+) -> None:
+    process = start(tmp_path, source)
+    mine = folder_of(process)
+    if end is not None:
+        process.send_signal(end)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode != 0
+    assert not mine.exists()
 
 
 def test_an_order_is_random_and_can_be_repeated(tmp_path: Path) -> None:
@@ -108,7 +115,7 @@ def test_an_order_is_random_and_can_be_repeated(tmp_path: Path) -> None:
 
     def order(seed: str) -> list[str]:
         process = start(tmp_path, source, PAIRMARK_TEST_SEED=seed)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE_S)
         return [line.split()[1].rstrip(".") for line in said.splitlines() if "ran " in line]
 
     assert order("1") == order("1")

@@ -125,6 +125,16 @@ def refresh_copy() -> None:
         elif not target.exists() or target.read_bytes() != source.read_bytes():
             # An interrupted run leaves its mutant here, which differs and is replaced.
             shutil.copy2(source, target)
+    bring_compiled_kernels()
+
+
+def bring_compiled_kernels() -> None:
+    """Copy what Numba compiled in the checkout: copies keep the times of their sources, by which it knows them."""
+    for source in (ROOT / "models").rglob("*.nb[ic]"):
+        target = COPY / source.relative_to(ROOT)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
 
 
 if __name__ == "__main__":
