@@ -98,8 +98,8 @@ def test_kept_leaves_come_to_the_front(seed: int, depth: int) -> None:
     )
     numbered = layout.Pairs(rows=pairs, weight=weight, stride=np.uint64(1), n_same=n_same)
     gather_left(heap, numbered, np.empty(n_heap, dtype=np.int64), borders)
-    for kind, border, (kept, others) in zip(kinds, borders, wanted, strict=True):
-        front, back = slice(kind.start, border), slice(border, kind.stop)
+    for place, middle, (kept, others) in zip(kinds, borders, wanted, strict=True):
+        front, back = slice(place.start, middle), slice(middle, place.stop)
         assert contents(pairs[:, front], weight[front]) == kept
         assert contents(pairs[:, back], weight[back]) == others
 
