@@ -13,6 +13,7 @@ from pairmark.models.ghost.estimator import Ghost
 from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
 from pairmark.models.label_ranking.pairwise import PairwiseLabelRanker
+from pairmark.models.logistic.estimator import SimilarityLogistic
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.plda.estimator import Plda
 from pairmark.models.rankboost.aligned import AlignedKernel
@@ -35,6 +36,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "RankBoostKernel",
     "SimilarityAuto",
     "SimilarityForest",
+    "SimilarityLogistic",
     "SimilarityTree",
     "kendall_tau",
     "load",

@@ -9,17 +9,27 @@ from typing import Any, Final
 from pairmark.models.auto.params import CandidateName
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
+from pairmark.models.logistic import spec as logistic
 from pairmark.models.metric import spec as metric
 from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
 from pairmark.models.similarity import spec as similarity
 
 RACING: Final[dict[str, LearnerSpec]] = {
-    spec.kind: spec for spec in (metric.METRIC, plda.PLDA, similarity.FOREST, rankboost.KERNEL, ghost.GHOST)
+    spec.kind: spec
+    for spec in (
+        metric.METRIC,
+        plda.PLDA,
+        logistic.LOGISTIC,
+        similarity.FOREST,
+        rankboost.KERNEL,
+        ghost.GHOST,
+    )
 }
 """Learners by kind."""
 _GHOST_ROWS = 1_000
 _WHITENED_WIDTH = 2_048
+_LOGISTIC_WIDTH = 1_024
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -49,6 +59,7 @@ class Candidate:
     ----------
     quick : raced whatever the budget.
     params : from the data, of the learner.
+    grid : parameters that are tried on the first folds; the best go on.
     takes : whether it takes the data.
     """
 
@@ -56,6 +67,7 @@ class Candidate:
     kind: str
     quick: bool
     params: Callable[[Data], dict[str, Any]] = field(repr=False)
+    grid: tuple[dict[str, Any], ...] = ()
     takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
 
     def build(self, data: Data, params: dict[str, Any], shared: dict[str, Any]) -> Any:
@@ -91,6 +103,14 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         takes=_dense,
     ),
     Candidate(name="plda", kind="plda", quick=True, params=lambda data: {}, takes=_dense),
+    Candidate(
+        name="logistic",
+        kind="similarity-logistic",
+        quick=True,
+        params=lambda data: {},
+        grid=({"C": 1.0}, {"C": 10.0}, {"C": 100.0}),
+        takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
+    ),
     Candidate(
         name="residual forest",
         kind="plda",

@@ -13,6 +13,7 @@ CandidateName = Literal[
     "whitened cosine",
     "discriminant cosine",
     "plda",
+    "logistic",
     "residual forest",
     "similarity forest",
     "boosted forest",

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,13 @@ _RUNGS = (1, 3)
 """Folds after which the worse half of the slow candidates leaves, and after which all that are behind leave."""
 
 
+class Tuned(NamedTuple):
+    """Parameters that a learner chose, and its rates on all folds where it worked those out by the way."""
+
+    params: dict[str, Any]
+    rates: Float64 | None
+
+
 class Task(Protocol):
     """What is learned from and judged on."""
 
@@ -42,8 +49,8 @@ class Task(Protocol):
     def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> Float64:
         """TPR at each FPR on a fold, of an estimator fitted to its training part."""
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> tuple[Float64, dict[str, Any]] | None:
-        """Rates on all folds and the parameters chosen on them, of learners that choose for themselves."""
+    def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
+        """What learners that choose for themselves chose."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +68,13 @@ class IdentityTask:
         rows = self.X[fold.test]
         return fold.rates(estimator.score_against(rows, rows), at)
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> tuple[Float64, dict[str, Any]] | None:
+    def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
         """See `Task`."""
         if candidate.kind != "plda":
             return None
         choice = estimator.choose(self.X, self.codes, self.folds)
         assert choice.rates is not None
-        return choice.rates, choice.setting.told()
+        return Tuned(choice.setting.told(), choice.rates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +105,12 @@ class PairTask:
         scores, same = estimator.pair_score(self.left[judged], self.right[judged]), self.same[judged]
         return tpr_at(scores[same], scores[~same], at)
 
-    def tuned(self, candidate: Candidate, estimator: Any) -> tuple[Float64, dict[str, Any]] | None:
-        """See `Task`."""
-        return None
+    def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
+        """See `Task`. Settings are chosen once, on identities that all pairs tell of, and then judged fold by fold."""
+        if candidate.kind != "plda":
+            return None
+        estimator.fit_pairs(self.left, self.right, self.same, sample_weight=self.weight)
+        return Tuned(dict(estimator.settings_), None)
 
 
 @dataclass(kw_only=True)
@@ -174,13 +184,25 @@ class Race:
         begun = time.process_time()
         with preparing(f"racing {entry.candidate.name}"):
             tuned = self._task.tuned(entry.candidate, self._build(entry))
-            if tuned is None:
-                self._judge(entry, len(self._task.folds))
-            else:
-                entry.rates, entry.params = tuned
-        entry.seconds = entry.seconds or time.process_time() - begun
+            if tuned is not None:
+                entry.params = tuned.params
+                entry.rates = entry.rates if tuned.rates is None else tuned.rates
+            elif entry.candidate.grid:
+                self._tune(entry)
+            self._judge(entry, len(self._task.folds))
+        entry.seconds = time.process_time() - begun
         self._store(entry)
         self._tell(entry)
+
+    def _tune(self, entry: Entry) -> None:
+        """The best parameters of a grid on the first half of the folds, with their rates."""
+        first = -(-len(self._task.folds) // 2)
+        found: list[tuple[Float64, dict[str, Any]]] = []
+        for params in entry.candidate.grid:
+            entry.params, entry.rates = params, entry.rates[:0]
+            self._judge(entry, first)
+            found.append((entry.rates, params))
+        entry.rates, entry.params = max(found, key=lambda one: float(one[0].mean()))
 
     def _halving(self, entries: list[Entry], done: float) -> None:
         """Slow candidates: the better half after the first fold, then the cheapest first, unless they are behind."""

@@ -15,6 +15,7 @@ from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
+from pairmark.models.logistic import spec as logistic
 from pairmark.models.metric import spec as metric
 from pairmark.models.plda import spec as plda
 from pairmark.models.rankboost import spec as rankboost
@@ -27,6 +28,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.TREE,
     similarity.FOREST,
     metric.METRIC,
+    logistic.LOGISTIC,
     rsbl.RSBL_SPEC,
     ghost.GHOST,
     rankboost.KERNEL,

@@ -1,0 +1,226 @@
+"""Logistic regression on pairs as a similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from pairmark.models.core.base import (
+    Float32,
+    GalleryIndex,
+    Matrix,
+    PairScorerMixin,
+    checked_identities,
+    checked_matrix,
+    checked_pairs,
+)
+from pairmark.models.core.spec import check_params
+from pairmark.models.logistic.kernels import scoring as kernels
+from pairmark.models.logistic.learning import fit_weights
+from pairmark.models.logistic.params import RowScale, SimilarityLogisticParams
+from pairmark.models.logistic.rows import RowMap, Rows, is_sparse, parts
+from pairmark.models.logistic.state import LogisticState
+from pairmark.models.pairs.sampling import sample_pairs
+from pairmark.models.search.index import Rows as RowNumbers
+
+_PREPARED, _TAILS = "prepared", "tails"
+MOST_CELLS = 20_000_000
+"""Dense pairs of so many numbers are learned from at most."""
+_LISTED = 50
+
+
+class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
+    """Same or different by logistic regression on what tells two rows apart.
+
+    A score is the log-odds of same: a weighted sum of each feature's difference, of two cosines (of plain rows, and of
+    rows weighed by how rare features are), and of how large both rows are. It suits rows of words and n-grams, sparse
+    ones too, where a cosine treats every feature alike; and listed pairs whose different pairs are hard.
+
+    Parameters
+    ----------
+    rows : ``unit``: rows weighed by the rarity of their features and scaled to length one; ``standard``: features
+        centred and scaled one by one; ``auto``: unit where rows are sparse, or never negative and at least half zeros.
+    C : inverse strength of the penalty on weights.
+    n_pairs : most training pairs drawn from identities, half of them same where there are as many; listed pairs are all
+        used. Of dense rows at most so many that they hold 20 million numbers.
+    random_state : seed of the pairs.
+
+    Attributes
+    ----------
+    rows_ : ``unit`` or ``standard``.
+    coef_ : (d,) weight of each feature's difference.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: str = "auto",
+        C: float = 30.0,
+        n_pairs: int = 20_000,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.rows = rows
+        self.C = C
+        self.n_pairs = n_pairs
+        self.random_state = random_state
+
+    @property
+    def _accepts_sparse(self) -> bool:  # type: ignore[override]
+        return True
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from points and identities, by pairs drawn from them.
+
+        Parameters
+        ----------
+        X : (n, d) finite numbers, dense or CSR.
+        y : (n,) identities or classes; at least two, one of them with at least two rows.
+
+        Raises
+        ------
+        ValueError
+            On anything else, and on parameters out of bounds.
+        """
+        check_params(self, SimilarityLogisticParams)
+        rows: Any = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
+        _, codes = checked_identities(y, rows.shape[0])
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        pairs = sample_pairs(codes, self._most(rows), random_state=seed)
+        self._map = RowMap.fitted(rows, self.rows)
+        prepared = self._map.prepared(rows)
+        left, right = (prepared.some(side.astype(np.int64)) for side in (pairs.left, pairs.right))
+        return self._learn(left, right, pairs.same.astype(bool), None)
+
+    def fit_pairs(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Learn from explicit pairs.
+
+        Parameters
+        ----------
+        left, right : (n, d) finite numbers, dense or CSR.
+        same : (n,) 0 or 1; both must occur.
+        sample_weight : (n,) numbers >= 0.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        check_params(self, SimilarityLogisticParams)
+        a: Any = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
+        b: Any = checked_matrix(self, right, "right", accept_sparse=True)
+        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+        used = np.flatnonzero(weight > 0)
+        if is_sparse(a) != is_sparse(b):
+            a, b = (_dense(side) for side in (a, b))
+        if not is_sparse(a):
+            random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
+            most = max(_LISTED, MOST_CELLS // a.shape[1])
+            used = np.sort(random.permutation(used)[:most]) if used.size > most else used
+        a, b, flags, weight = a[used], b[used], flags[used], weight[used]
+        self._map = RowMap.fitted(_stacked(a, b), self.rows)
+        share = weight / weight.mean()
+        return self._learn(self._map.prepared(a), self._map.prepared(b), flags, share)
+
+    def _most(self, rows: Any) -> int:
+        return (
+            self.n_pairs if is_sparse(rows) else max(_LISTED, min(self.n_pairs, MOST_CELLS // rows.shape[1]))
+        )
+
+    def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> Self:
+        with threadpool_limits(1, user_api="blas"):
+            self._weights = fit_weights(self._map, left, right, same, weight, self.C)
+        return self
+
+    @property
+    def rows_(self) -> RowScale:
+        """How rows are prepared."""
+        check_is_fitted(self)
+        return self._map.kind
+
+    @property
+    def coef_(self) -> Any:
+        """(d,) weight of each feature's difference."""
+        check_is_fitted(self)
+        return self._weights.weights[: self._map.scale.size].copy()
+
+    def explain(
+        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """What each feature contributes to one pair's log-odds.
+
+        Parameters
+        ----------
+        left, right : (d,) or (1, d), one pair.
+        feature_names : (d,) names to tell it in; those learned with when None.
+
+        Returns
+        -------
+        ``features``, the largest contributions first; ``rest``: what all others, sizes and the intercept add.
+        """
+        from pairmark.models.logistic.explain import contributions
+
+        check_is_fitted(self)
+        given: tuple[Any, Any] = (left, right)
+        sides = [side[None, :] if getattr(side, "ndim", 2) == 1 else side for side in given]
+        a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
+        if a.shape[0] != 1 or b.shape[0] != 1:
+            raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
+        pair = self._map.prepared(a), self._map.prepared(b)
+        score = float(self._pair_score(a, b)[0])
+        return contributions(self, self._map, self._weights, pair, score, feature_names)
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        rows = self._map.prepared(vectors)
+        return {_PREPARED: rows.values, _TAILS: rows.tails}
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: RowNumbers) -> Float32:
+        gallery = Rows(index.arrays[_PREPARED][rows], index.arrays[_TAILS][rows])
+        out = np.empty((queries.shape[0], gallery.tails.shape[0]), dtype=np.float32)
+        self._score(self._map.prepared(queries), gallery, out, grid=True)
+        return out
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        out = np.empty((left.shape[0], 1), dtype=np.float32)
+        a, b = (self._map.prepared(_one_of_equals(side)) for side in (left, right))
+        self._score(a, b, out, grid=False)
+        return out[:, 0]
+
+    def _score(self, a: Rows, b: Rows, out: Float32, *, grid: bool) -> None:
+        weights, terms, plain = self._weights.weights, self._weights.terms, self._map.plain
+        tails = [np.require(side.tails, requirements=["C", "W"]) for side in (a, b)]
+        if self._map.sparse:
+            kernels.score_sparse(
+                *parts(a.values), tails[0], *parts(b.values), tails[1], grid, weights, plain, terms, out
+            )
+        else:
+            left, right = (np.require(side.values, requirements=["C", "W"]) for side in (a, b))
+            kernels.score_dense(left, tails[0], right, tails[1], grid, weights, plain, terms, out)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_weights")
+
+
+def _one_of_equals(rows: Any) -> Any:
+    """The first row where all are one row, broadcast: it need not be prepared again and again."""
+    if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
+        return rows[:1]
+    return rows
+
+
+def _dense(rows: Any) -> Any:
+    return rows.toarray() if is_sparse(rows) else rows
+
+
+def _stacked(a: Any, b: Any) -> Any:
+    both: Any = sparse
+    return both.csr_array(both.vstack([a, b])) if is_sparse(a) else np.concatenate([a, b])

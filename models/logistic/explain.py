@@ -1,0 +1,53 @@
+"""What each feature contributes to a pair's log-odds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.logistic.learning import Weights
+from pairmark.models.logistic.rows import RowMap, Rows
+
+LISTED = 1_000
+"""Features told one by one; the contributions of the rest are added up."""
+
+
+def contributions(
+    estimator: Any,
+    rows: RowMap,
+    weights: Weights,
+    pair: tuple[Rows, Rows],
+    score: float,
+    feature_names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """See `SimilarityLogistic.explain`: ``feature``, its ``left`` and ``right`` value as compared, ``contribution``."""
+    d = rows.scale.size
+    a, b = (_dense(side)[:d].astype(np.float64) for side in pair)
+    _, both, plain, _, _ = weights.terms
+    scale = pair[0].tails[0, 0] * pair[1].tails[0, 0]
+    parts = weights.weights[:d] * np.abs(a - b) + (both + plain * rows.plain[:d] * scale) * a * b
+    names = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
+    if names is not None and len(names) != d:
+        raise ValueError(f"{len(names)} feature names for {d} features")
+    order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
+    return {
+        "score": score,
+        "rows": rows.kind,
+        "features": [
+            {
+                "feature": f"x{i}" if names is None else str(names[i]),
+                "left": float(a[i]),
+                "right": float(b[i]),
+                "contribution": float(parts[i]),
+            }
+            for i in order
+        ],
+        "rest": score - float(parts[order].sum()) if order else score,
+    }
+
+
+def _dense(rows: Rows) -> Any:
+    values = rows.values
+    return values.toarray()[0] if hasattr(values, "toarray") else values[0]

@@ -1,0 +1,118 @@
+"""From rows to what pairs are compared by: weighed, scaled, with two numbers each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pairmark.models.core.base import Float32
+from pairmark.models.logistic.kernels import scoring as kernels
+from pairmark.models.logistic.params import RowScale
+
+Float64 = NDArray[np.float64]
+_csr: Any = sparse.csr_array
+MOST = 1e4
+"""Standardised values are held within this many standard deviations, over the root of their number."""
+_SIZE = 0.1
+
+
+class Rows(NamedTuple):
+    """Prepared rows: (n, width) float32 padded with zeros, or CSR with ascending columns; tails (n, 2)."""
+
+    values: Any
+    tails: Float64
+
+    def some(self, at: Any) -> Rows:
+        """Those of some numbers."""
+        return Rows(self.values[at], self.tails[at])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMap:
+    """How rows are prepared, each as if alone.
+
+    Attributes
+    ----------
+    sparse : whether prepared rows are CSR.
+    centre : (d,); zeros for ``unit``. scale : (d,): rarity of features (``unit``), or one over their spread.
+    """
+
+    kind: RowScale
+    sparse: bool
+    centre: Float64 = field(repr=False)
+    scale: Float64 = field(repr=False)
+
+    @classmethod
+    def fitted(cls, X: Any, kind: str) -> RowMap:
+        """From rows (n, d), dense or CSR."""
+        n, d = X.shape
+        if kind == "auto":
+            kind = "unit" if is_sparse(X) or _counts_like(X) else "standard"
+        if kind == "standard" and is_sparse(X):
+            X = X.toarray()
+        if kind == "unit":
+            used = np.bincount(X.indices[X.data != 0], minlength=d) if is_sparse(X) else (X != 0).sum(axis=0)
+            rarity = 1.0 + np.log((1.0 + n) / (1.0 + used))
+            return cls(kind="unit", sparse=is_sparse(X), centre=np.zeros(d), scale=rarity)
+        centre, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        # What never varies says nothing; nor does what varies by less than float32 can tell.
+        telling = spread > 1e-6 * np.maximum(np.abs(centre), 1e-30)
+        scale = np.divide(1.0, spread, out=np.zeros(d), where=telling) / np.sqrt(d)
+        return cls(kind="standard", sparse=False, centre=centre, scale=scale)
+
+    @property
+    def plain(self) -> Float64:
+        """(width,) what a product of prepared values is multiplied by to be one of plain features."""
+        one = 1.0 / self.scale**2 if self.kind == "unit" else np.ones(self.scale.size)
+        return self.padded(one)
+
+    def padded(self, of_features: Float64) -> Float64:
+        """(width,) with zeros for columns that only pad."""
+        out = np.zeros(-(-self.scale.size // kernels.LANES) * kernels.LANES)
+        out[: self.scale.size] = of_features
+        return out
+
+    def prepared(self, X: Any) -> Rows:
+        """Of rows (n, d)."""
+        tails = np.zeros((X.shape[0], 2))
+        if self.sparse:
+            rows = _csr(X)
+            if not rows.has_canonical_format:
+                rows = rows.copy()
+                rows.sum_duplicates()
+            starts, columns, given = parts(rows)
+            values = np.empty(given.size, dtype=np.float32)
+            kernels.unit_sparse(starts, columns, given, self.scale, values, tails)
+            made: Any = _csr((values, columns, starts), shape=rows.shape)
+            tails[:, 1] *= _SIZE
+            return Rows(made, tails)
+        rows = np.require(X.toarray() if is_sparse(X) else X, dtype=np.float32, requirements=["C", "W"])
+        out = np.zeros((rows.shape[0], self.plain.size), dtype=np.float32)
+        if self.kind == "unit":
+            kernels.unit_dense(rows, self.scale, out, tails)
+            tails[:, 1] *= _SIZE
+        else:
+            kernels.standard_dense(rows, self.centre, self.scale, MOST, out, tails)
+        return Rows(out, tails)
+
+
+def is_sparse(rows: Any) -> bool:
+    """Whether rows are sparse, of whatever kind."""
+    return bool(sparse.issparse(rows))
+
+
+def parts(rows: Any) -> tuple[Any, Any, Any]:
+    """Starts, columns and values of CSR rows, of the types that kernels are compiled for."""
+    return (
+        np.require(rows.indptr, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.indices, dtype=np.int64, requirements=["C", "W"]),
+        np.require(rows.data, dtype=np.float32, requirements=["C", "W"]),
+    )
+
+
+def _counts_like(X: Float32) -> bool:
+    return bool(X.min() >= 0) and bool(np.count_nonzero(X) <= X.size / 2)

@@ -1,0 +1,169 @@
+"""The logistic similarity: scores are those of its formula, and beat a cosine where features differ in worth."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import pairmark
+from pairmark import MetricSimilarity, SimilarityAuto, SimilarityLogistic
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.evaluation.validation import tpr_at
+
+
+def words(n: int, seed: int, d: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 0 and 1: common features, which change from row to row, and a few rare ones, which stay."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(n), 2)
+    rows = np.zeros((2 * n, d), dtype=np.float32)
+    for person in range(n):
+        own = rng.integers(40, d, 6)
+        for row in (2 * person, 2 * person + 1):
+            rows[row, rng.integers(0, 40, 12)] = 1.0
+            rows[row, own[rng.random(6) < 0.8]] = 1.0
+    return rows, y
+
+
+def pairs_of(y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    left = np.concatenate([np.arange(0, y.size, 2), rng.integers(0, y.size, 3_000)])
+    right = np.concatenate([np.arange(1, y.size, 2), rng.integers(0, y.size, 3_000)])
+    keep = left != right
+    return left[keep], right[keep], (y[left] == y[right])[keep]
+
+
+X, Y = words(150, 0)
+LEFT, RIGHT, SAME = pairs_of(Y, 1)
+NEW, NEW_Y = words(150, 2)
+DENSE = SimilarityLogistic(rows="unit").fit_pairs(X[LEFT], X[RIGHT], SAME)
+SPARSE = SimilarityLogistic().fit_pairs(csr_array(X)[LEFT], csr_array(X)[RIGHT], SAME)
+
+
+def by_formula(model: SimilarityLogistic, a: np.ndarray, b: np.ndarray) -> float:
+    """The score of a pair of rows, in plain float64."""
+    arrays, _ = model.to_state()
+    rarity, (intercept, both, plain, small, large) = arrays["scale"], arrays["terms"]
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    u, v = (rarity * x / np.linalg.norm(rarity * x) for x in (a, b))
+    sizes = [0.1 * np.abs(x).sum() / np.linalg.norm(x) for x in (a, b)]
+    cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    apart = model.coef_ @ np.abs(u - v)
+    return float(
+        intercept + apart + both * (u @ v) + plain * cosine + small * min(sizes) + large * max(sizes)
+    )
+
+
+def test_scores_are_those_of_the_formula() -> None:
+    expected = [by_formula(DENSE, a, b) for a, b in pairwise(NEW[:41])]
+    assert DENSE.pair_score(NEW[:40], NEW[1:41]) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert SPARSE.pair_score(csr_array(NEW[:40]), csr_array(NEW[1:41])) == pytest.approx(
+        [by_formula(SPARSE, a, b) for a, b in pairwise(NEW[:41])], rel=1e-5, abs=1e-5
+    )
+
+
+def test_standard_rows_score_by_the_same_formula() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(20), 5)
+    rows = (rng.standard_normal((20, 6))[y] + rng.standard_normal((100, 6))).astype(np.float32)
+    model = SimilarityLogistic().fit(rows, y)
+    assert model.rows_ == "standard"
+    arrays, _ = model.to_state()
+    z = (rows.astype(np.float64) - arrays["centre"]) * arrays["scale"]
+    assert np.sqrt(6) * z.std(axis=0) == pytest.approx(1.0, rel=1e-3)
+    intercept, both, plain, small, large = arrays["terms"]
+    a, b = z[0], z[7]
+    sizes = sorted(np.linalg.norm(side) for side in (a, b))
+    expected = (
+        intercept
+        + model.coef_ @ np.abs(a - b)
+        + both * (a @ b)
+        + plain * (a @ b) / sizes[0] / sizes[1]
+        + small * sizes[0]
+        + large * sizes[1]
+    )
+    assert model.pair_score(rows[:1], rows[7:8])[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_sparse_rows_and_dense_ones_learn_and_score_alike() -> None:
+    assert DENSE.rows_ == SPARSE.rows_ == "unit"
+    dense, sparse = DENSE.pair_score(NEW[:50], NEW[50:100]), SPARSE.pair_score(NEW[:50], NEW[50:100])
+    assert np.corrcoef(dense, sparse)[0, 1] > 0.999
+    # What a model takes for input does not change what it says.
+    assert SPARSE.pair_score(csr_array(NEW[:50]), NEW[50:100]).tobytes() == sparse.tobytes()
+    assert DENSE.pair_score(csr_array(NEW[:50]), NEW[50:100]).tobytes() == dense.tobytes()
+    grid = SPARSE.score_against(csr_array(NEW[:3]), csr_array(NEW))
+    assert grid[2, :50].tobytes() == SPARSE.pair_score(NEW[2:3], NEW[:50]).tobytes()
+
+
+@pytest.mark.parametrize("model", [DENSE, SPARSE], ids=["dense", "sparse"])
+def test_a_saved_one_scores_and_searches_the_same(model: SimilarityLogistic, tmp_path: Path) -> None:
+    pairmark.save(model, tmp_path / "model")
+    loaded = pairmark.load(tmp_path / "model")
+    rows = csr_array(NEW) if model is SPARSE else NEW
+    assert (
+        loaded.pair_score(rows[:30], rows[30:60]).tobytes()
+        == model.pair_score(rows[:30], rows[30:60]).tobytes()
+    )
+    index = model.index(rows)
+    index.save(tmp_path / "index")
+    ids, scores = loaded.top_k(rows[:4], loaded.open_index(tmp_path / "index"), 3)
+    assert ids[:, 0].tolist() == [0, 1, 2, 3]
+    assert scores.tobytes() == model.top_k(rows[:4], rows, 3)[1].tobytes()
+
+
+def test_rare_features_count_for_more_than_a_cosine_gives_them() -> None:
+    left, right, same = pairs_of(NEW_Y, 3)
+    found = {
+        name: model.pair_score(csr_array(NEW)[left], csr_array(NEW)[right])
+        for name, model in (("logistic", SPARSE), ("cosine", MetricSimilarity().fit(csr_array(X), Y)))
+    }
+    reached = {name: tpr_at(scores[same], scores[~same], (0.003,))[0] for name, scores in found.items()}
+    assert reached["logistic"] > reached["cosine"] + 0.2
+    assert reached["logistic"] > 0.9
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["pairs", "identities"])
+def test_the_race_finds_it_on_sparse_rows(listed: bool) -> None:
+    rows = csr_array(np.hstack([X, np.zeros((X.shape[0], 3_000), dtype=np.float32)]))
+    auto = SimilarityAuto(budget_seconds=0.001)
+    model = auto.fit_pairs(rows[LEFT], rows[RIGHT], SAME) if listed else auto.fit(rows, Y)
+    assert model.winner_ == "logistic"
+    line = next(line for line in model.leaderboard_ if line["chosen"])
+    assert line["params"] == {"C": model.model_.C}
+
+
+def test_contributions_add_up_to_the_score() -> None:
+    told = SPARSE.explain(csr_array(NEW[:1]), csr_array(NEW[1:2]))
+    total = sum(line["contribution"] for line in told["features"]) + told["rest"]
+    assert total == pytest.approx(told["score"])
+    assert told["score"] == SPARSE.pair_score(NEW[:1], NEW[1:2])[0]
+
+
+def test_zero_rows_and_unseen_features_have_finite_scores() -> None:
+    rows = np.zeros((2, X.shape[1]), dtype=np.float32)
+    rows[1, -1] = 7.0
+    for model in (DENSE, SPARSE):
+        assert np.isfinite(model.score_against(rows, rows)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("scale", lambda values: values * -1.0),
+        ("weights", lambda values: values[:-1]),
+        ("terms", lambda values: values * np.nan),
+    ],
+)
+def test_a_state_that_no_fit_writes_is_refused(name: str, change: Any) -> None:
+    from pairmark.models.logistic.spec import LOGISTIC
+
+    arrays, meta = DENSE.to_state()
+    params, facts = LOGISTIC.params().model_dump(), {**meta, "n_features_in": X.shape[1]}
+    LOGISTIC.state.check(params, facts, arrays)
+    with pytest.raises(ArtefactError, match=name):
+        LOGISTIC.state.check(params, facts, {**arrays, name: change(arrays[name])})
