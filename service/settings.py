@@ -58,6 +58,15 @@ class Settings(BaseSettings):
     max_dense_bytes: int = Field(
         8192 * MIB, description="most memory for sparse data made dense, for a learner that takes no other"
     )
+    max_subject_samples: int = Field(
+        100, ge=1, description="most samples of one subject in a scoring request"
+    )
+    max_subject_classes: int = Field(
+        64,
+        ge=0,
+        description="numbers of samples (and aggregations) that one calibration is made for on demand; "
+        "0: none, subjects are then scored but not decided",
+    )
     max_queued_jobs: int = Field(1_000, description="jobs waiting before new ones are refused")
     max_concurrent_batches: int = Field(
         8, description="long scoring batches under way or waiting in one process"

@@ -276,9 +276,11 @@ class AliasChange(Base):
 
 
 class CalibrationRow(Base):
-    """A calibration of one version, or (without one) of scores made elsewhere. The blob holds its arrays."""
+    """A calibration of one version, or (without one) of scores made elsewhere. The blob holds its arrays. One of
+    `subjects`, numbers of samples and an aggregation, is drawn from the same people as `parent_id`."""
 
     __tablename__ = "calibrations"
+    __table_args__ = (Index("ix_calibrations_parent_id_subjects", "parent_id", "subjects", unique=True),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     model_id: Mapped[str | None] = mapped_column(ForeignKey("models.id", ondelete="CASCADE"), index=True)
@@ -288,6 +290,8 @@ class CalibrationRow(Base):
     protocol: Mapped[str] = mapped_column(String(16))
     blob: Mapped[str] = mapped_column(String(200))
     summary: Mapped[dict[str, Any]]
+    parent_id: Mapped[str | None] = mapped_column(String(32))
+    subjects: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[float]
 
 
@@ -356,6 +360,7 @@ class GalleryCalibrationRow(Base):
     seq: Mapped[int] = mapped_column(BigInteger)
     best: Mapped[bytes] = mapped_column(LargeBinary)
     mated: Mapped[bytes] = mapped_column(LargeBinary)
+    aggregation: Mapped[str | None] = mapped_column(String(16))
     summary: Mapped[dict[str, Any]]
     created_at: Mapped[float]
 

@@ -20,6 +20,7 @@ class ScoresOut(BaseModel):
 
     model: ModelUsed
     scores: list[float] = Field(description="float32 values")
+    aggregation: str | None = Field(None, description="how subjects of several samples were compared")
 
 
 class MatchOut(BaseModel):
@@ -74,6 +75,11 @@ class OperatingPointOut(BaseModel):
     )
     protocol: str
     calibration_id: str
+    samples: list[int] | None = Field(
+        None,
+        description="subjects of several samples: the numbers that the decision is calibrated for, larger first",
+    )
+    aggregation: str | None = Field(None, description="subjects of several samples: how they are compared")
 
 
 class MatchesOut(BaseModel):

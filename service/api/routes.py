@@ -97,6 +97,8 @@ _MODEL: Final = {"X-Pairmark-Model": "JSON of the version that answered"}
 _PAIRS_TEXT: Final = (
     "Bulk bodies: `application/octet-stream` is little-endian float32, row-major, all left rows and then all right "
     "rows (`dim`, default the model's; `n_left`, default half); `application/x-npz` holds arrays `left` and `right`. "
+    "Subjects of several samples: rows lie subject after subject, so many each as `left_samples` and `right_samples` "
+    "say, or in npz the arrays `left_counts` and `right_counts`. "
 )
 _POINTS_TEXT: Final = (
     "Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` holds one array "

@@ -23,6 +23,7 @@ from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.runtime import CONFIDENCE, Lane
 from pairmark.service.runtime.scoring import Decision, Served, plain
 from pairmark.service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
+from pairmark.service.store.subjects import SubjectClass
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}
 """How fast each kind of body is read; an npz may hold far more than its bytes."""
@@ -33,13 +34,25 @@ _SCORED, _MATCHED, _EXPLAINED = (PAIRS.labels(path) for path in ("/similarity", 
 
 
 class PairsQuery(Query):
-    """Which model scores, and the shape of a binary body."""
+    """Which model scores, how subjects of several samples are compared, and the shape of a binary body."""
 
     model: str | None = Field(None, description="the model; a JSON body may name it instead")
     dim: int | None = Field(
         None, ge=1, le=2**31 - 1, description="octet-stream: numbers in a vector; default the model's"
     )
     n_left: int | None = Field(None, ge=1, le=2**31 - 1, description="octet-stream: left rows; default half")
+    left_samples: int = Field(
+        1, ge=1, le=2**31 - 1, description="octet-stream: rows of each left subject; npz: `left_counts`"
+    )
+    right_samples: int = Field(
+        1, ge=1, le=2**31 - 1, description="octet-stream: rows of each right subject; npz: `right_counts`"
+    )
+    aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
+        "auto",
+        description="how subjects of several samples are compared: mean, best or median of the scores of all samples "
+        "of one side with all of the other, or the exact score of a PLDA model; auto: plda where the model has it, "
+        "else mean",
+    )
 
 
 class PointQuery(Query):
@@ -87,6 +100,10 @@ class Scored:
     model: bytes
     served: Served | None = None
     pairs: Pairs | None = None
+    subjects: SubjectClass | None = None
+    """The class of subjects that a decision is about; None for plain vectors."""
+    aggregation: str | None = None
+    """How subjects were compared; None for plain vectors."""
 
 
 async def similarity(call: Call) -> Answer:
@@ -129,6 +146,7 @@ async def match(call: Call) -> Answer:
             query.calibration,
             fnr=query.fnr,
             simultaneous=query.simultaneous,
+            subjects=scored.subjects,
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
         n_matched, answer = await lane.run(seconds, lambda: _match_answer(call, scored, decision, raw, shown))
@@ -148,8 +166,7 @@ async def explain(call: Call) -> Answer:
         pairs, served = await _read(call, lane, kind, body, "similarity")
 
         def work() -> bytes:
-            explanation = served.explain(pairs)
-            score = float(served.score_pairs(pairs)[0])
+            score, explanation = served.explain(pairs, call.query.aggregation)
             return to_json({"model": served.model, "score": score, "explanation": plain(explanation)})
 
         answer = await lane.run(math.inf, work)
@@ -168,17 +185,21 @@ async def _read(
     reading = len(body) / BYTES_A_SECOND[kind]
     if kind == JSON:
         pairs = await lane.run(reading, lambda: parse_pairs(body))
-        pairs.check_sizes(settings.max_batch_pairs)
+        pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
         served = await runtime.version_for(_model(pairs, query), capability, call.models)
         return pairs, served
     served = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
         dim, n_left = query.dim or served.n_features, query.n_left
-        pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model))
+        samples = (query.left_samples, query.right_samples)
+        pairs = await lane.run(
+            reading,
+            lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model, samples=samples),
+        )
     else:
         limit = settings.max_body_bytes
         pairs = await lane.run(reading, lambda: parse_npz(body, model=query.model, max_bytes=limit))
-    pairs.check_sizes(settings.max_batch_pairs)
+    pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
     return pairs, served
 
 
@@ -197,8 +218,14 @@ def _model(pairs: Pairs, query: PairsQuery) -> str | None:
 async def _score(call: Call, lane: Lane, kind: bytes, body: bytes | bytearray, capability: str) -> Scored:
     """Scores of the pairs of a body."""
     pairs, served = await _read(call, lane, kind, body, capability)
-    scores = await lane.run(served.seconds(pairs.n_pairs), lambda: served.score_pairs(pairs))
-    return Scored(scores, served.model_json, served, pairs)
+    asked = call.query.aggregation
+    scores = await lane.run(served.seconds(pairs.n_scored), lambda: served.score_pairs(pairs, asked))
+    if pairs.counts is None:
+        return Scored(scores, served.model_json, served, pairs)
+    how = served.aggregation(asked)
+    of = pairs.sample_class() if capability == "match" else None
+    subjects = None if of is None else SubjectClass(*of, how)
+    return Scored(scores, served.model_json, served, pairs, subjects, how)
 
 
 async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scored:
@@ -223,11 +250,14 @@ def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> 
     served, pairs = scored.served, scored.pairs
     assert served is not None
     assert pairs is not None
+    if pairs.counts is not None:
+        # Calibration is of single vectors, and so is what it expects of scores.
+        return
     watch = call.services.runtime.live.watch(served)
     if watch is None:
         return
     n = pairs.n_pairs
-    watch.count(picked(scored.scores), shared=n > 1 and 1 in (len(pairs.left), len(pairs.right)))
+    watch.count(picked(scored.scores), shared=pairs.broadcast)
     if decided is not None:
         decision, matched = decided
         watch.decide(decision.rate, n, matched)
@@ -249,7 +279,11 @@ def _writing(scored: Scored, raw: bool) -> float:
 def _scores_answer(scored: Scored, raw: bool) -> Answer:
     if raw:
         return scored.scores.tobytes(), OCTETS, (model_header(scored.model),)
-    return b'{"model":%b,"scores":%b}' % (scored.model, to_json(scored.scores.tolist())), JSON, ()
+    scores = to_json(scored.scores.tolist())
+    if scored.aggregation is not None:
+        how = scored.aggregation.encode()
+        return b'{"model":%b,"scores":%b,"aggregation":"%b"}' % (scored.model, scores, how), JSON, ()
+    return b'{"model":%b,"scores":%b}' % (scored.model, scores), JSON, ()
 
 
 def _match_answer(

@@ -9,7 +9,7 @@ import typer
 
 from pairmark.service.cli import output
 from pairmark.service.cli.connect import UrlOption, connected
-from pairmark.service.cli.points import ModelOption, numbers, read_points
+from pairmark.service.cli.points import ModelOption, numbers, read_points, read_subjects
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,17 +25,35 @@ Side = Annotated[
 ]
 
 
+SubjectOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A column of the files that says whose each point is: points of one subject are its samples.",
+        show_default=False,
+    ),
+]
+AggregationOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How subjects of several samples are compared: auto, mean, plda, best or median.",
+        show_default=False,
+    ),
+]
+
+
 def similarity(
     left: Side,
     right: Side,
+    subject: SubjectOption = None,
+    aggregation: AggregationOption = None,
     model: ModelOption = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Score pairs: the first of one side with the first of the other, and so on; or one with many."""
-    sides = _side(left), _side(right)
+    sides = _side(left, subject), _side(right, subject)
     with connected(url) as client:
-        scores = client.similarity(*sides, model=model).tolist()
+        scores = client.similarity(*sides, model=model, aggregation=aggregation).tolist()
     rows = [(at, f"{score:.6g}") for at, score in enumerate(scores[:SHOWN])]
     output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs"))
 
@@ -53,12 +71,14 @@ def match(
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="A promise for all rates at once.")
     ] = False,
+    subject: SubjectOption = None,
+    aggregation: AggregationOption = None,
     model: ModelOption = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
     """Decide pairs: the same, or different, at the rate you allow."""
-    sides = _side(left), _side(right)
+    sides = _side(left, subject), _side(right, subject)
     with connected(url) as client:
         found = client.match(
             *sides,
@@ -67,6 +87,7 @@ def match(
             confidence=confidence,
             method=method,
             simultaneous=simultaneous,
+            aggregation=aggregation,
             model=model,
         )
     said = found.decisions or ["match" if one else "different" for one in found.matches.tolist()]
@@ -100,13 +121,21 @@ def _promise(point: dict[str, Any]) -> str:
     )
     if point.get("fnr") is not None:
         text += f" and the false negative rate at most {point['fnr_upper_bound']:.3g}"
+    if point.get("samples"):
+        enrolled, probes = point["samples"]
+        text += f" for subjects of {enrolled} and {probes} samples ({point['aggregation']})"
     return f"{text}, from {point['n_units']:,} units."
 
 
-def _side(given: str) -> list[list[float]]:
-    """A point, or the points of a file. What is made of numbers is a point: it may be too long for a file's name."""
+def _side(given: str, subject: str | None) -> list[Any]:
+    """A point, or the points (or subjects) of a file. What is made of numbers is a point: it may be too long for a
+    file's name."""
+
+    def read(file: Path) -> list[Any]:
+        return read_points(file)[1] if subject is None else read_subjects(file, subject)
+
     if given == "-":
-        return read_points(Path(given))[1]
+        return read(Path(given))
     try:
         return [numbers(given.split(","), "point")]
     except typer.BadParameter as error:
@@ -116,6 +145,6 @@ def _side(given: str) -> list[list[float]]:
         except OSError:
             found = False
         if found:
-            return read_points(file)[1]
+            return read(file)
         shown = given if len(given) <= 60 else f"{given[:60]}..."
         raise typer.BadParameter(f"{shown!r} is neither a file nor a point such as 5.1,3.5,1.4") from error

@@ -45,6 +45,31 @@ def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
     typer.BadParameter
         Names the row that has too few or too many fields, or one that is no number.
     """
+    names, lines = _table(file)
+    return names, [numbers(line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
+
+
+def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]:
+    """Subjects in order of their first row: points with the same word in a column are samples of one subject.
+
+    Raises
+    ------
+    typer.BadParameter
+        As `read_points`, and when there is no such column.
+    """
+    names, lines = _table(file)
+    if column not in names:
+        raise typer.BadParameter(f"{file}: the first line has no {column!r}; it has {', '.join(names[:20])}")
+    place = names.index(column)
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    for at, line in enumerate(lines, start=1):
+        values = numbers([*line[:place], *line[place + 1 :]], f"{file}: row {at}")
+        found.setdefault(line[place], {"samples": []})["samples"].append(values)
+    return list(found.values())
+
+
+def _table(file: Path) -> tuple[list[str], list[list[str]]]:
+    """The first line's names, all different, and the other lines, of as many fields."""
     text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
     lines = [line for line in csv.reader(text.splitlines()) if line]
     if len(lines) < 2:
@@ -55,12 +80,10 @@ def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
         raise typer.BadParameter(
             f"{file}: the first line has {', '.join(map(repr, twice[:5]))} more than once"
         )
-    points = []
     for number, line in enumerate(lines[1:], start=1):
         if len(line) != len(names):
             raise typer.BadParameter(f"{file}: row {number} has not as many fields as the first line")
-        points.append(numbers(line, f"{file}: row {number}"))
-    return names, points
+    return names, lines[1:]
 
 
 def numbers(words: Iterable[str], where: str) -> list[float]:

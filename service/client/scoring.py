@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pairmark.client.calls import Steps, ask, operation
 from pairmark.client.results import Classes, Explanation, MatchResult, ModelUsed, OperatingPoint, Rankings
 from pairmark.client.transport import Calls
-from pairmark.client.wire import Vectors, listed_rows, raw_pairs, without_none
+from pairmark.client.wire import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
 
 
 class Scoring(Calls):
@@ -19,9 +19,27 @@ class Scoring(Calls):
 
     @operation
     def similarity(
-        self, left: Vectors, right: Vectors, *, model: str | None = None
+        self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
     ) -> Steps[NDArray[np.float32]]:
-        """Scores of pairs, (n,) float32; higher is more similar. Sizes n:n, 1:n or n:1."""
+        """Scores of pairs, (n,) float32; higher is more similar. Sizes n:n, 1:n or n:1.
+
+        Parameters
+        ----------
+        left, right : vectors, or subjects of several samples ``{"samples": vectors}``.
+        aggregation : how subjects are compared: ``auto``, ``mean``, ``plda``, ``best`` or ``median``.
+        """
+        params = without_none({"aggregation": aggregation})
+        packed = subjects_npz(left, right)
+        if packed is not None:
+            response = yield from ask(
+                self,
+                "POST",
+                "/similarity",
+                content=packed,
+                params={**params, **without_none({"model": model})},
+                headers={"Content-Type": "application/x-npz", "Accept": "application/octet-stream"},
+            )
+            return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
         raw = raw_pairs(left, right)
         if raw is not None:
             response = yield from ask(
@@ -29,20 +47,23 @@ class Scoring(Calls):
                 "POST",
                 "/similarity",
                 content=raw[0],
-                params=without_none({**raw[1], "model": model}),
+                params=without_none({**raw[1], **params, "model": model}),
                 headers={"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"},
             )
             return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
         answer = yield from self._send(
-            "POST", "/similarity", without_none({"model": model, "left": left, "right": right})
+            "POST",
+            "/similarity",
+            without_none({"model": model, "left": left, "right": right}),
+            params=params,
         )
         return np.asarray(answer["scores"], dtype=np.float32)
 
     @operation
     def match(
         self,
-        left: Vectors = None,
-        right: Vectors = None,
+        left: Side = None,
+        right: Side = None,
         *,
         fpr: float,
         confidence: float | None = None,
@@ -52,8 +73,11 @@ class Scoring(Calls):
         scores: Sequence[float] | NDArray[Any] | None = None,
         fnr: float | None = None,
         simultaneous: bool = False,
+        aggregation: str | None = None,
     ) -> Steps[MatchResult]:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
+
+        Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a calibration of their own.
 
         With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different.
 
@@ -70,10 +94,23 @@ class Scoring(Calls):
                 "method": method,
                 "calibration": calibration,
                 "simultaneous": "true" if simultaneous else None,
+                "aggregation": aggregation,
             }
         )
         raw = None if scores is not None else raw_pairs(left, right)
-        if raw is not None:
+        packed = None if scores is not None else subjects_npz(left, right)
+        if packed is not None:
+            answer = (
+                yield from ask(
+                    self,
+                    "POST",
+                    "/match",
+                    content=packed,
+                    params={**params, **without_none({"model": model})},
+                    headers={"Content-Type": "application/x-npz"},
+                )
+            ).json()
+        elif raw is not None:
             answer = (
                 yield from ask(
                     self,
@@ -99,12 +136,17 @@ class Scoring(Calls):
         )
 
     @operation
-    def explain(self, left: Vectors, right: Vectors, *, model: str | None = None) -> Steps[Explanation]:
-        """Why one pair scores as it does."""
+    def explain(
+        self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
+    ) -> Steps[Explanation]:
+        """Why one pair, of vectors or of subjects, scores as it does."""
         return Explanation.of(
             (
                 yield from self._send(
-                    "POST", "/explain", without_none({"model": model, "left": left, "right": right})
+                    "POST",
+                    "/explain",
+                    without_none({"model": model, "left": left, "right": right}),
+                    params=without_none({"aggregation": aggregation}),
                 )
             )
         )

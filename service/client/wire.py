@@ -18,6 +18,8 @@ RAW_FROM = 4096
 Progress = Callable[[float, str], None]
 Vectors = Any
 """A vector, a list of vectors, an (n, d) array, or a SciPy sparse matrix."""
+Side = Any
+"""`Vectors`, or a subject of several samples ``{"samples": Vectors}``, or a list of subjects."""
 
 
 def raw_pairs(left: Vectors, right: Vectors) -> tuple[bytes, dict[str, int]] | None:
@@ -31,6 +33,36 @@ def raw_pairs(left: Vectors, right: Vectors) -> tuple[bytes, dict[str, int]] | N
         return None
     body = np.ascontiguousarray(a, dtype="<f4").tobytes() + np.ascontiguousarray(b, dtype="<f4").tobytes()
     return body, {"dim": a.shape[1], "n_left": a.shape[0]}
+
+
+def subjects_npz(left: Any, right: Any) -> bytes | None:
+    """Sides of which one holds subjects as an npz with counts, or None where JSON says it better."""
+    sides = [_subject_rows(side) for side in (left, right)]
+    if any(side is None for side in sides) or all(counts is None for _, counts in sides):  # type: ignore[misc]
+        return None
+    (a, of_a), (b, of_b) = sides  # type: ignore[misc]
+    if a.size + b.size < RAW_FROM or a.shape[1] != b.shape[1]:
+        return None
+    return npz(left=a, right=b, left_counts=of_a, right_counts=of_b)
+
+
+def _subject_rows(side: Any) -> tuple[Any, Any] | None:
+    """Dense rows of a side and, where it holds subjects, their numbers of samples; None for anything else."""
+    if isinstance(side, np.ndarray) and side.dtype.kind in "fiu" and side.ndim in (1, 2):
+        return np.atleast_2d(side).astype(np.float32), None
+    subjects = [side] if isinstance(side, Mapping) else side
+    if not isinstance(subjects, list) or not subjects:
+        return None
+    parts = [one.get("samples") if isinstance(one, Mapping) and len(one) == 1 else None for one in subjects]
+    if not all(
+        isinstance(part, np.ndarray) and part.dtype.kind in "fiu" and part.ndim == 2 and len(part)
+        for part in parts
+    ):
+        return None
+    if len({part.shape[1] for part in parts}) != 1:  # type: ignore[union-attr]
+        return None
+    rows = np.concatenate(parts).astype(np.float32)  # type: ignore[arg-type]
+    return rows, np.array([len(part) for part in parts], dtype=np.int64)  # type: ignore[arg-type]
 
 
 def jsonable(value: Any) -> Any:

@@ -21,9 +21,19 @@ _BANDS = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
 
 
 def write_report(
-    path: Path, report: EvaluationReport, trained_on: TrainedOn, errors: Mapping[str, NDArray[Any]]
+    path: Path,
+    report: EvaluationReport,
+    trained_on: TrainedOn,
+    errors: Mapping[str, NDArray[Any]],
+    calibration_rows: NDArray[np.int64],
 ) -> None:
-    """Write the report folder; ``errors`` are those of `pairmark.service.heldout.errors.error_arrays`."""
+    """Write the report folder.
+
+    Parameters
+    ----------
+    errors : those of `pairmark.service.heldout.errors.error_arrays`.
+    calibration_rows : rows of the dataset that were held out to calibrate on.
+    """
     write_artefact(
         path,
         kind=KIND,
@@ -32,6 +42,7 @@ def write_report(
         arrays={
             **report.arrays(),
             **errors,
+            "calibration_rows": calibration_rows,
             "trained_rows": np.unique(trained_on.rows),
             "trained_identities": np.unique(trained_on.identities),
         },
@@ -66,6 +77,12 @@ def read_trained_on(folder: Path) -> TrainedOn:
         identities=stored.arrays["trained_identities"],
         salt=str(stored.meta["salt"]),
     )
+
+
+def read_calibration_rows(folder: Path) -> NDArray[np.int64] | None:
+    """Rows of the version's dataset that were held out to calibrate on; None in reports that did not keep them."""
+    found = _read(folder).arrays.get("calibration_rows")
+    return None if found is None else np.asarray(found, dtype=np.int64)
 
 
 def _read(folder: Path) -> Artefact:

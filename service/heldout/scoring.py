@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from pairmark.models.core.base import SCORE_BLOCK, Float32
 from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput
 
 _BLOCK_BYTES = 64 * 1024 * 1024
@@ -69,4 +70,23 @@ def score_pairs(
         scores[part] = estimator.pair_score(X[left[part]], X[right[part]])
         if told is not None:
             told(min(1.0, (start + block) / left.size))
+    return scores
+
+
+def score_subject_pairs(
+    estimator: Any, subjects: SampleSets, left: NDArray[np.int64], right: NDArray[np.int64], aggregation: str
+) -> Float32:
+    """Scores of pairs of subjects by their numbers, (n,) float32."""
+    used = np.unique(subjects.index)
+    place = np.searchsorted(used, subjects.index)
+    # Only the rows that were drawn are read, and prepared once for all pairs.
+    prepared = estimator._prepared_subjects(
+        SampleSets(rows=subjects.rows[used], index=place, counts=subjects.counts), aggregation
+    )
+    scores = np.empty(left.size, dtype=np.float32)
+    for start in range(0, left.size, SCORE_BLOCK):
+        part = slice(start, start + SCORE_BLOCK)
+        scores[part] = estimator._subject_score(
+            prepared.take(left[part]), prepared.take(right[part]), aggregation
+        )
     return scores

@@ -9,16 +9,24 @@ import numpy as np
 
 from pairmark.service.datasets.zips import checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.vectors import Features, Float32, Pairs
+from pairmark.service.runtime.vectors import Counts, Features, Float32, Pairs
 
 
-def parse_octets(body: bytes | bytearray, *, dim: int, n_left: int | None, model: str | None) -> Pairs:
+def parse_octets(
+    body: bytes | bytearray,
+    *,
+    dim: int,
+    n_left: int | None,
+    model: str | None,
+    samples: tuple[int, int] = (1, 1),
+) -> Pairs:
     """Read little-endian float32 rows, all left ones and then all right ones.
 
     Parameters
     ----------
     dim : numbers in a vector.
     n_left : left vectors; None: half of all.
+    samples : how many rows each subject of the left and of the right side has.
     """
     rows = _octet_rows(body, dim)
     n_rows = rows.shape[0]
@@ -34,7 +42,22 @@ def parse_octets(body: bytes | bytearray, *, dim: int, n_left: int | None, model
             f"n_left is {n_left} and the body has {n_rows} rows; expected 1 to {n_rows - 1}", field="n_left"
         )
     left, right = rows[:n_left], rows[n_left:]
-    return Pairs(model, _finite(left, "left"), _finite(right, "right"))
+    counts = None
+    if samples != (1, 1):
+        counts = tuple(
+            _even_counts(len(side), each, name)
+            for side, each, name in zip((left, right), samples, ("left", "right"), strict=True)
+        )
+    return Pairs(model, _finite(left, "left"), _finite(right, "right"), counts)  # type: ignore[arg-type]
+
+
+def _even_counts(n_rows: int, each: int, side: str) -> Counts:
+    if n_rows % each:
+        raise InvalidInput(
+            f"the {side} side has {n_rows} rows, which are not whole subjects of {each} samples",
+            field=f"{side}_samples",
+        )
+    return np.full(n_rows // each, each, dtype=np.int64)
 
 
 def parse_rows(body: bytes | bytearray, *, dim: int, model: str | None) -> Features:
@@ -62,31 +85,61 @@ def _writable(body: bytes | bytearray, dtype: str) -> Float32:
 
 
 def parse_npz(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Pairs:
-    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking."""
-    left, right = _npz_members(body, ("left", "right"), max_bytes)
-    return Pairs(model, left, right)
+    """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
+
+    With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
+    """
+    given = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
+    left, right = given["left"], given["right"]
+    if len(given) == 2:
+        return Pairs(model, left, right)
+    a, b = (_counts(given.get(f"{side}_counts"), len(given[side]), side) for side in ("left", "right"))
+    return Pairs(model, left, right, None if a.max() == b.max() == 1 else (a, b))
+
+
+def _counts(given: Float32 | None, n_rows: int, side: str) -> Counts:
+    if given is None:
+        return np.ones(n_rows, dtype=np.int64)
+    field = f"{side}_counts"
+    counts = given.reshape(-1).astype(np.int64)
+    if (counts != given.reshape(-1)).any() or counts.min() < 1:
+        raise InvalidInput(f"{field}: expected whole numbers, at least 1 for each subject", field=field)
+    if int(counts.sum()) != n_rows:
+        raise InvalidInput(
+            f"{field} adds up to {int(counts.sum())} samples and {side} has {n_rows} rows; expected as many",
+            field=field,
+        )
+    return counts
 
 
 def parse_npz_rows(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Features:
     """Read an npz of one array ``features``, as `parse_npz` reads two."""
-    return Features(model, _npz_members(body, ("features",), max_bytes)[0])
+    return Features(model, _npz_members(body, ("features",), max_bytes)["features"])
 
 
-def _npz_members(body: bytes | bytearray, names: tuple[str, ...], max_bytes: int) -> list[Float32]:
+def _npz_members(
+    body: bytes | bytearray, names: tuple[str, ...], max_bytes: int, perhaps: tuple[str, ...] = ()
+) -> dict[str, Float32]:
     expected = " and ".join(map(repr, names))
+    if perhaps:
+        expected += f" (and perhaps {' and '.join(map(repr, perhaps))})"
     damage = damage_refused("the body is not a readable npz (a zip of .npy files)", "body")
     with damage, zipfile.ZipFile(io.BytesIO(body)) as archive:
-        found = checked_members(archive, max_bytes * len(names))
+        found = checked_members(archive, max_bytes * (len(names) + len(perhaps)))
         members = {info.filename.removesuffix(".npy"): info for info in found}
         missing = [name for name in names if name not in members]
         if missing:
             raise InvalidInput(f"the npz has no array {missing[0]!r}; expected {expected}", field=missing[0])
-        extra = sorted(set(members) - set(names))
+        extra = sorted(set(members) - set(names) - set(perhaps))
         if extra:
             raise InvalidInput(
                 f"the npz has an array {extra[0][:100]!r}; expected only {expected}", field="body"
             )
-        return [_read_member(archive, members[name], name, max_bytes) for name in names]
+        return {
+            name: _read_member(archive, members[name], name, max_bytes)
+            for name in (*names, *perhaps)
+            if name in members
+        }
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max_bytes: int) -> Float32:

@@ -13,10 +13,11 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import spec_of
 from pairmark.service.db import Database
 from pairmark.service.errors import (
+    InsufficientCalibration,
     InvalidInput,
     NotReady,
     PairmarkError,
@@ -30,11 +31,12 @@ from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
 from pairmark.service.runtime.metrics import BATCHES
 from pairmark.service.runtime.ranking import seconds_a_point
-from pairmark.service.runtime.scoring import Decision, Decisions, Owner, Question, Served
+from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Owner, Question, Served
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
+from pairmark.service.store.subjects import SubjectClass
 
 T = TypeVar("T")
 CONFIDENCE = 0.95
@@ -148,6 +150,7 @@ class Runtime:
         self._seen: View | None = None
         self._served: dict[tuple[str | None, str], Served] = {}
         self._owners: dict[str, Owner | None] = {}
+        self._classes: dict[tuple[str, SubjectClass], str] = {}
         self._batches = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="batch")
         self._places = threading.Semaphore(settings.max_concurrent_batches)
 
@@ -207,6 +210,7 @@ class Runtime:
         *,
         fnr: float | None = None,
         simultaneous: bool = False,
+        subjects: SubjectClass | None = None,
     ) -> Decision:
         """The operating point that a request asks for.
 
@@ -214,6 +218,7 @@ class Runtime:
         ----------
         served : the version that made the scores; None for scores made elsewhere.
         calibration : id; None: the version's own.
+        subjects : numbers of samples and aggregation of what was scored; None for single vectors.
 
         Raises
         ------
@@ -229,12 +234,52 @@ class Runtime:
                 )
         else:
             await self._check_owner(calibration, served)
+            subjects = await self._check_class(calibration, subjects)
+        if subjects is not None:
+            assert served is not None
+            calibration = await self._of_class(served, calibration, subjects, fpr, confidence)
         allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
         question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         answer = self.decisions.at_hand(question)
         if answer is None:
             answer = await self.in_thread(lambda: self.decisions.decide(question))
         return answer
+
+    async def _check_class(self, calibration: str, subjects: SubjectClass | None) -> SubjectClass | None:
+        """What is left to look for: None where the calibration is of this very class."""
+        own = await self.in_thread(lambda: self.decisions.subjects(calibration))
+        if own == subjects:
+            return None
+        if own is None:
+            return subjects
+        asked = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
+        raise InvalidInput(
+            f"calibration {calibration!r} is of subjects of {own.k} and {own.p} samples by {own.aggregation}, and the "
+            f"request has {asked}: thresholds do not carry over",
+            field="calibration",
+        )
+
+    async def _of_class(
+        self, served: Served, calibration: str, subjects: SubjectClass, fpr: float, confidence: float
+    ) -> str:
+        """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
+        key = (calibration, subjects)
+        found = self._classes.get(key)
+        if found is None:
+            try:
+                async with self.batch_place() as place:
+                    found = await place.run(
+                        lambda: self.store.subjects.of(calibration, subjects, served.estimator)
+                    )
+            except InsufficientCalibration as error:
+                needed = units_needed(fpr, confidence)
+                raise InsufficientCalibration(
+                    error.detail, **{**error.facts, "required_units": needed}
+                ) from error
+            if len(self._classes) >= 4096:
+                self._classes.clear()
+            self._classes[key] = found
+        return found
 
     async def _allows_asymptotic(self, served: Served | None, calibration: str) -> bool:
         """Whether ``auto`` may answer by bootstrap: the model's policy, else the server's."""
@@ -370,10 +415,13 @@ class Runtime:
             seconds_a_point=seconds,
         )
 
-    def _load_calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:
+    def _load_calibration(self, calibration_id: str) -> Loaded:
         calibration, row = self.store.calibration(calibration_id)
         owner = None if row.model is None or row.version is None else (row.model, row.version)
-        return calibration, owner
+        of, subjects = row.summary.get("samples"), None
+        if of is not None:
+            subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
+        return Loaded(calibration, owner, subjects)
 
 
 def _alias_of(ref: str | None) -> str | None:

@@ -16,9 +16,11 @@ from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.loaded import LoadedVersion
 from pairmark.service.runtime.vectors import Features, Pairs, to_rows
+from pairmark.service.store.subjects import SubjectClass
 
 Float32 = NDArray[np.float32]
 MEASURED = 256
@@ -68,6 +70,9 @@ class Served:
             started = time.perf_counter()
             scores = self.estimator._pair_score(left, right)
             self.seconds_a_pair = (time.perf_counter() - started) / n
+        return self._checked(scores)
+
+    def _checked(self, scores: Float32) -> Float32:
         if not np.isfinite(scores).all():
             at = int(np.argmin(np.isfinite(scores)))
             raise InvalidInput(
@@ -77,7 +82,32 @@ class Served:
             )
         return scores
 
-    def score_pairs(self, pairs: Pairs) -> Float32:
+    def aggregation(self, asked: str) -> str:
+        """How subjects of several samples are compared: what ``auto`` means for this model, or what was asked.
+
+        Raises
+        ------
+        ModelNotCapable
+            When the model cannot do that.
+        """
+        able: tuple[str, ...] = self.estimator.aggregations
+        if asked == "auto":
+            return able[0]
+        if asked not in able:
+            raise ModelNotCapable(
+                f"aggregation {asked!r} needs a PLDA model that scores log-likelihood ratios; {self.entry.name}:"
+                f"{self.entry.version} ({self.entry.kind}) has {', '.join(able)}",
+                field="aggregation",
+                aggregations=list(able),
+            )
+        return asked
+
+    def score_subjects(self, left: SampleSets, right: SampleSets, how: str) -> Float32:
+        """Scores of subjects of several samples, (n,); ``how`` is what `aggregation` returned."""
+        scores: Float32 = self.estimator._subject_score(left, right, how)
+        return self._checked(scores)
+
+    def score_pairs(self, pairs: Pairs, aggregation: str = "auto") -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
         sparse = self.accepts_sparse
         form = {"accepts_sparse": sparse, "ignores_unknown": self.ignores_unknown}
@@ -85,10 +115,18 @@ class Served:
         right = to_rows(pairs.right, "right", self.n_features, **form)
         if sparse and (issparse(left) != issparse(right)):
             left, right = csr_array(left), csr_array(right)
+        if pairs.counts is not None:
+            a, b = (
+                SampleSets.of_rows(rows, counts)
+                for rows, counts in zip((left, right), pairs.counts, strict=True)
+            )
+            return self.score_subjects(a, b, self.aggregation(aggregation))
+        if aggregation != "auto":
+            self.aggregation(aggregation)
         return self.score(left, right)
 
-    def explain(self, pairs: Pairs) -> dict[str, Any]:
-        """Why one pair has its score, as the learner tells it.
+    def explain(self, pairs: Pairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
+        """One pair's score, and why it has it, as the learner tells it.
 
         Raises
         ------
@@ -106,8 +144,20 @@ class Served:
             )
         left = to_rows(pairs.left, "left", self.n_features, accepts_sparse=False)
         right = to_rows(pairs.right, "right", self.n_features, accepts_sparse=False)
-        told: dict[str, Any] = explain(left, right, feature_names=self.feature_names)
-        return told
+        score = float(self.score_pairs(pairs, aggregation)[0])
+        if pairs.counts is None:
+            return score, explain(left, right, feature_names=self.feature_names)
+        how = self.aggregation(aggregation)
+        grid = self.estimator.score_against(left, right)
+        # Of all pairs of samples the one whose score is nearest to that of the subjects stands for them.
+        i, j = np.unravel_index(int(np.argmin(np.abs(grid - np.float32(score)))), grid.shape)
+        return score, {
+            "aggregation": how,
+            "samples": [len(left), len(right)],
+            "sample_scores": grid,
+            "explained_samples": [int(i), int(j)],
+            "explanation": explain(left[i : i + 1], right[j : j + 1], feature_names=self.feature_names),
+        }
 
 
 def embedded(served: Served, features: Features) -> Float32:
@@ -177,6 +227,15 @@ Owner = tuple[str, int]
 """Name and version that a calibration was made for."""
 
 
+class Loaded(NamedTuple):
+    """A calibration, the version that it was made for (None: scores made elsewhere), and the class of subjects that it
+    is of (None: single vectors)."""
+
+    calibration: Calibration
+    owner: Owner | None
+    subjects: SubjectClass | None = None
+
+
 class Question(NamedTuple):
     """What an operating point is asked for by."""
 
@@ -195,19 +254,19 @@ class Decisions:
 
     Parameters
     ----------
-    load : calibration id -> `Calibration` and the version it was made for (None: scores made elsewhere); blocking.
+    load : calibration id -> `Loaded`; blocking.
     """
 
     def __init__(
         self,
-        load: Callable[[str], tuple[Calibration, Owner | None]],
+        load: Callable[[str], Loaded],
         *,
         max_answers: int = 4096,
         max_calibrations: int = 32,
     ) -> None:
         self._load = load
         self._answers: OrderedDict[Question, Decision] = OrderedDict()
-        self._calibrations: OrderedDict[str, tuple[Calibration, Owner | None]] = OrderedDict()
+        self._calibrations: OrderedDict[str, Loaded] = OrderedDict()
         self._max_answers, self._max_calibrations = max_answers, max_calibrations
         self._lock = threading.Lock()
 
@@ -230,7 +289,9 @@ class Decisions:
         if known is not None:
             return known
         calibration_id, fpr = question.calibration_id, question.fpr
-        calibration, _ = self._calibration(calibration_id)
+        loaded = self._calibration(calibration_id)
+        calibration = loaded.calibration
+        of = {} if loaded.subjects is None else loaded.subjects.facts
         try:
             point = calibration.operating_point(
                 fpr,
@@ -247,10 +308,11 @@ class Decisions:
                 required_units=plain(error.required_units),
                 alternatives=plain(error.alternatives),
                 calibration_id=calibration_id,
+                **of,
             ) from error
         except ValueError as error:
             raise InvalidInput(str(error)) from error
-        public = {**plain(asdict(point)), "calibration_id": calibration_id}
+        public = {**plain(asdict(point)), "calibration_id": calibration_id, **of}
         answer = Decision(
             threshold=np.float32(point.threshold),
             public=public,
@@ -273,13 +335,17 @@ class Decisions:
 
     def owner(self, calibration_id: str) -> Owner | None:
         """The version a calibration was made for; None for scores made elsewhere (blocking)."""
-        return self._calibration(calibration_id)[1]
+        return self._calibration(calibration_id).owner
+
+    def subjects(self, calibration_id: str) -> SubjectClass | None:
+        """The class of subjects that a calibration is of; None for single vectors (blocking)."""
+        return self._calibration(calibration_id).subjects
 
     def calibration(self, calibration_id: str) -> Calibration:
         """The calibration, loaded (blocking)."""
-        return self._calibration(calibration_id)[0]
+        return self._calibration(calibration_id).calibration
 
-    def _calibration(self, calibration_id: str) -> tuple[Calibration, Owner | None]:
+    def _calibration(self, calibration_id: str) -> Loaded:
         with self._lock:
             found = self._calibrations.get(calibration_id)
             if found is not None:

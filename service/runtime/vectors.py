@@ -21,6 +21,7 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.metrics import UNKNOWN_COLUMNS
 
 Float32 = NDArray[np.float32]
+Counts = NDArray[np.int64]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_DENSE_BYTES = 1024 * 1024 * 1024
@@ -51,16 +52,39 @@ Vectors = Annotated[
 ]
 
 
+class Subject(BaseModel):
+    """One person (or thing) by several samples; `aggregation` says how their scores become one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    samples: Annotated[
+        Annotated[list[Dense], _FAST] | Annotated[list[SparseVector], _FAST],
+        Field(union_mode="left_to_right", examples=[[[0.1, 0.2, 0.3], [0.1, 0.25, 0.3]]]),
+    ]
+
+
+Side = Annotated[
+    Dense
+    | Annotated[list[Dense], _FAST]
+    | SparseVector
+    | Annotated[list[SparseVector], _FAST]
+    | Subject
+    | Annotated[list[Subject], _FAST],
+    Field(union_mode="left_to_right"),
+]
+_EXPECTED_SIDE = f'{_EXPECTED}, or a subject {{"samples": [vector, ..]}} or a list of subjects'
+
+
 class PairsBody(BaseModel):
-    """Pairs to score: as many vectors left as right, or a single one on one side."""
+    """Pairs to score: as many vectors (or subjects) left as right, or a single one on one side."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     model: str | None = Field(
         None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
     )
-    left: Vectors = Field(description=_EXPECTED, examples=[[0.1, 0.2, 0.3]])
-    right: Vectors = Field(description=_EXPECTED, examples=[[0.1, 0.25, 0.3]])
+    left: Side = Field(description=_EXPECTED_SIDE, examples=[[0.1, 0.2, 0.3]])
+    right: Side = Field(description=_EXPECTED_SIDE, examples=[[0.1, 0.25, 0.3]])
 
 
 class FeaturesBody(BaseModel):
@@ -95,25 +119,88 @@ class SparseRows:
 
 @dataclass(slots=True)
 class Pairs:
-    """Two sides of vectors and the model they are meant for. Dense sides are (n, d), finite float32."""
+    """Two sides of vectors and the model they are meant for. Dense sides are (n, d), finite float32.
+
+    Attributes
+    ----------
+    counts : where sides hold subjects of several samples, the number of samples of each subject of the left and the
+        right side; vectors lie subject after subject.
+    """
 
     model: str | None
     left: Float32 | SparseRows
     right: Float32 | SparseRows
+    counts: tuple[Counts, Counts] | None = None
 
     @property
     def n_pairs(self) -> int:
         """How many pairs the two sides make."""
+        if self.counts is not None:
+            return max(self.counts[0].size, self.counts[1].size)
         return max(len(self.left), len(self.right))
 
-    def check_sizes(self, max_pairs: int) -> None:
+    @property
+    def n_scored(self) -> int:
+        """How many pairs of samples that takes."""
+        if self.counts is None:
+            return self.n_pairs
+        left, right = self.counts
+        return int(np.sum(left * right)) if 1 in (left.size, right.size) else int(left @ right)
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether one of a side meets several of the other."""
+        sides = (self.left, self.right) if self.counts is None else self.counts
+        return 1 in (len(sides[0]), len(sides[1])) and self.n_pairs > 1
+
+    def sample_class(self) -> tuple[int, int] | None:
+        """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors.
+
+        Raises
+        ------
+        InvalidInput
+            When pairs differ in them: each has a calibration of its own.
+        """
+        if self.counts is None:
+            return None
+        a, b = np.broadcast_arrays(*self.counts)
+        most, least = np.maximum(a, b), np.minimum(a, b)
+        other = np.flatnonzero((most != most[0]) | (least != least[0]))
+        if other.size:
+            at = int(other[0])
+            raise InvalidInput(
+                f"pair 0 has {a[0]} and {b[0]} samples, and pair {at} {a[at]} and {b[at]}: a decision is calibrated "
+                "for one class of samples at a time; send pairs of other classes in a request of their own",
+                field="left",
+                pair=at,
+            )
+        return int(most[0]), int(least[0])
+
+    def check_sizes(self, max_pairs: int, max_samples: int) -> None:
         """Refuse sizes that make no pairs, or too many."""
-        n_left, n_right = len(self.left), len(self.right)
+        counts = self.counts
+        what = "vectors" if counts is None else "subjects"
+        n_left, n_right = (len(self.left), len(self.right)) if counts is None else map(len, counts)
         if n_left != n_right and 1 not in (n_left, n_right):
             raise InvalidInput(
-                f"left has {n_left} vectors and right {n_right}; expected equal numbers, or a single one on one side",
+                f"left has {n_left} {what} and right {n_right}; expected equal numbers, or a single one on one side",
                 field="right",
             )
+        if counts is not None:
+            for name, side in zip(("left", "right"), counts, strict=True):
+                if side.max() > max_samples:
+                    at = int(np.argmax(side > max_samples))
+                    raise InvalidInput(
+                        f"{name}[{at}] has {side[at]} samples; expected at most {max_samples} "
+                        "(PAIRMARK_MAX_SUBJECT_SAMPLES)",
+                        field=f"{name}[{at}].samples",
+                        limit=max_samples,
+                    )
+            if self.n_scored > max_pairs:
+                raise TooLarge(
+                    f"the subjects make {self.n_scored} pairs of samples; at most {max_pairs} are taken at a time",
+                    limit=max_pairs,
+                )
         if self.n_pairs > max_pairs:
             raise TooLarge(
                 f"the request has {self.n_pairs} pairs; at most {max_pairs} are taken at a time",
@@ -148,6 +235,8 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
     except ValidationError as error:
         _diagnose_pairs(body, error)
     left, right = given.left, given.right
+    if _is_subjects(left) or _is_subjects(right):
+        return _subject_pairs(given.model, left, right)
     if (
         isinstance(left, list)
         and isinstance(right, list)
@@ -215,6 +304,59 @@ def _side(value: Any, name: str) -> Float32 | SparseRows:
     return np.array(value, dtype=np.float32).reshape(1, -1)
 
 
+def _is_subjects(side: Any) -> bool:
+    return isinstance(side, Subject) or (
+        isinstance(side, list) and bool(side) and isinstance(side[0], Subject)
+    )
+
+
+def _subject_pairs(model: str | None, left: Any, right: Any) -> Pairs:
+    """Pairs of which a side at least holds subjects; vectors are subjects of one sample."""
+    (a, of_a), (b, of_b) = _subjects(left, "left"), _subjects(right, "right")
+    if of_a.max() == of_b.max() == 1:
+        return Pairs(model, a, b)
+    return Pairs(model, a, b, (of_a, of_b))
+
+
+def _subjects(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:
+    """All samples of a side, subject after subject, and how many each has."""
+    if not _is_subjects(side):
+        rows = _side(side, name)
+        return rows, np.ones(len(rows), dtype=np.int64)
+    subjects: list[Subject] = side if isinstance(side, list) else [side]
+    flat: list[Any] = []
+    for number, subject in enumerate(subjects):
+        at = f"{name}[{number}].samples" if isinstance(side, list) else f"{name}.samples"
+        if not subject.samples:
+            raise InvalidInput(f"{at} is empty; expected at least one vector", field=at)
+        flat += subject.samples
+        _check_alike(subject.samples, flat[0], at)
+    counts = np.array([len(subject.samples) for subject in subjects], dtype=np.int64)
+    if isinstance(flat[0], SparseVector):
+        return SparseRows(flat, single=False), counts
+    return np.array(flat, dtype=np.float32), counts
+
+
+def _check_alike(samples: Sequence[Any], first: Any, name: str) -> None:
+    """Refuse samples that are not of the kind and length of the side's first one."""
+    sparse = isinstance(first, SparseVector)
+    for number, row in enumerate(samples):
+        at = f"{name}[{number}]"
+        if isinstance(row, SparseVector) != sparse:
+            kind = "sparse" if sparse else "dense"
+            raise InvalidInput(
+                f"{at} is not {kind} as the samples before it are; expected one kind", field=at
+            )
+        if not sparse and not row:
+            raise InvalidInput(f"{at} is empty; expected at least one number", field=at)
+        if not sparse and len(row) != len(first):
+            raise InvalidInput(
+                f"{at} has {len(row)} numbers and the first sample of its side {len(first)}; expected vectors of one "
+                "length",
+                field=at,
+            )
+
+
 def _ragged(rows: Sequence[Any], name: str) -> NoReturn:
     width = len(rows[0])
     if not width:
@@ -240,9 +382,40 @@ def _diagnose_pairs(body: bytes | bytearray, error: ValidationError) -> NoReturn
     value = _object(body)
     for name in ("left", "right"):
         if name not in value:
-            raise InvalidInput(f"{name} is missing; expected {_EXPECTED}", field=name) from error
-        _walk(value[name], name)
+            raise InvalidInput(f"{name} is missing; expected {_EXPECTED_SIDE}", field=name) from error
+        _walk_side(value[name], name)
     _first_error(error)
+
+
+def _walk_side(value: Any, name: str) -> None:
+    """As `_walk`, of a side that may hold subjects."""
+    if isinstance(value, dict) and "samples" in value:
+        _walk_subject(value, name)
+    elif (
+        isinstance(value, list) and value and any(isinstance(one, dict) and "samples" in one for one in value)
+    ):
+        for index, one in enumerate(value):
+            at = f"{name}[{index}]"
+            if not isinstance(one, dict) or "samples" not in one:
+                raise InvalidInput(
+                    f'{at} is {_kind(one)}; expected a subject {{"samples": [vector, ..]}}, as others of its list are',
+                    field=at,
+                )
+            _walk_subject(one, at)
+    else:
+        _walk(value, name)
+
+
+def _walk_subject(value: dict[str, Any], name: str) -> None:
+    extra = sorted(set(value) - {"samples"})
+    if extra:
+        raise InvalidInput(f"{name} has the field {extra[0][:100]!r}; expected only samples", field=name)
+    samples, at = value["samples"], f"{name}.samples"
+    if not isinstance(samples, list):
+        raise InvalidInput(f"{at} is {_kind(samples)}; expected a list of vectors", field=at)
+    if samples and not isinstance(samples[0], list | dict):
+        raise InvalidInput(f"{at}[0] is {_kind(samples[0])}; expected a vector", field=f"{at}[0]")
+    _walk(samples, at)
 
 
 def _first_error(error: ValidationError) -> NoReturn:

@@ -37,7 +37,7 @@ from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
 from pairmark.service.store.shelf import Shelf
 from pairmark.service.store.views import calibration_out
-from pairmark.service.tables import ModelVersion
+from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
 DEFAULT_PAIRS = 200_000
@@ -153,7 +153,7 @@ class Calibrations:
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
-        row, model = self._found(calibration_id)
+        row, model = self.row(calibration_id)
         return read_calibration(self._shelf.blobs.folder(row.blob)), calibration_out(row, model)
 
     def detail(self, calibration_id: str) -> CalibrationDetail:
@@ -289,7 +289,8 @@ class Calibrations:
             raise
         return calibration_out(row, None if model is None else model[0])
 
-    def _found(self, calibration_id: str) -> tuple[Any, str | None]:
+    def row(self, calibration_id: str) -> tuple[CalibrationRow, str | None]:
+        """A calibration's row and its model's name, or `UnknownCalibration`."""
         askable = calibration_id.isascii() and calibration_id.isalnum() and len(calibration_id) <= 32
         with self._shelf.db.read() as session:
             found = repository.find_calibration(session, calibration_id) if askable else None

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -122,11 +122,28 @@ def add_calibration(
         protocol=new.protocol,
         blob=new.blob,
         summary=new.summary,
+        parent_id=new.parent_id,
+        subjects=new.subjects,
         created_at=now,
     )
     session.add(row)
     session.flush()
     return row
+
+
+def find_child(session: Session, parent_id: str, subjects: str) -> str | None:
+    """The calibration of a class of subjects that was drawn from the same people as its parent."""
+    return session.scalar(
+        select(CalibrationRow.id).where(
+            CalibrationRow.parent_id == parent_id, CalibrationRow.subjects == subjects
+        )
+    )
+
+
+def count_children(session: Session, parent_id: str) -> int:
+    """Classes of subjects that a calibration was made for."""
+    statement = select(func.count()).where(CalibrationRow.parent_id == parent_id)
+    return session.scalar(statement) or 0
 
 
 def find_model(session: Session, name: str) -> Model | None:
@@ -279,11 +296,14 @@ def find_calibration(session: Session, calibration_id: str) -> tuple[Calibration
     return None if row is None else (row[0], row[1])
 
 
-def calibrations_of(session: Session, model_id: str, version: int, limit: int) -> list[CalibrationRow]:
-    """Calibrations of a version, newest first."""
+def calibrations_of(
+    session: Session, model_id: str, version: int, limit: int, *, of_subjects: bool = False
+) -> list[CalibrationRow]:
+    """Calibrations of a version, newest first; with those of subjects of several samples only if asked."""
     statement = (
         select(CalibrationRow)
         .where(CalibrationRow.model_id == model_id, CalibrationRow.version == version)
+        .where(true() if of_subjects else CalibrationRow.parent_id.is_(None))
         .order_by(CalibrationRow.created_at.desc(), CalibrationRow.id)
         .limit(limit)
     )

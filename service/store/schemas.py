@@ -276,6 +276,8 @@ class NewCalibration:
     summary: dict[str, Any]
     dataset_id: str | None
     dataset_sha256: str | None
+    parent_id: str | None = None
+    subjects: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,7 @@ from pairmark.service.store.schemas import (
     VersionSummary,
 )
 from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, imported
 from pairmark.service.store.views import alias_change_out, alias_out, version_out, version_summary
 from pairmark.service.tables import Alias, Model, ModelVersion
@@ -65,6 +66,7 @@ class ModelStore:
         self._blobs = blobs
         self._shelf = Shelf(db, blobs, settings)
         self._calibrations = Calibrations(self._shelf)
+        self.subjects = SubjectCalibrations(self._shelf, self._calibrations)
         self._evaluations = Evaluations(self._shelf, self._calibrations)
         self.reports = Reports(self._shelf, self._calibrations)
 
@@ -254,7 +256,7 @@ class ModelStore:
                     "(PUT /galleries/NAME), or delete it first",
                     galleries=using[:100],
                 )
-            calibrations = repository.calibrations_of(session, model.id, version, 10**9)
+            calibrations = repository.calibrations_of(session, model.id, version, 10**9, of_subjects=True)
             keys = repository.blobs_of(row, calibrations)
             now = self._db.now(session)
             record(session, now, "version.delete", f"model:{name}:{version}", before=_facts(row))

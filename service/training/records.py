@@ -46,6 +46,7 @@ class Parts:
     rows : training rows. pairs : numbers of the listed training pairs, when the dataset lists pairs.
     learned : the rows that the learner learns from: ``rows``, or none where it learns nothing.
     calibration, test : held-out pairs to score; None for a learner that scores none.
+    calibration_rows : rows held out to calibrate on.
     test_rows : held-out rows that are judged one by one: rankings, and rows of learned classes; else None.
     sizes : rows (or listed pairs) in each part, for the lineage.
     """
@@ -57,6 +58,7 @@ class Parts:
     learned: Indices = field(repr=False)
     calibration: ScoredPairs | None = None
     test: ScoredPairs | None = None
+    calibration_rows: Indices = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
     test_rows: Indices | None = field(repr=False, default=None)
     sizes: dict[str, int]
 

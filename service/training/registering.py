@@ -69,7 +69,7 @@ class Registry:
                 assert parts.test is not None
                 assert scored.test is not None
                 errors = error_arrays(parts.test, scored.test)
-                write_report(folder / "report", reported.curve, known, errors)
+                write_report(folder / "report", reported.curve, known, errors, parts.calibration_rows)
             artefact = self.blobs.put_folder(folder / "artefact")
             keys.append(artefact)
             if reported.curve is not None:
@@ -116,7 +116,12 @@ class Registry:
             name=f"{loaded.claim.model} held out of {dataset}"[:200],
             blob=keys[-1],
             protocol=calibration.protocol,
-            summary={**calibration.summary(), "dataset": dataset, "random_state": loaded.seed},
+            summary={
+                **calibration.summary(),
+                "dataset": dataset,
+                "random_state": loaded.seed,
+                "part": "held-out",
+            },
             dataset_id=loaded.data.dataset_id,
             dataset_sha256=loaded.data.sha256,
         )

@@ -98,6 +98,7 @@ def _listed(loaded: Loaded, data: LabelledData) -> Parts:
         pairs=fitted,
         calibration=calibration,
         test=test,
+        calibration_rows=np.unique(np.concatenate([end[found.calibration] for end in ends])),
         sizes={
             "train_pairs": int(found.train.size),
             "calibration_pairs": int(found.calibration.size),
@@ -126,6 +127,7 @@ def _identities(loaded: Loaded, data: LabelledData) -> Parts:
         learned=found.train,
         calibration=calibration,
         test=test,
+        calibration_rows=np.asarray(found.calibration, dtype=np.int64),
         test_rows=_rows_of_learned_classes(loaded, protocol, found.test),
         sizes={
             **{f"{name}_rows": int(part.size) for name, part in rows.items()},

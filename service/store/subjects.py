@@ -1,0 +1,271 @@
+"""Calibrations of decisions about subjects: one for each pair of numbers of samples and aggregation, made on demand.
+
+Each is the child of a version's ordinary calibration: drawn from the same held-out people, kept beside it, found again
+by its class.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.exc import IntegrityError
+
+from pairmark.models.core.registry import spec_of
+from pairmark.models.core.subjects import SampleSets
+from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
+from pairmark.service.audit.log import record
+from pairmark.service.blobs import delete_unused, hold
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.datasets.ingest import Datasets
+from pairmark.service.db import bump_revision
+from pairmark.service.errors import (
+    CalibrationOverlap,
+    InsufficientCalibration,
+    TooLarge,
+    UnknownDataset,
+)
+from pairmark.service.heldout.pairs import split_codes
+from pairmark.service.heldout.report import read_calibration_rows
+from pairmark.service.heldout.scoring import score_subject_pairs, taken_by
+from pairmark.service.store import repository
+from pairmark.service.store.calibrations import Calibrations, fitted, store_calibration
+from pairmark.service.store.schemas import NewCalibration
+from pairmark.service.store.shelf import Shelf
+from pairmark.service.tables import CalibrationRow, ModelVersion
+
+MAX_PAIRS = 100_000
+MAX_SAMPLE_PAIRS = 2_000_000
+"""Pairs of samples that one calibration scores at most, where each is scored by itself."""
+KEPT_REFUSALS = 1_024
+
+
+class SubjectClass(NamedTuple):
+    """What a decision about subjects is calibrated for: samples of both sides, the larger number first."""
+
+    k: int
+    p: int
+    aggregation: str
+
+    @property
+    def key(self) -> str:
+        """As the database has it."""
+        return f"{self.k}+{self.p} {self.aggregation}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As answers name it."""
+        return {"samples": [self.k, self.p], "aggregation": self.aggregation}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HeldOut:
+    """Rows to draw people from."""
+
+    data: LabelledData
+    rows: NDArray[np.int64]
+
+
+class SubjectCalibrations:
+    """Finds and makes calibrations of classes of subjects (all blocking)."""
+
+    def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
+        self._shelf = shelf
+        self._calibrations = calibrations
+        self._datasets = Datasets(shelf.db, shelf.blobs, shelf.settings)
+        self._lock = threading.Lock()
+        self._refused: dict[tuple[str, SubjectClass], InsufficientCalibration] = {}
+
+    def of(self, parent: str, asked: SubjectClass, estimator: Any) -> str:
+        """The id of the calibration of a class; it is made where there is none yet.
+
+        Parameters
+        ----------
+        parent : id of the version's calibration whose people are used.
+        estimator : the version's, loaded.
+
+        Raises
+        ------
+        UnknownCalibration
+        InsufficientCalibration
+            When the held-out people cannot support the class: says what is needed.
+        TooLarge
+            When the calibration has as many classes as are allowed.
+        """
+        row, name = self._calibrations.row(parent)
+        found = self._found(parent, asked)
+        if found is not None:
+            return found
+        known = self._refused.get((parent, asked))
+        if known is not None:
+            raise InsufficientCalibration(known.detail, **known.facts)
+        # One at a time: a second request for the same class takes what the first one made.
+        with self._lock:
+            found = self._found(parent, asked)
+            if found is not None:
+                return found
+            limit = self._shelf.settings.max_subject_classes
+            with self._shelf.db.read() as session:
+                n = repository.count_children(session, parent)
+            if n >= limit:
+                raise TooLarge(
+                    f"calibration {parent} was made for {n} classes of subjects; at most {limit} are kept "
+                    "(PAIRMARK_MAX_SUBJECT_CLASSES): send subjects with numbers of samples that were asked for before",
+                    limit=limit,
+                )
+            try:
+                return self._made(row, name, asked, estimator)
+            except InsufficientCalibration as error:
+                if len(self._refused) >= KEPT_REFUSALS:
+                    self._refused.clear()
+                self._refused[(parent, asked)] = error
+                raise
+
+    def _found(self, parent: str, asked: SubjectClass) -> str | None:
+        with self._shelf.db.read() as session:
+            return repository.find_child(session, parent, asked.key)
+
+    def _made(self, parent: CalibrationRow, name: str | None, asked: SubjectClass, estimator: Any) -> str:
+        if name is None or parent.version is None:
+            raise refusal(
+                asked, "the calibration is of scores made elsewhere: make one of these subjects' own scores"
+            )
+        version = self._shelf.row(name, parent.version)
+        held = self._held_out(parent, version, name, asked)
+        pairs = self._drawn(held, asked, seed=int(parent.summary.get("random_state", 0)))
+        X = taken_by(spec_of(version.kind), held.data.X, self._shelf.settings.max_dense_bytes)
+        sets = SampleSets(rows=X, index=held.rows[pairs.index], counts=pairs.counts)
+        scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
+        calibration = fitted(
+            scores,
+            pairs.same,
+            pairs.units,
+            protocol="open-set",
+            random_state=int(parent.summary.get("random_state", 0)),
+        )
+        facts: dict[str, Any] = {
+            **{key: parent.summary[key] for key in ("dataset", "random_state") if key in parent.summary},
+            **asked.facts,
+            "parent": parent.id,
+            "people": pairs.n_people,
+            "mated_people": pairs.n_mated,
+        }
+        blobs, db = self._shelf.blobs, self._shelf.db
+        blob = store_calibration(blobs, calibration)
+        new = NewCalibration(
+            name=f"{parent.name} ({asked.key})"[:200],
+            blob=blob,
+            protocol=calibration.protocol,
+            summary={**calibration.summary(), **facts},
+            dataset_id=parent.dataset_id,
+            dataset_sha256=parent.dataset_sha256,
+            parent_id=parent.id,
+            subjects=asked.key,
+        )
+        try:
+            with db.write() as session:
+                hold(session, blobs, blob)
+                now = db.now(session)
+                owner = self._shelf.model(session, name)
+                self._shelf.version(session, owner, version.version)
+                made = repository.add_calibration(
+                    session, new, model_id=owner.id, version=version.version, now=now
+                ).id
+                record(
+                    session,
+                    now,
+                    "calibration.create",
+                    f"calibration:{made}",
+                    after={"version": f"{name}:{version.version}", **asked.facts, "parent": parent.id},
+                )
+                bump_revision(session)
+            return made
+        except BaseException as error:
+            delete_unused(db, blobs, [blob])
+            other = self._found(parent.id, asked) if isinstance(error, IntegrityError) else None
+            if other is None:
+                raise
+            # Another process made it meanwhile, from the same draw.
+            return other
+
+    def _held_out(
+        self, parent: CalibrationRow, version: ModelVersion, name: str, asked: SubjectClass
+    ) -> _HeldOut:
+        """The people whom the parent calibration is of."""
+        if parent.protocol != "open-set":
+            raise refusal(
+                asked,
+                f"{name}:{version.version} is calibrated for classes that it knows (closed-set), where samples are the "
+                "units: calibrate it with protocol=open-set on people it never saw",
+            )
+        again = (
+            f"calibrate {name}:{version.version} on a dataset of people it never saw (POST .../calibrations)"
+        )
+        reference = parent.summary.get("dataset")
+        if parent.dataset_id is None or reference is None:
+            raise refusal(asked, f"the data of the calibration is not on this server: {again}")
+        try:
+            data = self._datasets.load(parent.dataset_id)
+        except UnknownDataset as error:
+            raise refusal(asked, f"dataset {reference} was deleted: upload it again, and {again}") from error
+        if data.y is None:
+            raise refusal(
+                asked,
+                f"dataset {reference} lists pairs and does not say whose each row is: {again}, with a label column",
+            )
+        if parent.summary.get("part") == "held-out":
+            rows = (
+                None
+                if version.report is None
+                else read_calibration_rows(self._shelf.blobs.folder(version.report))
+            )
+            if rows is None or not rows.size or int(rows.max()) >= len(data):
+                raise refusal(
+                    asked, f"the version does not say which rows of {reference} were held out: {again}"
+                )
+            return _HeldOut(data=data, rows=rows)
+        try:
+            self._calibrations.refuse_overlap(version, name, data, "open-set")
+        except CalibrationOverlap as error:
+            raise refusal(asked, f"{error.detail}: {again}") from error
+        return _HeldOut(data=data, rows=np.arange(len(data), dtype=np.int64))
+
+    def _drawn(self, held: _HeldOut, asked: SubjectClass, *, seed: int) -> SubjectPairs:
+        assert held.data.y is not None
+        y = np.asarray(held.data.y)[held.rows]
+        units = split_codes(held.data, "open-set")[0][held.rows]
+        cells = 1 if asked.aggregation == "plda" else asked.k * asked.p
+        try:
+            return subject_pairs(
+                y,
+                asked.k,
+                asked.p,
+                n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
+                units=units,
+                random_state=seed,
+            )
+        except TooFewSamples as error:
+            raise refusal(
+                asked,
+                f"of the held-out people {error.n_people} have {error.needed} samples; expected at least two, and as "
+                f"many as the rate asked for takes: bring people with {asked.k + asked.p} samples each "
+                f"(POST .../calibrations), or use at most {error.largest} samples a side",
+                people=error.n_people,
+                needed_samples=asked.k + asked.p,
+                largest_samples=error.largest,
+            ) from error
+
+
+def refusal(asked: SubjectClass, detail: str, **facts: Any) -> InsufficientCalibration:
+    """A class that nothing is known of."""
+    return InsufficientCalibration(
+        f"there is no calibration for subjects of {asked.k} and {asked.p} samples by {asked.aggregation}: {detail}",
+        smallest_fpr={"finite-sample": None, "bootstrap": None},
+        required_units={},
+        alternatives={},
+        **asked.facts,
+        **facts,
+    )

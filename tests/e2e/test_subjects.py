@@ -1,0 +1,247 @@
+"""Subjects of several samples over HTTP, both clients and the command line, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import RunningServer, serving
+
+from pairmark.client import AsyncClient, Client, InsufficientCalibration
+
+N, ROWS, D = 240, 8, 6
+RAW, NPZ = "application/octet-stream", "application/x-npz"
+
+
+def people(seed: int, n: int = N, rows: int = ROWS) -> np.ndarray:
+    """(n, rows, d) samples of n people."""
+    random = np.random.default_rng(seed)
+    return (random.normal(size=(n, 1, D)) + 0.6 * random.normal(size=(n, rows, D))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def house(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    home = tmp_path_factory.mktemp("subjects")
+    with serving(home, module_database_url, "--with-worker", PAIRMARK_MAX_SUBJECT_SAMPLES="20") as server:
+        server.upload("people", people(0).reshape(-1, D), np.repeat(np.arange(N), ROWS))
+        for model, learner, params in (
+            ("voices", "plda", {"marginals": "raw", "shrink_within": 0.1, "shrink_between": 0.1}),
+            ("faces", "metric", {}),
+        ):
+            job = server.train(learner=learner, dataset="people", model=model, params=params, promote=True)
+            assert job["state"] == "succeeded", job
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strangers() -> np.ndarray:
+    return people(1, n=12, rows=12)
+
+
+def refused(answer: httpx.Response, slug: str = "invalid-input", status: int = 422) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.json()["type"] == f"/problems/{slug}"
+    return answer.json()
+
+
+def subject(samples: np.ndarray) -> dict[str, Any]:
+    return {"samples": samples.tolist()}
+
+
+def npz(**arrays: Any) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def test_every_form_of_a_subject_scores_alike(
+    house: RunningServer, strangers: np.ndarray, tmp_path: Path
+) -> None:
+    left, right = strangers[:4, :5], strangers[4:8, :2]
+    body = {
+        "model": "voices",
+        "left": [subject(one) for one in left],
+        "right": [subject(one) for one in right],
+    }
+    spoken = house.http.post("/similarity", json=body).json()
+    assert spoken["aggregation"] == "plda"
+    scores = spoken["scores"]
+    assert len(scores) == 4
+    turned = {"model": "voices", "left": body["right"], "right": body["left"]}
+    assert house.http.post("/similarity", json=turned).json()["scores"] == scores
+    sparse = [
+        {"samples": [{"indices": list(range(D)), "values": row.tolist()} for row in one]} for one in left
+    ]
+    assert house.http.post("/similarity", json={**body, "left": sparse}).json()["scores"] == scores
+    raw = left.tobytes() + right.tobytes()
+    query = f"model=voices&dim={D}&n_left=20&left_samples=5&right_samples=2"
+    answer = house.http.post(
+        f"/similarity?{query}", content=raw, headers={"content-type": RAW, "accept": RAW}
+    )
+    assert np.frombuffer(answer.content, "<f4").tolist() == scores
+    packed = npz(
+        left=left.reshape(-1, D), right=right.reshape(-1, D), left_counts=[5] * 4, right_counts=[2] * 4
+    )
+    answer = house.http.post("/similarity?model=voices", content=packed, headers={"content-type": NPZ})
+    assert answer.json()["scores"] == scores
+    sides = [{"samples": one} for one in left], [{"samples": one} for one in right]
+    with Client(house.url) as client:
+        assert client.similarity(*sides, model="voices").tolist() == scores
+        # Large enough to travel as npz.
+        many = [[one for one in side for _ in range(40)] for side in sides]
+        assert client.similarity(*many, model="voices").tolist() == np.repeat(scores, 40).tolist()
+
+    async def ask() -> np.ndarray:
+        async with AsyncClient(house.url) as client:
+            return await client.similarity(*sides, model="voices", aggregation="plda")
+
+    assert asyncio.run(ask()).tolist() == scores
+    files = []
+    for name, side in (("left", left), ("right", right)):
+        file = tmp_path / f"{name}.csv"
+        rows = [
+            ",".join([f"person {at}", *map(str, row.tolist())]) for at, one in enumerate(side) for row in one
+        ]
+        file.write_text("\n".join([",".join(["who", *(f"x{j}" for j in range(D))]), *rows]))
+        files.append(str(file))
+    command = house.cli(
+        "similarity", *files, "--subject", "who", "--model", "voices", "--url", house.url, "--json"
+    )
+    assert command.returncode == 0, command.stderr
+    assert str(scores[0])[:6] in command.stdout
+    decided = house.cli(
+        "match", *files, "--subject", "who", "--fpr", "0.1", "--model", "voices", "--url", house.url
+    )
+    assert decided.returncode == 0, decided.stderr
+    assert "for subjects of 5 and 2 samples (plda)" in decided.stdout
+
+
+@pytest.mark.parametrize("model", ["voices", "faces"])
+def test_one_sample_is_the_plain_vector(house: RunningServer, strangers: np.ndarray, model: str) -> None:
+    a, b = strangers[0, 0].tolist(), strangers[1, 0].tolist()
+    plain = house.http.post("/match?fpr=0.1", json={"model": model, "left": a, "right": b}).json()
+    one = {"model": model, "left": {"samples": [a]}, "right": {"samples": [b]}}
+    assert house.http.post("/match?fpr=0.1", json=one).json() == plain
+    assert house.http.post("/match?fpr=0.1", json={**one, "right": b}).json() == plain
+
+
+def test_each_aggregation_is_that_of_the_scores(house: RunningServer, strangers: np.ndarray) -> None:
+    left, right = strangers[0, :3], strangers[1, :4]
+    grid = np.array(
+        [
+            house.http.post(
+                "/similarity", json={"model": "faces", "left": row.tolist(), "right": right.tolist()}
+            ).json()["scores"]
+            for row in left
+        ]
+    )
+    body = {"model": "faces", "left": subject(left), "right": subject(right)}
+    for way, of in (("mean", np.mean), ("best", np.max), ("median", np.median), ("auto", np.mean)):
+        answer = house.http.post(f"/similarity?aggregation={way}", json=body).json()
+        assert answer["scores"] == pytest.approx([of(grid)], abs=1e-6)
+    problem = refused(house.http.post("/similarity?aggregation=plda", json=body), "model-not-capable")
+    assert problem["aggregations"] == ["mean", "best", "median"]
+    told = house.http.post("/explain", json=body).json()
+    assert told["score"] == pytest.approx(grid.mean(), abs=1e-6)
+    assert np.array(told["explanation"]["sample_scores"]).shape == (3, 4)
+    assert told["explanation"]["aggregation"] == "mean"
+
+
+def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
+    house: RunningServer, strangers: np.ndarray
+) -> None:
+    body = {
+        "model": "voices",
+        "left": [subject(strangers[at, :5]) for at in (0, 1)],
+        "right": [subject(strangers[at, 5:7]) for at in (0, 2)],
+    }
+    answer = house.http.post("/match?fpr=0.1", json=body).json()
+    point = answer["operating_point"]
+    assert point["samples"] == [5, 2]
+    assert point["aggregation"] == "plda"
+    assert point["guarantee"] == "finite-sample"
+    assert point["n_units"] == 60
+    assert [one["match"] for one in answer["matches"]] == [
+        one["score"] > point["threshold"] for one in answer["matches"]
+    ]
+    assert answer["matches"][0]["match"]
+    turned = {"model": "voices", "left": body["right"], "right": body["left"]}
+    again = house.http.post("/match?fpr=0.1", json=turned).json()
+    assert again["operating_point"] == point
+    plain = house.http.post(
+        "/match?fpr=0.1",
+        json={"model": "voices", "left": strangers[0, 0].tolist(), "right": strangers[0, 1].tolist()},
+    ).json()["operating_point"]
+    assert "samples" not in plain
+    assert plain["calibration_id"] != point["calibration_id"]
+    assert plain["tpr"] < point["tpr"]
+    stored = house.http.get(f"/calibrations/{point['calibration_id']}").json()
+    assert stored["summary"]["samples"] == [5, 2]
+    assert stored["summary"]["parent"] == plain["calibration_id"]
+    # Named, it answers for its own class and for no other.
+    named = f"/match?fpr=0.1&calibration={point['calibration_id']}"
+    assert house.http.post(named, json=body).json()["operating_point"] == point
+    other = {"model": "voices", "left": subject(strangers[0, :3]), "right": subject(strangers[0, 3:4])}
+    assert "thresholds do not carry over" in refused(house.http.post(named, json=other))["detail"]
+    single = {"model": "voices", "left": strangers[0, 0].tolist(), "right": strangers[1, 0].tolist()}
+    assert "single vectors" in refused(house.http.post(named, json=single))["detail"]
+    best = house.http.post("/match?fpr=0.1&aggregation=best", json=body).json()["operating_point"]
+    assert best["aggregation"] == "best"
+    assert best["threshold"] != point["threshold"]
+
+
+def test_a_class_that_nobody_supports_says_what_is_needed(
+    house: RunningServer, strangers: np.ndarray
+) -> None:
+    body = {"model": "voices", "left": subject(strangers[0, :10]), "right": subject(strangers[0, 10:11])}
+    problem = refused(house.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
+    assert problem["samples"] == [10, 1]
+    assert problem["needed_samples"] == 11
+    assert problem["largest_samples"] == ROWS
+    assert problem["people"] == 0
+    assert problem["required_units"]["finite-sample"] > 0
+    again = refused(house.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
+    assert {**again, "request_id": ""} == {**problem, "request_id": ""}
+    low = {"model": "voices", "left": subject(strangers[0, :2]), "right": subject(strangers[0, 2:3])}
+    problem = refused(house.http.post("/match?fpr=0.0001", json=low), "insufficient-calibration-data")
+    assert problem["samples"] == [2, 1]
+    assert problem["smallest_fpr"]["finite-sample"] > 0.0001
+    with Client(house.url) as client, pytest.raises(InsufficientCalibration):
+        client.match({"samples": strangers[0]}, {"samples": strangers[1]}, fpr=0.1, model="voices")
+
+
+def test_what_is_wrong_is_named(house: RunningServer, strangers: np.ndarray) -> None:
+    def ask(left: Any, right: Any = None, path: str = "/similarity", model: str = "voices") -> dict[str, Any]:
+        given = strangers[1, 0].tolist() if right is None else right
+        return refused(house.http.post(path, json={"model": model, "left": left, "right": given}))
+
+    row = strangers[0, 0].tolist()
+    assert ask({"samples": []})["field"] == "left.samples"
+    assert ask([{"samples": [row]}, {"samples": []}])["field"] == "left[1].samples"
+    assert ask({"samples": row})["field"] == "left.samples[0]"
+    assert ask({"samples": [row, row[:3]]})["field"] == "left.samples[1]"
+    assert ask([{"samples": [row]}, {"samples": [row[:3]]}])["field"] == "left[1].samples[0]"
+    assert ask({"samples": [row, None]})["field"] == "left.samples[1]"
+    assert ask({"samples": [[*row[:-1], "x"]]})["field"] == "left.samples[0][5]"
+    assert ask({"samples": [row], "counts": 1})["field"] == "left"
+    assert ask([{"samples": [row]}, row])["field"] == "left[1]"
+    assert ask({"samples": [row[:3]]})["expected_dimension"] == D
+    assert ask({"samples": [row] * 21})["limit"] == 20
+    assert ask([{"samples": [row]}] * 2, [{"samples": [row] * 2}] * 3)["field"] == "right"
+    mixed = ask([{"samples": [row]}, {"samples": [row] * 2}], path="/match?fpr=0.1")
+    assert "one class of samples at a time" in mixed["detail"]
+    bad = npz(left=strangers[0], right=strangers[1, :1], left_counts=[5])
+    answer = house.http.post("/similarity?model=voices", content=bad, headers={"content-type": NPZ})
+    assert refused(answer)["field"] == "left_counts"
+    uneven = house.http.post(
+        f"/similarity?model=voices&dim={D}&n_left=3&left_samples=2",
+        content=strangers[0, :4].tobytes(),
+        headers={"content-type": RAW},
+    )
+    assert refused(uneven)["field"] == "left_samples"
