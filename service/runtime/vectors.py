@@ -176,7 +176,7 @@ class Pairs:
             )
         return int(most[0]), int(least[0])
 
-    def check_sizes(self, max_pairs: int, max_samples: int) -> None:
+    def check_sizes(self, max_pairs: int, max_samples: int = 100) -> None:
         """Refuse sizes that make no pairs, or too many."""
         counts = self.counts
         what = "vectors" if counts is None else "subjects"

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from serving import RunningServer, serving
 
 from pairmark.client import AsyncClient, Client, InsufficientCalibration
+from tests.serving import RunningServer, serving
 
 N, ROWS, D = 240, 8, 6
 RAW, NPZ = "application/octet-stream", "application/x-npz"
