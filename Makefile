@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 BENCH ?=
+EXPERIMENT ?=
 PRESET ?= quick
 BENCH_ARGS ?=
 DEMO_ARGS ?=
@@ -13,10 +14,15 @@ MUTANTS ?=
 QUICK_ARGS ?=
 # Under 2 processes the databases and servers of the tests idle; over 4 they starve each other.
 TEST_PROCESSES ?= 2
+BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck
+# What runs kernels on arrays of every shape; the rest of tests/models runs the same kernels from further above.
+KERNEL_TESTS = $(addprefix tests/models/,ghost label_ranking metric plda rankboost rsbl similarity test_bootstrap.py \
+	test_bounds.py test_listed_product.py test_matching_product.py test_pairs.py test_ranking_evaluation.py \
+	test_rankings.py test_search.py test_search_forms.py test_subjects.py)
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test quick explore mutants check format bench lock clean browser screenshots
+.PHONY: help demo docs test quick explore mutants check format bench experiments lock clean browser screenshots
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
@@ -24,10 +30,11 @@ help:
 	@echo "make quick   the tests that your changes reach, nearest first, within 2 minutes (QUICK_ARGS for pytest)"
 	@echo "make explore let hypothesis look for new inputs; what fails is kept in var/hypothesis"
 	@echo "make mutants break the code in a copy, one promise at a time: a named test must fail (MUTANTS=word for some)"
-	@echo "make check   format, lint, types, import contracts"
+	@echo "make check   format, lint, types, import contracts, the docs and their tables"
 	@echo "make docs    build the documentation site, which the service serves at /guide"
 	@echo "make format  let ruff format and fix"
 	@echo "make bench   benchmarks (BENCH=name for one, PRESET=quick|full, BENCH_ARGS='--data FOLDER')"
+	@echo "make experiments  the papers' tables, repeated (EXPERIMENT=name for one, PRESET=quick|full)"
 	@echo "make screenshots  the console's pictures in docs/pictures (needs chromium)"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
 	@echo "make clean   remove environments and caches (never var/, where your data is)"
@@ -73,17 +80,23 @@ browser:
 		fi; \
 	fi
 
-test: $(VENV)/.dev browser
+test: $(VENV)/.dev $(VENV)/.kernels browser
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then ignored=; else \
 		ignored=--ignore=tests/browser; \
 		echo "NOT RUN: tests/browser. Install chromium and chromedriver (Debian: apt-get install chromium chromium-driver)."; \
 	fi; \
-	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) $$ignored $(TEST_ARGS)
+	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $$ignored $(TEST_ARGS)
 ifeq ($(TEST_ARGS),)
 	@# Numba reads past an array's end without a word; this run would say so. It compiles for itself, in its own cache.
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck \
-		$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) -q tests/models --ignore=tests/models/test_coverage.py
+	$(BOUNDSCHECK) $(VENV)/bin/python -m tests.kernels
+	$(BOUNDSCHECK) $(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -q $(KERNEL_TESTS)
 endif
+
+# Kernels compile once, before many processes want them; numba finds out by itself what changed.
+$(VENV)/.kernels: $(VENV)/.dev tests/kernels.py $(wildcard models/core/*.py models/*/kernels/*.py)
+	@echo "compiling kernels"
+	@$(VENV)/bin/python -m tests.kernels
+	@touch $@
 
 quick: $(VENV)/.dev
 	@$(VENV)/bin/python -m tests.quick $(QUICK_ARGS)
@@ -100,6 +113,7 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/python -m benchmarks.tables --check
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 
 # The site lands where the service serves it at /guide. Warnings, missing pages and broken links fail.
@@ -115,6 +129,9 @@ format: $(VENV)/.dev
 
 bench: $(BENCH_VENV)/.bench
 	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
+
+experiments: $(BENCH_VENV)/.bench
+	@$(BENCH_VENV)/bin/python -m experiments $(EXPERIMENT) --preset $(PRESET) $(BENCH_ARGS)
 
 screenshots: $(VENV)/.dev browser
 	@$(VENV)/bin/python -m docs.screenshots

@@ -185,10 +185,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(name: str, preset: Preset, result: Result, seconds: float) -> Path:
-    """Keep a result as ``benchmarks/results/NAME.json``."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+def write(name: str, preset: Preset, result: Result, seconds: float, folder: Path = RESULTS) -> Path:
+    """Keep a result as ``NAME.json`` of a folder."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     revision, dirty = commit()
     kept = {
         "benchmark": name,

@@ -20,6 +20,7 @@ RELATED = {
     "deploy/client": ("tests/e2e/test_wheel.py",),
     "setup.py": ("tests/e2e/test_wheel.py",),
     "benchmarks": ("tests/benchmarks",),
+    "experiments": ("tests/benchmarks",),
 }
 """Files that no test imports -> the tests that read or run them."""
 SERVED = ("tests/e2e", "tests/browser", "tests/faults")
@@ -90,7 +91,7 @@ def affected_tests(changed: Iterable[str]) -> list[str]:
     changed = list(changed)
     sources = [
         file.relative_to(ROOT)
-        for folder in ("models", "service", "migrations", "tests", "benchmarks", "pairmark/__init__.py",
+        for folder in ("models", "service", "migrations", "tests", "benchmarks", "experiments", "pairmark/__init__.py",
                        "pairmark/version.py")
         for file in ([ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("*.py"))
     ]  # fmt: skip

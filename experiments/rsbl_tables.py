@@ -25,8 +25,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from benchmarks._classes import ClassSet, difference, divisions, read_sets
 from benchmarks.common import Claim, Preset, Result
+from experiments._classes import ClassSet, difference, divisions, read_sets
 from pairmark.models import RSBL
 from pairmark.models.rsbl.depths import scores_by_depth
 

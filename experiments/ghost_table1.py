@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks._ghost_synthetic import PAPERS, PROTOCOLS, SPLITS, collected, judged, world
 from benchmarks.common import Claim, Preset, Result
+from experiments._ghost_synthetic import PAPERS, PROTOCOLS, SPLITS, collected, judged, world
 from pairmark.models.ghost.classify import STRATEGIES
 
 PAPER = {

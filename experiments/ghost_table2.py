@@ -7,11 +7,13 @@ The validation sets (of all seeds together) decide which of a variant's meta-fea
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from benchmarks._ghost_synthetic import PAPERS, PROTOCOLS, SPLITS, collected, judged, world
-from benchmarks.common import RESULTS, Claim, Preset, Result
+from benchmarks.common import Claim, Preset, Result
+from experiments._ghost_synthetic import PAPERS, PROTOCOLS, SPLITS, collected, judged, world
 
+RESULTS = Path(__file__).parent / "results"
 PAIRS = (["features", "path"], ["path"])
 SETS = ["eccentricity", "hub", "cliques", "resilience"]
 TRIPLES = (
@@ -75,7 +77,7 @@ def run(preset: Preset) -> Result:
 
 
 def _draw(rows: list[dict[str, Any]]) -> None:
-    """Balanced accuracy on the test set against rewiring, as ``benchmarks/results/ghost_table2.svg``."""
+    """Balanced accuracy on the test set against rewiring, as ``experiments/results/ghost_table2.svg``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")

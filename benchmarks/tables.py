@@ -1,0 +1,198 @@
+"""Tables of the docs, made from result files: ``python -m benchmarks.tables`` writes them, ``--check`` compares.
+
+A table stands in a Markdown page between two comments. The first says from which result file it is made and what of it
+is shown, one column a line::
+
+    <!-- results: keystroke
+    contestant
+    EER : .3f
+    FNMR at FMR 1e-2 : .3f = FNMR at 1e-2
+    -->
+    <!-- end of results -->
+
+A column is followed by a format (Python's) and a title where they differ from the plain ones. ``where COLUMN = VALUE``
+keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values out side by side, ``claims`` shows the
+claims instead of the rows. The line below a table says which commit and preset it is from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = (ROOT / "benchmarks" / "results", ROOT / "experiments" / "results")
+BLOCK = re.compile(
+    r"<!-- results: (?P<name>\w+)\n(?P<spec>.*?)-->\n(?P<body>.*?)<!-- end of results -->", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the result file, how its numbers are written, and what the docs call it."""
+
+    name: str
+    form: str
+    title: str
+
+    @classmethod
+    def parse(cls, line: str) -> Column:
+        """``NAME [: FORMAT] [= TITLE]``."""
+        name, _, title = line.partition(" = ")
+        name, _, form = name.partition(" : ")
+        return cls(name.strip(), form.strip(), title.strip() or name.strip())
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        """What stands in a row."""
+        if self.name not in row:
+            raise ValueError(f"no column {self.name!r}; there are: {', '.join(row)}")
+        return written(row[self.name], self.form)
+
+
+@dataclass
+class Table:
+    """What a block asks for."""
+
+    columns: list[Column] = field(default_factory=list)
+    where: list[tuple[str, str]] = field(default_factory=list)
+    across: tuple[str, Column] | None = None
+    claims: bool = False
+
+    @classmethod
+    def parse(cls, spec: str) -> Table:
+        """Read the lines of a block's first comment."""
+        asked = cls()
+        for line in filter(None, map(str.strip, spec.splitlines())):
+            if line == "claims":
+                asked.claims = True
+            elif line.startswith("where "):
+                name, _, value = line.removeprefix("where ").partition(" = ")
+                asked.where.append((name.strip(), value.strip()))
+            elif line.startswith("across "):
+                name, _, shown = line.removeprefix("across ").partition(" show ")
+                asked.across = name.strip(), Column.parse(shown)
+            else:
+                asked.columns.append(Column.parse(line))
+        return asked
+
+    def render(self, result: Mapping[str, Any]) -> str:
+        """The Markdown table."""
+        if self.claims:
+            lines = [
+                [
+                    claim["what"],
+                    claim["goal"],
+                    written(claim["measured"], ""),
+                    "yes" if claim["holds"] else "**no**",
+                ]
+                for claim in result["claims"]
+            ]
+            return laid_out(["claim", "goal", "measured", "holds"], lines)
+        rows = [
+            row for row in result["rows"] if all(str(row.get(name)) == value for name, value in self.where)
+        ]
+        if not rows:
+            raise ValueError(f"no rows where {self.where}")
+        if self.across is None:
+            titles = [column.title for column in self.columns]
+            return laid_out(titles, [[column.cell(row) for column in self.columns] for row in rows])
+        name, shown = self.across
+        beside = list(dict.fromkeys(str(row[name]) for row in rows))
+        cells: dict[tuple[str, ...], dict[str, str]] = {}
+        for row in rows:
+            key = tuple(column.cell(row) for column in self.columns)
+            cells.setdefault(key, {})[str(row[name])] = shown.cell(row)
+        lines = [[*key, *(found.get(value, "") for value in beside)] for key, found in cells.items()]
+        return laid_out([*(column.title for column in self.columns), *beside], lines)
+
+
+def written(value: Any, form: str) -> str:
+    """A value as the docs write it; four digits where no format is given."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value).replace("|", "\\|")
+    if form:
+        return format(value, form)
+    return (
+        format(value, ",")
+        if isinstance(value, int)
+        else f"{value:,.0f}"
+        if abs(value) >= 1e4
+        else f"{value:.4g}"
+    )
+
+
+def laid_out(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    rows = [titles, ["---"] * len(titles), *lines]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+
+
+def read(name: str) -> dict[str, Any]:
+    """The kept result of a benchmark or an experiment."""
+    for folder in RESULTS:
+        path = folder / f"{name}.json"
+        if path.exists():
+            return json.loads(path.read_text())
+    raise ValueError(f"there is no results/{name}.json")
+
+
+def origin(result: Mapping[str, Any]) -> str:
+    """Where a table is from, in words."""
+    revision = result.get("commit")
+    made = (
+        f"commit {revision[:10]}{', with changes' if result.get('dirty') else ''}"
+        if revision
+        else "commit not kept"
+    )
+    return f"From the result file: `{result['benchmark']}`, {result['preset']} preset, {made}."
+
+
+def rendered(text: str, page: str) -> str:
+    """A page with its tables made anew."""
+
+    def block(found: re.Match[str]) -> str:
+        try:
+            result = read(found["name"])
+            table = Table.parse(found["spec"]).render(result)
+        except (ValueError, KeyError) as error:
+            raise SystemExit(f"{page}: table of {found['name']}: {error}") from error
+        head = f"<!-- results: {found['name']}\n{found['spec']}-->"
+        return f"{head}\n\n{table}\n\n{origin(result)}\n\n<!-- end of results -->"
+
+    return BLOCK.sub(block, text)
+
+
+def main() -> int:
+    """Write or compare the tables of all pages."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tables", description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit with 1 where a table is not up to date"
+    )
+    options = parser.parse_args()
+    stale = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        before = page.read_text(encoding="utf-8")
+        after = rendered(before, str(page.relative_to(ROOT)))
+        if after != before:
+            stale.append(str(page.relative_to(ROOT)))
+            if not options.check:
+                page.write_text(after, encoding="utf-8")
+    if stale and options.check:
+        print(
+            f"tables differ from result files: {', '.join(stale)}. Run python -m benchmarks.tables",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

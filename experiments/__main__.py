@@ -1,0 +1,10 @@
+"""``make experiments``: repeat published experiments, and print their tables beside what was published."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main("experiments"))
