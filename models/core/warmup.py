@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,21 @@ _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
 """Settings by kind whose models need other kernels than those of the kind's own settings."""
 
 
-def warm() -> None:
-    """Fit and use every registered learner once on a few points; from a warm kernel cache this takes moments."""
+def warm(kinds: Collection[str] | None = None) -> None:
+    """Fit and use registered learners once on a few points; from a warm kernel cache this takes moments.
+
+    Parameters
+    ----------
+    kinds : of learners; None for all.
+    """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)
     wide = np.zeros((X.shape[0], _WIDE), dtype=np.float32)
     wide[:, -X.shape[1] :] = X
     for spec in LEARNERS:
+        if kinds is not None and spec.kind not in kinds:
+            continue
         small = {name: value for name, value in _SMALL.items() if name in spec.params.model_fields}
         estimator = spec.estimator(**{**spec.params().model_dump(), **small})
         if spec.needs == "rankings":

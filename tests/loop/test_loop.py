@@ -123,6 +123,23 @@ def test_an_order_is_random_and_can_be_repeated(tmp_path: Path) -> None:
     assert sorted(order("2")) == [str(number) for number in range(8)]
 
 
+def test_the_run_with_checked_bounds_reaches_every_kernel() -> None:
+    listed = subprocess.run(
+        ["make", "-s", "-f", "-", "listed"],
+        input="include Makefile\nlisted:\n\t@echo $(KERNEL_TESTS)\n",
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    named = listed.stdout.split()
+    assert len(named) > 10
+    for kernel in sorted((ROOT / "models").glob("*/kernels/*.py")):
+        if kernel.name != "__init__.py":
+            reached = affected_tests([str(kernel.relative_to(ROOT))])
+            assert any(test.startswith(place) for test in reached for place in named), kernel
+
+
 def test_every_mutant_applies_to_the_code_as_it_is_and_names_tests_that_exist() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     for mutant in MUTANTS:
