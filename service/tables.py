@@ -346,7 +346,11 @@ class GalleryRemoval(Base):
 
 
 class GalleryCalibrationRow(Base):
-    """What searches with strangers scored in a gallery at `seq`: float32 arrays, no identities."""
+    """What searches with strangers scored in a gallery at `seq`: float32 arrays, no identities.
+
+    `kept` holds one record a probe of `gallery_probes`, in their order (None: the probes were not kept); `revision`
+    counts erasures of probes.
+    """
 
     __tablename__ = "gallery_calibrations"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -361,8 +365,24 @@ class GalleryCalibrationRow(Base):
     best: Mapped[bytes] = mapped_column(LargeBinary)
     mated: Mapped[bytes] = mapped_column(LargeBinary)
     aggregation: Mapped[str | None] = mapped_column(String(16))
+    kept: Mapped[bytes | None] = mapped_column(LargeBinary)
+    revision: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     summary: Mapped[dict[str, Any]]
     created_at: Mapped[float]
+
+
+class GalleryProbe(Base):
+    """A probe of a calibration that is kept, so that its scores follow what is written and erased. Never shown."""
+
+    __tablename__ = "gallery_probes"
+    __table_args__ = (Index("ix_gallery_probes_subject", "gallery_id", "subject"),)
+    calibration_id: Mapped[str] = mapped_column(
+        String(32), ForeignKey("gallery_calibrations.id", ondelete="CASCADE"), primary_key=True
+    )
+    place: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    gallery_id: Mapped[int] = mapped_column(BigInteger)
+    subject: Mapped[str] = mapped_column(ByteText)
+    vector: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 class GalleryEvaluationRow(Base):

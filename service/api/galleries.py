@@ -19,6 +19,7 @@ from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
+    GalleryCalibrationRequest,
     GalleryEvaluationOut,
     GalleryEvaluationRequest,
     GalleryOut,
@@ -193,7 +194,7 @@ async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receip
 
 
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
-    """Erase everything of a subject; a subject without items gives a receipt of none."""
+    """Erase everything of a subject, kept probes of calibrations too; one without items gives a receipt of none."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await services.runtime.in_thread(
         lambda: services.galleries.erase(gallery, catalogue, subject=subject)
@@ -228,13 +229,17 @@ async def calibrate_gallery(
     services: InServices,
     response: Response,
     gallery: Name,
-    request: ProbesRequest,
+    request: GalleryCalibrationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryCalibrationOut | Response:
     """Learn from people who are not enrolled, one probe each, what strangers score: what `fpir` is answered from.
 
     Probes come as a dataset whose labels are subjects, or as vectors and subjects. Subjects who are enrolled say how
     often the right person is missed (FNIR).
+
+    The probes are kept (`keep_probes`), never shown, and their best scores follow every write and erasure, so that
+    thresholds are always those of the gallery as it is. A probe whose subject is enrolled later no longer counts as a
+    stranger. Erasing a subject erases its probes.
     """
     measure = services.identification.calibrate
     return await _measured(services, response, gallery, "calibration", request, query.background, measure)
@@ -243,7 +248,7 @@ async def calibrate_gallery(
 def get_gallery_calibration(
     services: InServices, gallery: Name, calibration: MeasurementId
 ) -> GalleryCalibrationOut:
-    """A calibration, and whether the gallery has changed too much since."""
+    """A calibration, and whether its thresholds follow the gallery."""
     return services.identification.calibration(gallery, calibration)
 
 

@@ -21,6 +21,7 @@ from pairmark.service.db import Database, open_database
 from pairmark.service.errors import Forbidden
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.searching import Searches
 from pairmark.service.keys.keys import ActiveKey, Keys
 from pairmark.service.keys.schemas import Scope
@@ -45,6 +46,7 @@ class Services:
     galleries: Galleries
     identification: Identification
     searches: Searches
+    thresholds: Thresholds
     rates: Rates
     readiness: TimedQuestion[int]
     readings: TimedQuestion[Readings]
@@ -63,6 +65,7 @@ class Services:
         store = ModelStore(database, blobs, settings)
         datasets = Datasets(database, blobs, settings)
         galleries = Galleries(database, settings)
+        thresholds = Thresholds(galleries)
         queue = TrainingQueue(database, settings)
         runtime = Runtime(store, database, settings)
         db_metrics.watch(database)
@@ -86,8 +89,9 @@ class Services:
             store=store,
             runtime=runtime,
             galleries=galleries,
-            identification=Identification(galleries, datasets, store, settings),
-            searches=Searches(galleries, settings),
+            identification=Identification(galleries, datasets, store, settings, thresholds),
+            searches=Searches(galleries, thresholds, settings),
+            thresholds=thresholds,
             rates=Rates(settings.home / "rates"),
             readiness=TimedQuestion(lambda: len(queue.workers())),
             readings=TimedQuestion(read),

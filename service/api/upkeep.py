@@ -38,6 +38,7 @@ async def keep_galleries(services: Services, *, sweep: bool) -> None:
                 await services.runtime.in_thread(galleries.sweep)
                 sweep = False
             await services.runtime.in_thread(galleries.keep_up)
+            await services.runtime.in_thread(services.thresholds.keep_up)
             for state in await services.runtime.in_thread(galleries.moving):
                 served = await services.runtime.version_for(
                     f"{state.next_model}:{state.next_version}", "search"

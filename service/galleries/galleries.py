@@ -36,6 +36,7 @@ from pairmark.service.galleries.held import prefix_of
 from pairmark.service.galleries.imports import ImportLimits
 from pairmark.service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.metadata import MAX_FIELDS, Filter, fields_of
+from pairmark.service.galleries.records import erase_probes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, Rows, text_of
 from pairmark.service.galleries.schemas import (
@@ -92,6 +93,8 @@ class Galleries:
         self._spread = Spread(settings)
         self.on_move: Callable[[], None] = lambda: None
         """Called when a gallery began to move to another version."""
+        self.on_import: Callable[[State, Served], None] = lambda state, served: None
+        """Called in the background after many items were written."""
 
     @property
     def database(self) -> Database:
@@ -345,10 +348,14 @@ class Galleries:
         live = self.live(state, served.estimator)
         # Few rows are the next search's own affair.
         if at_once and live.pending(state.seq) > TAIL_ROWS:
-            self._in_background(live, lambda: live.view(state.seq))
+            self._in_background(live, lambda: self._follow(live, state, served))
         elif live.pending(state.seq) >= BLOCK_ROWS:
             # Not tidied either: whoever waits for the last rows would wait for that too.
             self._in_background(live, live.fill, tidy=False)
+
+    def _follow(self, live: LiveGallery, state: State, served: Served) -> None:
+        live.view(state.seq)
+        self.on_import(state, served)
 
     def item(self, name: str, id: str) -> ItemOut:
         """One item with its vector, or `UnknownItem`."""
@@ -404,9 +411,11 @@ class Galleries:
             else:
                 assert subject is not None
                 ids = repository.subject_ids(session, state.id, checked_id(subject, "subject"))
+            probes = 0 if subject is None else erase_probes(session, state.id, subject)
             now = self._db.now(session)
             repository.erase(session, state, ids, now)
-            record(session, now, "gallery.erase", f"gallery:{name}", before={"items": len(ids)})
+            before = {"items": len(ids), **({"probes": probes} if probes else {})}
+            record(session, now, "gallery.erase", f"gallery:{name}", before=before)
         # An erasure that was cut short before this point is completed by asking again, or by the next search.
         unfinished = None
         try:
@@ -432,9 +441,9 @@ class Galleries:
                 "Dask workers mask it at their next search, and let go of its block within 15 seconds"
             )
         if not self._db.is_sqlite:
-            complete = not ids
+            complete = not ids and not probes
             pending.append(
-                "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, or wait for autovacuum"
+                "PostgreSQL keeps dead rows until vacuum: VACUUM gallery_items, gallery_probes, or wait for autovacuum"
             )
         elif not complete and unfinished is None:
             pending.append(
@@ -451,6 +460,7 @@ class Galleries:
             id=id,
             subject=subject,
             items=len(ids),
+            probes=probes,
             index_blocks=blocks,
             database="sqlite" if self._db.is_sqlite else "postgresql",
             database_complete=complete,

@@ -22,18 +22,29 @@ from pairmark.service.errors import (
     UnknownCalibration,
     UnknownEvaluation,
 )
-from pairmark.service.galleries import repository
+from pairmark.service.galleries import probe_repository, repository
 from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.kept import (
+    MAX_KEPT_BYTES,
+    MAX_TEMPLATES,
+    CatchingUp,
+    KeptProbes,
+    Thresholds,
+    calibration_of,
+    is_stale,
+    point_of,
+)
+from pairmark.service.galleries.records import columns_of
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import text_of
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
+    GalleryCalibrationRequest,
     GalleryEvaluationOut,
     GalleryEvaluationRequest,
     ModelOfGallery,
     ProbesRequest,
 )
-from pairmark.service.galleries.searching import Points, calibration_of, is_stale, point_of
 from pairmark.service.galleries.view import Hit, View
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
@@ -50,7 +61,6 @@ Float32 = NDArray[np.float32]
 PROBES_AT_A_TIME = 64
 MAX_LEFT_OUT = 2_000
 """Enrolled subjects that are searched among the others for an estimate."""
-MAX_TEMPLATES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +81,15 @@ class Identification:
     """Makes, stores and shows what probes say about galleries (all blocking)."""
 
     def __init__(
-        self, galleries: Galleries, datasets: Datasets, store: ModelStore, settings: Settings
+        self,
+        galleries: Galleries,
+        datasets: Datasets,
+        store: ModelStore,
+        settings: Settings,
+        thresholds: Thresholds | None = None,
     ) -> None:
         self._galleries = galleries
+        self._thresholds = Thresholds(galleries) if thresholds is None else thresholds
         self._datasets = datasets
         self._store = store
         self._settings = settings
@@ -114,7 +130,7 @@ class Identification:
         return self._queue.enqueue(prepare)
 
     def calibrate(
-        self, name: str, served: Served, request: ProbesRequest, *, ending: Ending | None = None
+        self, name: str, served: Served, request: GalleryCalibrationRequest, *, ending: Ending | None = None
     ) -> GalleryCalibrationOut:
         """Learn what strangers score in a gallery.
 
@@ -140,10 +156,15 @@ class Identification:
                 "score is what a threshold is made from",
                 field="subjects",
             )
-        best = self._best(state, view, probes.vectors[strangers], (0.0, 0.9))
-        mated = self._mated(state, served, probes)
-        calibration = GalleryCalibration(best, gallery_size=view.n_items, mated_scores=mated)
-        arrays, meta = calibration.to_state()
+        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors)
+        kept = CatchingUp(self._galleries, state, served, fresh, view).run()
+        calibration = kept.calibration
+        keeps = request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
+        if request.keep_probes and not keeps:
+            warnings.append(
+                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: the threshold does not follow "
+                "the gallery, and is refused once more than a tenth of it has changed"
+            )
         row: GalleryCalibrationRow | None = None
 
         def keep(session: Session) -> None:
@@ -153,21 +174,20 @@ class Identification:
                 gallery_id=state.id,
                 model_id=state.model_id,
                 version=state.version,
-                seq=view.seq,
-                best=arrays["best"].astype("<f4").tobytes(),
-                mated=arrays["mated"].astype("<f4").tobytes(),
-                summary={
-                    "state": meta,
-                    "gallery_size": view.n_items,
-                    "n_mated": int(mated.size),
-                    "n_probes": int(best.size),
-                    "smallest_fpir": calibration.smallest_fpir(),
-                    "warnings": warnings,
-                },
                 created_at=self._galleries.database.now(session),
+                **columns_of(
+                    kept.records,
+                    kept.seq,
+                    kept.size,
+                    {"state": calibration.to_state()[1], "warnings": warnings},
+                ),
             )
+            if not keeps:
+                row.kept = None
             self._still_there(session, state)
             repository.add_calibration(session, row)
+            if keeps:
+                probe_repository.add_probes(session, row, kept.subjects, kept.vectors)
             if ending is not None:
                 ending(session, row.id)
 
@@ -208,7 +228,7 @@ class Identification:
                     identification.append({"fpir": rate, "refused": error.detail, **error.facts})
         else:
             warnings.append("every probe's subject is enrolled, so nothing is known of strangers")
-        threshold, calibrated = self._calibrated(state, request, best, own)
+        threshold, calibrated = self._calibrated(state, served, request, best, own)
         left_out = None
         if request.leave_one_out:
             if threshold is None:
@@ -298,7 +318,7 @@ class Identification:
         rows = sorted(first.values())
         chosen = [subjects[at] for at in rows]
         with self._galleries.database.read() as session:
-            known = repository.known_subjects(session, state.id, chosen)
+            known = repository.stamps(session, state.id, chosen)
         enrolled = np.array([subject in known for subject in chosen], dtype=np.bool_)
         return state, Probes(vectors=vectors[rows], subjects=chosen, enrolled=enrolled), warnings
 
@@ -389,12 +409,17 @@ class Identification:
         return np.array(ranks, dtype=np.int64)
 
     def _calibrated(
-        self, state: State, request: GalleryEvaluationRequest, best: Float32, own: Float32
+        self,
+        state: State,
+        served: Served,
+        request: GalleryEvaluationRequest,
+        best: Float32,
+        own: Float32,
     ) -> tuple[float | None, dict[str, Any] | None]:
         if not request.fpir:
             return None, None
         try:
-            point, threshold = Points().at(self._galleries, state, request.fpir[0], request.confidence)
+            point, threshold, _ = self._thresholds.at(state, served, request.fpir[0], request.confidence)
         except (UnknownCalibration, InsufficientCalibration, Conflict):
             return None, None
         seen = {
@@ -460,7 +485,8 @@ def calibration_out(state: State, row: GalleryCalibrationRow, seq: int) -> Galle
         gallery_size=size,
         smallest_fpir=calibration_of(row).smallest_fpir(),
         changed=changed,
-        stale=not same or is_stale(size, changed),
+        probes_kept=row.kept is not None,
+        stale=not same or (row.kept is None and is_stale(size, changed)),
         warnings=list(row.summary["warnings"]),
         created_at=iso(row.created_at),
     )

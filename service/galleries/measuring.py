@@ -13,7 +13,7 @@ from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import Database
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
+from pairmark.service.galleries.schemas import GalleryCalibrationRequest, GalleryEvaluationRequest
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
@@ -56,7 +56,7 @@ class Measurer:
             progress.stage("searching")
             with listening(progress.fit):
                 if claim.task == "gallery-calibration":
-                    request = ProbesRequest.model_validate(given)
+                    request = GalleryCalibrationRequest.model_validate(given)
                     return room.calibrate(
                         claim.gallery, served, request, ending=self._ending(claim, "calibration")
                     ).id

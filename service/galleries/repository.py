@@ -21,6 +21,7 @@ from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryEvaluationRow,
     GalleryItem,
+    GalleryProbe,
     GalleryRemoval,
     GalleryRow,
     Model,
@@ -178,8 +179,8 @@ def change(session: Session, gallery_id: int, **values: Any) -> None:
 
 
 def remove_gallery(session: Session, gallery_id: int) -> None:
-    """Delete the gallery's row, its calibrations and evaluations; its items go by `remove_orphans`."""
-    for table in (GalleryCalibrationRow, GalleryEvaluationRow):
+    """Delete the gallery's row, calibrations, probes and evaluations; its items go by `remove_orphans`."""
+    for table in (GalleryProbe, GalleryCalibrationRow, GalleryEvaluationRow):
         session.execute(delete(table).where(table.gallery_id == gallery_id))
     session.execute(delete(GalleryRow).where(GalleryRow.id == gallery_id))
 
@@ -222,7 +223,7 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
     How many of them are new; the others replaced an item of their id.
     """
     first = state.seq + 1
-    replaced = _seqs_of(session, state.id, rows.ids)
+    replaced = seqs_of(session, state.id, rows.ids)
     if replaced:
         session.execute(
             insert(GalleryRemoval),
@@ -296,7 +297,7 @@ def _copy(session: Session, values: list[tuple[Any, ...]]) -> None:
     )
 
 
-def _seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
+def seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str, int]:
     """Sequence numbers of those ids that are there."""
     connection = session.connection()
     if session.get_bind().dialect.name == "postgresql":
@@ -314,7 +315,7 @@ def _seqs_of(session: Session, gallery_id: int, ids: Sequence[str]) -> dict[str,
 
 def erase(session: Session, state: State, ids: Sequence[str], now: float) -> None:
     """Delete items that are there, and count it; the gallery must be locked."""
-    seqs = _seqs_of(session, state.id, ids)
+    seqs = seqs_of(session, state.id, ids)
     if not seqs:
         return
     names = list(seqs)
@@ -444,19 +445,18 @@ def subject_rows(session: Session, state: State, subject: str, limit: int) -> St
     return _stored(rows, state.dimension) if rows else None
 
 
-def known_subjects(session: Session, gallery_id: int, subjects: Sequence[str]) -> set[str]:
-    """Those of the subjects that are enrolled."""
-    found: set[str] = set()
+def stamps(session: Session, gallery_id: int, subjects: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Of those subjects that are enrolled: how many items, and the newest one's sequence number."""
+    found: dict[str, tuple[int, int]] = {}
     item = GalleryItem
     for start in range(0, len(subjects), 500):
         some = subjects[start : start + 500]
-        found.update(
-            session.scalars(
-                select(item.subject)
-                .where(and_(item.gallery_id == gallery_id, item.subject.in_(some)))
-                .distinct()
-            )
+        statement = (
+            select(item.subject, func.count(), func.max(item.seq))
+            .where(item.gallery_id == gallery_id, item.subject.in_(some))
+            .group_by(item.subject)
         )
+        found.update((subject or "", (n, newest)) for subject, n, newest in session.execute(statement))
     return found
 
 
@@ -483,7 +483,7 @@ def newest_calibration(session: Session, state: State) -> GalleryCalibrationRow 
     return session.scalar(
         select(table)
         .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
-        .order_by(table.seq.desc(), table.created_at.desc(), table.id)
+        .order_by(table.created_at.desc(), table.id)
         .limit(1)
     )
 
@@ -507,7 +507,7 @@ def find_evaluation(session: Session, gallery_id: int, id: str) -> GalleryEvalua
 
 
 def calibration_ages(session: Session) -> list[tuple[str, int, int]]:
-    """Of each gallery with a calibration: its name, how many items it had then, and how many rows changed since."""
+    """Of each gallery whose calibration keeps no probes: its name, its items then, and how many rows changed since."""
     table = GalleryCalibrationRow
     newest = (
         select(table.gallery_id, func.max(table.created_at).label("at")).group_by(table.gallery_id).subquery()
@@ -516,6 +516,7 @@ def calibration_ages(session: Session) -> list[tuple[str, int, int]]:
         select(GalleryRow.name, GalleryRow.seq, table.seq, table.summary)
         .join(table, table.gallery_id == GalleryRow.id)
         .join(newest, (newest.c.gallery_id == table.gallery_id) & (newest.c.at == table.created_at))
+        .where(table.kept.is_(None))
         .order_by(GalleryRow.name)
     )
     return [

@@ -112,6 +112,9 @@ class Receipt(BaseModel):
     id: str | None = None
     subject: str | None = None
     items: int = Field(description="items removed")
+    probes: int = Field(
+        0, description="kept probes of the subject, removed from calibrations with their scores"
+    )
     index_blocks: int = Field(description="index files on this machine that held them, removed with them")
     database: str = Field(description="`sqlite` or `postgresql`")
     database_complete: bool = Field(description="whether the database's files no longer hold the bytes")
@@ -200,6 +203,17 @@ class ProbesRequest(Strict):
     random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws one probe a subject")
 
 
+class GalleryCalibrationRequest(ProbesRequest):
+    """Probes to calibrate a gallery with."""
+
+    keep_probes: bool = Field(
+        True,
+        description="keep the probes' vectors, so that thresholds follow every write and erasure; they "
+        "are never shown, and erased with DELETE /galleries/{gallery}/subjects/{subject}. Without them the threshold "
+        "is refused once more than a tenth of the gallery has changed",
+    )
+
+
 class GalleryEvaluationRequest(ProbesRequest):
     """What to measure a gallery with."""
 
@@ -221,8 +235,11 @@ class GalleryCalibrationOut(BaseModel):
     n_mated: int = Field(description="people who are, one probe each")
     gallery_size: int
     smallest_fpir: float = Field(description="the smallest rate that is answered at confidence 0.95")
-    changed: int = Field(description="rows written or removed since")
-    stale: bool = Field(description="more than a tenth has changed: calibrate again")
+    changed: int = Field(description="rows written or removed since these figures; searches count them")
+    probes_kept: bool = Field(description="whether thresholds follow what is written and erased")
+    stale: bool = Field(
+        description="of another version, or its probes were not kept and more than a tenth has changed: calibrate again"
+    )
     warnings: list[str]
     created_at: str
 

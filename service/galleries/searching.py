@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -13,23 +11,19 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
-from pairmark.models.calibration.operating_points import InsufficientCalibrationData
 from pairmark.service.errors import (
-    Conflict,
-    InsufficientCalibration,
     InvalidInput,
     TooLarge,
-    UnknownCalibration,
     UnknownItem,
 )
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries, checked_id
+from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.view import Hit
-from pairmark.service.runtime.scoring import Decision, Served, plain
+from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.runtime.vectors import SparseRows, _first_error, _object, _side, _walk, to_rows
 from pairmark.service.settings import Settings
 
@@ -107,10 +101,10 @@ def _diagnose(body: bytes | bytearray, error: ValidationError, name: str) -> NoR
 class Searches:
     """Runs searches in the galleries' views."""
 
-    def __init__(self, galleries: Galleries, settings: Settings) -> None:
+    def __init__(self, galleries: Galleries, thresholds: Thresholds, settings: Settings) -> None:
         self._galleries = galleries
+        self._thresholds = thresholds
         self._settings = settings
-        self._points = Points()
         self.served_by: dict[str, str] = {}
         """The version that served each gallery last."""
 
@@ -133,8 +127,15 @@ class Searches:
         """
         queries = dense(request.queries, "queries", state.dimension)
         wanted = parse_filter(request.filter, state.fields) if state.items else ()
+        deadline = time.monotonic() + self._settings.request_timeout_s
         live = self._galleries.live(state, served.estimator)
-        view = live.view(state.seq)
+        point, above, warning = None, None, None
+        if request.fpir is None:
+            view = live.view(state.seq)
+        else:
+            point, above, view = self._thresholds.at(
+                state, served, request.fpir, request.confidence, deadline
+            )
         k = min(request.k, max(view.n_items, 1))
         if k * len(queries) > self._settings.max_search_results:
             raise TooLarge(
@@ -142,10 +143,7 @@ class Searches:
                 f"{self._settings.max_search_results} are returned at a time",
                 limit=self._settings.max_search_results,
             )
-        point, above, warning = None, None, None
-        if request.fpir is not None:
-            point, above = self._points.at(self._galleries, state, request.fpir, request.confidence)
-        elif decision is not None:
+        if decision is not None:
             point, above = decision.public, decision.threshold
             assert request.fpr is not None
             warning = (
@@ -159,7 +157,7 @@ class Searches:
             wanted=wanted,
             above=above,
             by_subject=request.by_subject,
-            deadline=time.monotonic() + self._settings.request_timeout_s,
+            deadline=deadline,
             elsewhere=self._galleries.elsewhere(state, wanted, view.seq),
         )
         self._galleries.tidy_later(live)
@@ -229,75 +227,3 @@ def _told(hits: list[Hit], point: Any, scores: bool) -> list[dict[str, Any]]:
     if not scores:
         return [{"id": hit.id, "subject": hit.subject, **more} for hit in hits]
     return [{"id": hit.id, "subject": hit.subject, "score": hit.score, **more} for hit in hits]
-
-
-class Points:
-    """Thresholds of galleries' calibrations, each worked out once."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, float, float], IdentificationPoint] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def at(
-        self, galleries: Galleries, state: State, fpir: float, confidence: float
-    ) -> tuple[dict[str, Any], np.float32]:
-        """The operating point of a gallery's newest calibration, as JSON shows it, and its threshold.
-
-        Raises
-        ------
-        UnknownCalibration, InsufficientCalibration
-        Conflict
-            When the gallery has changed too much since it was calibrated.
-        """
-        with galleries.database.read() as session:
-            row = repository.newest_calibration(session, state)
-            if row is None:
-                raise UnknownCalibration(
-                    f"gallery {state.name!r} has no calibration with {state.model}:{state.version}; make one with "
-                    f"POST /galleries/{state.name}/calibrations from people who are not enrolled",
-                    field="fpir",
-                )
-            id, seq = row.id, row.seq
-            question = (id, fpir, confidence)
-            point = self._known.get(question)
-            calibration = calibration_of(row) if point is None else None
-            size = int(row.summary["gallery_size"])
-        if is_stale(size, state.seq - seq):
-            raise Conflict(
-                f"{state.seq - seq} rows of gallery {state.name!r} were written or removed since it was calibrated "
-                f"with {size} items, so the rate is not known any more: calibrate again "
-                f"(POST /galleries/{state.name}/calibrations)",
-                calibration_id=id,
-                changed=state.seq - seq,
-            )
-        if point is None:
-            assert calibration is not None
-            point = point_of(calibration, fpir, confidence)
-            with self._lock:
-                self._known[question] = point
-                while len(self._known) > 4096:
-                    self._known.popitem(last=False)
-        return {**plain(point.as_dict()), "calibration_id": id}, np.float32(point.threshold)
-
-
-def is_stale(size: int, changed: int) -> bool:
-    """Whether so many changes are too many for a calibration of a gallery of that size."""
-    return GalleryCalibration([0.0], gallery_size=max(size, 1)).stale(size, changed)
-
-
-def calibration_of(row: Any) -> GalleryCalibration:
-    """A stored calibration."""
-    return GalleryCalibration.from_state(
-        {"best": np.frombuffer(row.best, dtype="<f4"), "mated": np.frombuffer(row.mated, dtype="<f4")},
-        row.summary["state"],
-    )
-
-
-def point_of(calibration: GalleryCalibration, fpir: float, confidence: float) -> IdentificationPoint:
-    """The operating point, or `InsufficientCalibration`."""
-    try:
-        return calibration.operating_point(fpir, confidence)
-    except InsufficientCalibrationData as error:
-        raise InsufficientCalibration(
-            str(error), smallest_fpr=plain(error.smallest_fpr), required_units=plain(error.required_units)
-        ) from error

@@ -104,6 +104,18 @@ class View:
         """Items that can be found."""
         return sum(part.n_alive for part in self.parts) + len(self._tail)
 
+    def holds(self, seqs: NDArray[np.int64]) -> Mask:
+        """Which of the rows that were written under these numbers can still be found."""
+        found = np.zeros(seqs.shape, dtype=np.bool_)
+        for part in self._all:
+            block = part.block
+            if not len(block):
+                continue
+            at = np.minimum(np.searchsorted(block.seqs, seqs), len(block) - 1)
+            here = block.seqs[at] == seqs
+            found |= here if part.alive is None else here & part.alive[block.order[at]]
+        return found
+
     @property
     def nbytes(self) -> int:
         """Bytes of the indexes, mapped or in memory."""
@@ -119,6 +131,7 @@ class View:
         by_subject: bool = False,
         deadline: float | None = None,
         elsewhere: Elsewhere | None = None,
+        after: int = 0,
     ) -> list[list[Hit]]:
         """The k best items (or subjects, each by its best item) of every query: best first, ties by id.
 
@@ -128,7 +141,8 @@ class View:
         above : only scores strictly above it.
         by_subject : one item a subject; items without one stand for themselves.
         deadline : monotonic time after which it is given up.
-        elsewhere : who searches some of the blocks instead.
+        elsewhere : who searches some of the blocks instead; it must be None with ``after``.
+        after : only items that were written under a greater sequence number.
 
         Raises
         ------
@@ -137,7 +151,7 @@ class View:
         SearchTooLong
             When the deadline passed.
         """
-        masks = [self._mask(part, wanted) for part in self._all]
+        masks = [self._mask(part, wanted, after) for part in self._all]
         chosen = [
             (part, mask) for part, mask in zip(self._all, masks, strict=True) if mask is None or mask.any()
         ]
@@ -163,11 +177,16 @@ class View:
                 found += best(some, min(k, n))
         return found
 
-    def _mask(self, part: Part, wanted: Filter) -> Mask | None:
+    def _mask(self, part: Part, wanted: Filter, after: int) -> Mask | None:
         """Which rows may be found; None: all."""
-        if not len(part.block):
-            return np.zeros(0, dtype=np.bool_)
-        mask = choose(part.block.columns, len(part.block), wanted)
+        block = part.block
+        if not len(block) or block.seqs[-1] <= after:
+            return np.zeros(len(block), dtype=np.bool_)
+        mask = choose(block.columns, len(block), wanted)
+        if block.seqs[0] <= after:
+            young = np.zeros(len(block), dtype=np.bool_)
+            young[block.order[np.searchsorted(block.seqs, after, side="right") :]] = True
+            mask = young if mask is None else mask & young
         if part.alive is None:
             return mask
         return part.alive if mask is None else mask & part.alive

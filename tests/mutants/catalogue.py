@@ -46,6 +46,44 @@ ROUTES = "tests/service/api/test_routes.py"
 KEYS = "tests/service/test_keys.py"
 TRAINER = "tests/service/test_trainer.py"
 
+KEPT = "tests/service/galleries/test_gallery_kept.py"
+
+GALLERIES = (
+    mutant(
+        "erased-best-items-count-on",
+        "a gallery's threshold follows every erasure",
+        "service/galleries/kept.py",
+        'strangers & ~view.holds(records["at"])',
+        'strangers & (records["at"] < 0)',
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "new-items-are-not-searched",
+        "a gallery's threshold follows every write",
+        "service/galleries/kept.py",
+        "if view.seq > kept.seq:",
+        "if view.seq < kept.seq:",
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "enrolled-probes-stay-strangers",
+        "a probe whose subject is enrolled is no stranger",
+        "service/galleries/records.py",
+        'enrolled = records["own_items"] > 0',
+        'enrolled = records["own_items"] < 0',
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "erased-probes-stay-in-memory",
+        "an erased subject is in no probe, of any process",
+        "service/galleries/kept.py",
+        "if kept is None or kept.revision != head.revision:",
+        "if kept is None:",
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+        f"{KEPT}::test_an_erased_subject_is_in_no_probe",
+    ),
+)
+
 VALIDITY = (
     mutant(
         "classes-choose-the-bound",
@@ -595,4 +633,4 @@ ACCESS_AND_LEAKAGE = (
     ),
 )
 
-MUTANTS = (*VALIDITY, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)
+MUTANTS = (*VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)

@@ -1,0 +1,393 @@
+"""Probes that a gallery keeps: thresholds that follow every write and every erasure.
+
+A calibration at sequence number c holds, for each probe, its best score in the gallery and the number of the item that
+gave it. At a later moment the best score is the larger one of that and of the best among the items written since; where
+the item itself is gone, the probe is searched anew. So the scores are those of a calibration made just now, from the
+rows in the database alone: nothing has to be written beside an item, and nothing is lost with a process.
+
+Probes whose subject was enrolled meanwhile are no strangers: they leave the rate, and say how often their subject is
+missed, until the subject is erased again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.orm import Session
+
+from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
+from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.core.progress import report
+from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
+from pairmark.service.galleries import probe_repository, repository
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.probe_repository import CalibrationHead
+from pairmark.service.galleries.records import RECORD, columns_of, scores_of
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.view import View
+from pairmark.service.runtime.scoring import Served, plain
+from pairmark.service.tables import GalleryCalibrationRow
+
+Float32 = NDArray[np.float32]
+
+PROBES_AT_A_TIME = 64
+MAX_TEMPLATES = 10_000
+"""Most items of one subject that a probe of the subject is compared with."""
+MAX_KEPT_BYTES = 64 * 2**20
+"""Vectors of more bytes are not kept with a calibration."""
+KEPT_CALIBRATIONS = 16
+"""Calibrations whose probes one process holds."""
+
+
+@dataclass(frozen=True)
+class KeptProbes:
+    """Probes and what they score in a gallery at ``seq``.
+
+    Attributes
+    ----------
+    id : of the calibration, "" while it has none. revision : counts erasures of probes.
+    subjects : n different texts. vectors : (n, d). records : (n,) of `RECORD`.
+    size : items of the gallery.
+    """
+
+    id: str
+    revision: int
+    subjects: list[str]
+    vectors: Float32
+    records: NDArray[np.void]
+    seq: int
+    size: int
+
+    @classmethod
+    def unsearched(cls, subjects: list[str], vectors: Float32) -> KeptProbes:
+        """Probes that were never compared with anything."""
+        records = np.zeros(len(subjects), dtype=RECORD)
+        records["best"], records["at"] = -np.inf, -1
+        return cls("", 0, subjects, vectors, records, 0, 0)
+
+    @cached_property
+    def calibration(self) -> GalleryCalibration:
+        """What the strangers among them say.
+
+        Raises
+        ------
+        ValueError
+            When none is left.
+        """
+        best, mated = scores_of(self.records)
+        return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
+
+
+class CatchingUp:
+    """Brings probes up to a view, a few probes at a time; it can be left and resumed.
+
+    Parameters
+    ----------
+    kept : at an earlier moment than the view.
+    """
+
+    def __init__(
+        self, galleries: Galleries, state: State, served: Served, kept: KeptProbes, view: View
+    ) -> None:
+        self._galleries, self._state, self._kept, self.view = galleries, state, kept, view
+        self._records = records = kept.records.copy()
+        self._found: dict[int, str] = {}
+        self._enrol(served)
+        strangers = records["own_items"] == 0
+        records["at"][~strangers] = -1
+        anew = strangers & ~view.holds(records["at"])
+        records["best"][anew] = -np.inf
+        rest = np.flatnonzero(strangers & ~anew)
+        # Like with like: what a few probes have in common as their best score need not be looked below.
+        rest = rest[np.argsort(-records["best"][rest], kind="stable")]
+        self._todo = [(some, 0) for some in _pieces(np.flatnonzero(anew))]
+        if view.seq > kept.seq:
+            self._todo += [(some, kept.seq) for some in _pieces(rest)]
+        self._n = len(self._todo)
+
+    def _enrol(self, served: Served) -> None:
+        """See who of the probes' subjects is enrolled, and score those whose items changed."""
+        records, kept, state = self._records, self._kept, self._state
+        with self._galleries.database.read() as session:
+            now = repository.stamps(session, state.id, kept.subjects)
+        for at, subject in enumerate(kept.subjects):
+            n, newest = now.get(subject, (0, 0))
+            record = records[at]
+            if (n, newest) == (record["own_items"], record["own_newest"]):
+                continue
+            if n:
+                with self._galleries.database.read() as session:
+                    items = repository.subject_rows(session, state, subject, MAX_TEMPLATES)
+                # Erased since: found by nobody.
+                own = (
+                    -np.inf if items is None else served.score(kept.vectors[at : at + 1], items.vectors).max()
+                )
+                record["own"] = own
+            record["own_items"], record["own_newest"] = n, newest
+
+    def run(self, deadline: float | None = None) -> KeptProbes:
+        """Search until everything is done.
+
+        Raises
+        ------
+        SearchTooLong
+            When the deadline passed; what was done is kept for the next call.
+        """
+        records = self._records
+        while self._todo:
+            if deadline is not None and time.monotonic() > deadline:
+                raise SearchTooLong(
+                    f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
+                    f"({1 - len(self._todo) / self._n:.0%} done); ask again"
+                )
+            report(0.9 * (1 - len(self._todo) / self._n), "searching with probes")
+            some, after = self._todo[0]
+            least = records["best"][some].min()
+            elsewhere = None if after else self._galleries.elsewhere(self._state, (), self.view.seq)
+            hits = self.view.search(
+                self._kept.vectors[some],
+                1,
+                above=np.float32(least) if np.isfinite(least) else None,
+                elsewhere=elsewhere,
+                after=after,
+            )
+            for at, found in zip(some.tolist(), hits, strict=True):
+                if found and np.float32(found[0].score) > records["best"][at]:
+                    records["best"][at], self._found[at] = found[0].score, found[0].id
+            self._todo.pop(0)
+        self._number()
+        return replace(self._kept, records=records, seq=self.view.seq, size=self.view.n_items)
+
+    def _number(self) -> None:
+        """Note which rows gave the best scores; one that was replaced or erased since the view counts as gone."""
+        if not self._found:
+            return
+        with self._galleries.database.read() as session:
+            seqs = repository.seqs_of(session, self._state.id, sorted(set(self._found.values())))
+        for at, id in self._found.items():
+            seq = seqs.get(id, -1)
+            self._records["at"][at] = seq if seq <= self.view.seq else -1
+
+
+def _pieces(which: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return [which[at : at + PROBES_AT_A_TIME] for at in range(0, len(which), PROBES_AT_A_TIME)]
+
+
+class Thresholds:
+    """Thresholds at rates of a whole search, each for the gallery as it is at the search (blocking)."""
+
+    def __init__(self, galleries: Galleries) -> None:
+        self._galleries = galleries
+        self._kept: OrderedDict[str, KeptProbes] = OrderedDict()
+        self._works: dict[str, CatchingUp] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._stored: dict[str, int] = {}
+        self._points: OrderedDict[tuple[str, int, int, float, float], IdentificationPoint] = OrderedDict()
+        self._lock = threading.Lock()
+        galleries.on_import = self.follow
+
+    def at(
+        self,
+        state: State,
+        served: Served,
+        fpir: float,
+        confidence: float,
+        deadline: float | None = None,
+    ) -> tuple[dict[str, Any], np.float32, View]:
+        """The operating point as JSON shows it, its threshold, and the view of the gallery that it is exact for.
+
+        Raises
+        ------
+        UnknownCalibration, InsufficientCalibration
+        SearchTooLong
+            When so much was written that the deadline passed; the work is resumed by the next call.
+        Conflict
+            When no probe is left, or none was kept and the gallery has changed too much.
+        """
+        with self._galleries.database.read() as session:
+            head = probe_repository.newest_head(session, state)
+        if head is None:
+            raise UnknownCalibration(
+                f"gallery {state.name!r} has no calibration with {state.model}:{state.version}; make one with "
+                f"POST /galleries/{state.name}/calibrations from people who are not enrolled",
+                field="fpir",
+            )
+        if head.keeps_probes:
+            kept, view = self._at_one_moment(state, served, head, deadline)
+            key = (kept.id, kept.revision, kept.seq, fpir, confidence)
+            point = self._point(key, lambda: _calibration(kept, state))
+        else:
+            view = self._galleries.live(state, served.estimator).view(state.seq)
+            key = (head.id, head.revision, head.seq, fpir, confidence)
+            point = self._point(key, lambda: self._unkept(head))
+            if is_stale(point.gallery_size, state.seq - head.seq):
+                raise Conflict(
+                    f"{state.seq - head.seq} rows of gallery {state.name!r} were written or removed since it was "
+                    f"calibrated with {point.gallery_size} items, and its probes were not kept: calibrate again "
+                    f"(POST /galleries/{state.name}/calibrations)",
+                    calibration_id=head.id,
+                    changed=state.seq - head.seq,
+                )
+        told = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
+        return told, np.float32(point.threshold), view
+
+    def _point(
+        self, key: tuple[str, int, int, float, float], calibration: Callable[[], GalleryCalibration]
+    ) -> IdentificationPoint:
+        point = self._points.get(key)
+        if point is None:
+            point = point_of(calibration(), key[3], key[4])
+            with self._lock:
+                self._points[key] = point
+                while len(self._points) > 4096:
+                    self._points.popitem(last=False)
+        return point
+
+    def _unkept(self, head: CalibrationHead) -> GalleryCalibration:
+        with self._galleries.database.read() as session:
+            row = session.get_one(GalleryCalibrationRow, head.id)
+            return calibration_of(row)
+
+    # ------------------------------------------------------------ following the gallery
+
+    def _at_one_moment(
+        self, state: State, served: Served, head: CalibrationHead, deadline: float | None
+    ) -> tuple[KeptProbes, View]:
+        live = self._galleries.live(state, served.estimator)
+        view = live.view(state.seq)
+        while True:
+            kept = self._held(head)
+            if kept.seq == view.seq:
+                return kept, view
+            if kept.seq > view.seq:
+                # Another search was faster: its view holds what this one's does.
+                view = live.view(kept.seq)
+                continue
+            kept = self._caught_up(state, served, head, view, deadline)
+
+    def _held(self, head: CalibrationHead) -> KeptProbes:
+        """The newest known scores of a calibration, of this process or of the database."""
+        kept = self._kept.get(head.id)
+        if kept is None or kept.revision != head.revision:
+            with self._galleries.database.read() as session:
+                repository.one_snapshot(session)
+                loaded = load(session, head.id)
+            if loaded is None:
+                raise Conflict("the calibration was replaced just now: ask again", calibration_id=head.id)
+            kept = loaded
+            with self._lock:
+                self._works.pop(head.id, None)
+                self._kept[head.id], self._stored[head.id] = kept, kept.seq
+                while len(self._kept) > KEPT_CALIBRATIONS:
+                    self._forget(next(iter(self._kept)))
+        return kept
+
+    def _caught_up(
+        self, state: State, served: Served, head: CalibrationHead, view: View, deadline: float | None
+    ) -> KeptProbes:
+        with self._lock:
+            lock = self._locks.setdefault(head.id, threading.Lock())
+        wait = -1 if deadline is None else max(deadline - time.monotonic(), 0.001)
+        if not lock.acquire(timeout=wait):
+            raise SearchTooLong(
+                f"much was written to gallery {state.name!r}: its threshold is being brought up to date; ask again"
+            )
+        try:
+            kept = self._held(head)
+            if kept.seq >= view.seq:
+                return kept
+            work = self._works.get(head.id)
+            if work is None:
+                work = CatchingUp(self._galleries, state, served, kept, view)
+                with self._lock:
+                    self._works[head.id] = work
+            made = work.run(deadline)
+            with self._lock:
+                self._works.pop(head.id, None)
+                there = self._kept.get(head.id)
+                # Not over probes that were erased meanwhile.
+                if there is not None and there.revision == made.revision:
+                    self._kept[head.id] = made
+            return made
+        finally:
+            lock.release()
+
+    def follow(self, state: State, served: Served) -> None:
+        """Bring a gallery's probes up to date after a bulk import, before a search waits for it."""
+        with self._galleries.database.read() as session:
+            head = probe_repository.newest_head(session, state)
+        if head is not None and head.keeps_probes:
+            self._at_one_moment(state, served, head, None)
+
+    def keep_up(self) -> None:
+        """Store what this process worked out, and let go of probes that were erased or replaced."""
+        with self._lock:
+            known = list(self._kept.values())
+        for kept in known:
+            with self._galleries.database.read() as session:
+                revision = probe_repository.revision_of(session, kept.id)
+            if revision != kept.revision:
+                with self._lock:
+                    self._forget(kept.id)
+            elif kept.seq > self._stored.get(kept.id, 0):
+                with self._galleries.database.write() as session:
+                    row = session.get(GalleryCalibrationRow, kept.id)
+                    if row is not None:
+                        values = columns_of(kept.records, kept.seq, kept.size, row.summary)
+                        probe_repository.bring_up(session, kept.id, kept.revision, values)
+                self._stored[kept.id] = kept.seq
+
+    def _forget(self, id: str) -> None:
+        for where in (self._kept, self._works, self._stored):
+            where.pop(id, None)
+
+
+def load(session: Session, id: str) -> KeptProbes | None:
+    """The probes that a calibration keeps; None when it keeps none."""
+    row = session.get(GalleryCalibrationRow, id)
+    if row is None or row.kept is None:
+        return None
+    _, subjects, vectors = probe_repository.probes_of(session, id)
+    records = np.frombuffer(row.kept, dtype=RECORD)
+    return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, int(row.summary["gallery_size"]))
+
+
+def is_stale(size: int, changed: int) -> bool:
+    """Whether so many changes are too many for a calibration without kept probes of a gallery of that size."""
+    return GalleryCalibration([0.0], gallery_size=max(size, 1)).stale(size, changed)
+
+
+def calibration_of(row: Any) -> GalleryCalibration:
+    """A stored calibration."""
+    return GalleryCalibration.from_state(
+        {"best": np.frombuffer(row.best, dtype="<f4"), "mated": np.frombuffer(row.mated, dtype="<f4")},
+        row.summary["state"],
+    )
+
+
+def point_of(calibration: GalleryCalibration, fpir: float, confidence: float) -> IdentificationPoint:
+    """The operating point, or `InsufficientCalibration`."""
+    try:
+        return calibration.operating_point(fpir, confidence)
+    except InsufficientCalibrationData as error:
+        raise InsufficientCalibration(
+            str(error), smallest_fpr=plain(error.smallest_fpr), required_units=plain(error.required_units)
+        ) from error
+
+
+def _calibration(kept: KeptProbes, state: State) -> GalleryCalibration:
+    if not np.any(kept.records["own_items"] == 0):
+        raise Conflict(
+            f"every probe of the calibration of gallery {state.name!r} was enrolled or erased since: calibrate again "
+            f"(POST /galleries/{state.name}/calibrations)",
+            calibration_id=kept.id,
+        )
+    return kept.calibration

@@ -1,0 +1,128 @@
+"""SQL of the probes that calibrations keep. Nothing here commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from pairmark.service.galleries.repository import State
+from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationHead:
+    """What every search at a rate reads of the calibration that answers it."""
+
+    id: str
+    seq: int
+    revision: int
+    keeps_probes: bool
+
+
+def newest_head(session: Session, state: State) -> CalibrationHead | None:
+    """As `newest_calibration`, without its arrays."""
+    table = GalleryCalibrationRow
+    row = session.execute(
+        select(table.id, table.seq, table.revision, table.kept.is_not(None))
+        .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
+        .order_by(table.created_at.desc(), table.id)
+        .limit(1)
+    ).first()
+    return None if row is None else CalibrationHead(*row)
+
+
+def revision_of(session: Session, calibration_id: str) -> int | None:
+    """How often probes of a calibration were erased; None: it keeps none."""
+    table = GalleryCalibrationRow
+    return session.scalar(select(table.revision).where(table.id == calibration_id, table.kept.is_not(None)))
+
+
+def add_probes(
+    session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], vectors: NDArray[np.float32]
+) -> None:
+    """Keep the probes of a calibration; those of earlier ones of the same version go."""
+    table = GalleryCalibrationRow
+    earlier = select(table.id).where(
+        table.gallery_id == row.gallery_id,
+        table.model_id == row.model_id,
+        table.version == row.version,
+        table.id != row.id,
+    )
+    session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))
+    session.execute(update(table).where(table.id.in_(earlier)).values(kept=None))
+    body = np.ascontiguousarray(vectors, dtype="<f4")
+    if subjects:
+        session.execute(
+            insert(GalleryProbe),
+            [
+                {
+                    "calibration_id": row.id,
+                    "place": at,
+                    "gallery_id": row.gallery_id,
+                    "subject": subject,
+                    "vector": body[at].tobytes(),
+                }
+                for at, subject in enumerate(subjects)
+            ],
+        )
+
+
+def probes_of(session: Session, calibration_id: str) -> tuple[list[int], list[str], NDArray[np.float32]]:
+    """Places, subjects and vectors of the probes that a calibration keeps, by place."""
+    probe = GalleryProbe
+    rows = session.execute(
+        select(probe.place, probe.subject, probe.vector)
+        .where(probe.calibration_id == calibration_id)
+        .order_by(probe.place)
+    ).all()
+    body = b"".join(row[2] for row in rows)
+    vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(rows), -1 if rows else 0)
+    return [row[0] for row in rows], [row[1] for row in rows], vectors
+
+
+def probes_about(session: Session, gallery_id: int, subject: str) -> dict[str, list[int]]:
+    """Places of a subject's probes by calibration."""
+    probe = GalleryProbe
+    found: dict[str, list[int]] = {}
+    for id, place in session.execute(
+        select(probe.calibration_id, probe.place)
+        .where(probe.gallery_id == gallery_id, probe.subject == subject)
+        .order_by(probe.calibration_id, probe.place)
+    ):
+        found.setdefault(id, []).append(place)
+    return found
+
+
+def places_of(session: Session, calibration_id: str) -> list[int]:
+    """Places of the probes that a calibration keeps, ascending."""
+    probe = GalleryProbe
+    return list(
+        session.scalars(
+            select(probe.place).where(probe.calibration_id == calibration_id).order_by(probe.place)
+        )
+    )
+
+
+def remove_probes(session: Session, calibration_id: str, places: Sequence[int]) -> None:
+    """Delete these probes."""
+    probe = GalleryProbe
+    session.execute(
+        delete(probe).where(probe.calibration_id == calibration_id, probe.place.in_(list(places)))
+    )
+
+
+def bring_up(session: Session, id: str, revision: int, values: dict[str, Any]) -> bool:
+    """Store newer scores of a calibration, unless probes were erased or somebody was faster; says whether it did."""
+    table = GalleryCalibrationRow
+    done = session.execute(
+        update(table)
+        .where(table.id == id, table.revision == revision, table.seq < values["seq"])
+        .values(**values)
+    )
+    return bool(done.rowcount)  # type: ignore[attr-defined]

@@ -1,0 +1,62 @@
+"""What kept probes score, as a calibration's row holds it: see `kept.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.orm import Session
+
+from pairmark.service.galleries import probe_repository
+from pairmark.service.tables import GalleryCalibrationRow
+
+Float32 = NDArray[np.float32]
+
+RECORD = np.dtype(
+    [("best", "<f4"), ("at", "<i8"), ("own", "<f4"), ("own_items", "<i8"), ("own_newest", "<i8")]
+)
+"""Of one probe: its best score and that item's sequence number (-1: search anew); where the subject is enrolled, the
+best score with its own items, how many those are and the newest one's sequence number."""
+
+
+def scores_of(records: NDArray[np.void]) -> tuple[Float32, Float32]:
+    """Best scores of strangers, and scores of the enrolled with their own subject."""
+    enrolled = records["own_items"] > 0
+    return records["best"][~enrolled].astype(np.float32), records["own"][enrolled].astype(np.float32)
+
+
+def columns_of(records: NDArray[np.void], seq: int, size: int, summary: dict[str, Any]) -> dict[str, Any]:
+    """Columns of the calibration's row that say what the probes score."""
+    best, mated = scores_of(records)
+    return {
+        "seq": seq,
+        "kept": records.tobytes(),
+        "best": best.astype("<f4").tobytes(),
+        "mated": mated.astype("<f4").tobytes(),
+        "summary": {
+            **summary,
+            "gallery_size": size,
+            "n_probes": int(best.size),
+            "n_mated": int(mated.size),
+            "state": {**summary["state"], "gallery_size": max(size, 1)},
+        },
+    }
+
+
+def erase_probes(session: Session, gallery_id: int, subject: str) -> int:
+    """Remove a subject's probes from every calibration of a gallery, with their scores; the gallery must be locked."""
+    n = 0
+    for id, places in probe_repository.probes_about(session, gallery_id, subject).items():
+        row = session.get(GalleryCalibrationRow, id)
+        assert row is not None
+        assert row.kept is not None
+        left = ~np.isin(probe_repository.places_of(session, id), places)
+        records = np.frombuffer(row.kept, dtype=RECORD)[left]
+        columns = columns_of(records, row.seq, int(row.summary["gallery_size"]), row.summary)
+        for name, value in columns.items():
+            setattr(row, name, value)
+        row.revision += 1
+        probe_repository.remove_probes(session, id, places)
+        n += len(places)
+    return n

@@ -1,0 +1,277 @@
+"""A calibrated gallery stays calibrated: kept probes score what a calibration made just now would say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select
+
+from pairmark.models import MetricSimilarity, SimilarityForest
+from pairmark.models.calibration.identification import GalleryCalibration
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, SearchTooLong
+from pairmark.service.galleries import kept as kept_module
+from pairmark.service.galleries import live as live_module
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.identification import Identification
+from pairmark.service.galleries.kept import Thresholds, load
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.schemas import GalleryCalibrationRequest
+from pairmark.service.galleries.view import View
+from pairmark.service.settings import Settings
+from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
+from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
+
+PEOPLE = [f"p{number}" for number in range(20)]
+PROBES = [f"p{number}" for number in range(12, 20)] + [f"q{number}" for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def estimators() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, WIDTH)).astype(np.float32)
+    y = np.repeat(np.arange(40), 5)
+    forest = SimilarityForest(n_estimators=3, n_pairs=1_000, max_depth=4, leaf_depth=2, random_state=0)
+    return {"metric": MetricSimilarity().fit(X, y), "similarity-forest": forest.fit(X, y)}
+
+
+@pytest.fixture
+def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
+    monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
+    monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    add_model(database, 1)
+    made = Galleries(database, settings)
+    yield made
+    made.close()
+
+
+def request(vectors: np.ndarray, **more: Any) -> GalleryCalibrationRequest:
+    return GalleryCalibrationRequest(vectors=vectors.tolist(), subjects=PROBES[: len(vectors)], **more)
+
+
+def enrol(galleries: Galleries, name: str, items: dict[str, Any]) -> None:
+    galleries.write(name, [rows(items)], RowErrors(), None)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("upsert"), st.lists(st.integers(0, 13), min_size=1, max_size=9, unique=True)),
+        st.tuples(st.just("item"), st.integers(0, 13)),
+        st.tuples(st.just("subject"), st.sampled_from(PEOPLE)),
+        st.tuples(st.just("look"), st.integers(0, 2)),
+        st.tuples(st.just("store"), st.integers(0, 2)),
+        st.tuples(st.just("restart"), st.integers(0, 2)),
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize(("kind", "examples"), [("metric", 8), ("similarity-forest", 3)])
+def test_every_interleaving_scores_as_a_fresh_calibration_does(
+    galleries: Galleries, estimators: dict[str, Any], kind: str, examples: int
+) -> None:
+    estimator = estimators[kind]
+    model = served(estimator)
+    room = Identification(galleries, None, None, None)
+    count = 0
+
+    @hypothesis_settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(steps=STEPS, seed=st.integers(0, 2**16))
+    def run(steps: list[Any], seed: int) -> None:
+        nonlocal count
+        count += 1
+        name, rng = f"g{kind}{count}", np.random.default_rng(seed)
+        galleries.put(name, model)
+        truth: dict[str, Any] = {}
+
+        def upsert(numbers: list[int]) -> None:
+            new = {
+                f"id-{number}": (
+                    rng.integers(-2, 3, WIDTH).astype(np.float32) + 0.5,
+                    str(rng.choice(PEOPLE)),
+                    None,
+                )
+                for number in numbers
+            }
+            enrol(galleries, name, new)
+            truth.update(new)
+
+        upsert([0, 1, 2])
+        probes = rng.normal(size=(30, WIDTH)).astype(np.float32)
+        left = dict(zip(PROBES, probes, strict=False))
+        made = room.calibrate(name, model, request(probes))
+        # Three workers, each with its own memory.
+        workers = [Thresholds(galleries) for _ in range(3)]
+        for what, argument in [*steps, ("look", 0), ("look", 1)]:
+            if what == "upsert":
+                upsert(argument)
+            elif what == "item":
+                if f"id-{argument}" in truth and len(truth) > 1:
+                    galleries.erase(name, NOTHING, id=f"id-{argument}")
+                    del truth[f"id-{argument}"]
+            elif what == "subject":
+                gone = [id for id, item in truth.items() if item[1] == argument]
+                if len(gone) < len(truth):
+                    receipt = galleries.erase(name, NOTHING, subject=argument)
+                    assert receipt.probes == (1 if argument in left else 0)
+                    left.pop(argument, None)
+                    for id in gone:
+                        del truth[id]
+            elif what == "store":
+                workers[argument].keep_up()
+            elif what == "restart":
+                workers[argument] = Thresholds(galleries)
+            else:
+                state = galleries.state(name)
+                try:
+                    point, threshold, view = workers[argument].at(state, model, 0.4, 0.95)
+                except Conflict:
+                    continue
+                assert view.seq == state.seq == point["sequence"]
+                kept = workers[argument]._kept[made.id]
+                some = np.array([left[subject] for subject in left])
+                best, mated = [], []
+                for subject, vector in zip(left, some, strict=True):
+                    b, m = brute_one(estimator, truth, subject, vector)
+                    (mated if m is not None else best).append(b if m is None else m)
+                assert np.sort(kept.records["best"][kept.records["own_items"] == 0]).tolist() == sorted(best)
+                assert np.sort(kept.records["own"][kept.records["own_items"] > 0]).tolist() == sorted(mated)
+                assert point["gallery_size"] == len(truth)
+                assert point["n_probes"] == len(best)
+                fresh = GalleryCalibration(best, gallery_size=len(truth), mated_scores=mated)
+                assert fresh.operating_point(0.4).as_dict().items() <= point.items()
+                assert float(threshold) == point["threshold"]
+
+    run()
+
+
+def brute_one(
+    estimator: Any, truth: dict[str, Any], subject: str, vector: np.ndarray
+) -> tuple[float, float | None]:
+    names = sorted(truth)
+    items = np.array([truth[name][0] for name in names], dtype=np.float32)
+    scores = estimator.pair_score(np.repeat(vector[None], len(names), 0), items)
+    own = [float(score) for name, score in zip(names, scores, strict=True) if truth[name][1] == subject]
+    return float(scores.max()), max(own) if own else None
+
+
+@pytest.fixture
+def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Identification, Any, np.ndarray]:
+    """A gallery ``g`` of 40 items and 60 probes of strangers."""
+    model, rng = served(estimators["metric"]), np.random.default_rng(1)
+    galleries.put("g", model)
+    enrol(
+        galleries,
+        "g",
+        {f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(40)},
+    )
+    room = Identification(galleries, None, None, None)
+    return room, model, rng.normal(size=(60, WIDTH)).astype(np.float32)
+
+
+def test_an_erased_subject_is_in_no_probe(
+    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray], settings: Settings
+) -> None:
+    room, model, probes = calibrated
+    made = room.calibrate("g", model, request(probes))
+    thresholds = Thresholds(galleries)
+    thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    subject, vector = PROBES[5], probes[5].astype("<f4").tobytes()
+    receipt = galleries.erase("g", NOTHING, subject=subject)
+    assert (receipt.items, receipt.probes) == (0, 1)
+    with galleries.database.read() as session:
+        kept = load(session, made.id)
+        assert kept is not None
+        assert subject not in kept.subjects
+        assert len(kept.records) == 59
+    if galleries.database.is_sqlite:
+        bytes_there = [path.read_bytes() for path in settings.home.rglob("*") if path.is_file()]
+        assert not [body for body in bytes_there if vector in body]
+    # A process that held them lets go of them, without a search.
+    thresholds.keep_up()
+    assert not thresholds._kept
+    point, *_ = thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    assert point["n_probes"] == 59
+
+
+def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
+    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
+) -> None:
+    room, model, probes = calibrated
+    first = room.calibrate("g", model, request(probes))
+    second = room.calibrate("g", model, request(probes[:50]))
+    with galleries.database.read() as session:
+        assert set(session.scalars(select(GalleryProbe.calibration_id))) == {second.id}
+        assert session.get_one(GalleryCalibrationRow, first.id).kept is None
+    point, *_ = Thresholds(galleries).at(galleries.state("g"), model, 0.2, 0.95)
+    assert (point["calibration_id"], point["n_probes"]) == (second.id, 50)
+    galleries.delete("g")
+    with galleries.database.read() as session:
+        assert not session.scalar(select(func.count()).select_from(GalleryProbe))
+
+
+def test_without_kept_probes_a_changed_gallery_is_refused(
+    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
+) -> None:
+    room, model, probes = calibrated
+    made = room.calibrate("g", model, request(probes, keep_probes=False))
+    assert not made.probes_kept
+    thresholds = Thresholds(galleries)
+    thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    enrol(galleries, "g", {f"n{at}": (np.ones(WIDTH, np.float32), None, None) for at in range(5)})
+    with pytest.raises(Conflict, match="not kept"):
+        thresholds.at(galleries.state("g"), model, 0.2, 0.95)
+    assert room.calibration("g", made.id).stale
+
+
+def test_a_long_catching_up_goes_on_where_a_request_gave_up(
+    galleries: Galleries,
+    calibrated: tuple[Identification, Any, np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room, model, probes = calibrated
+    monkeypatch.setattr(kept_module, "PROBES_AT_A_TIME", 1)
+    room.calibrate("g", model, request(probes))
+    thresholds = Thresholds(galleries)
+    enrol(galleries, "g", {"n": (np.zeros(WIDTH, np.float32), None, None)})
+    searched = 0
+    search = View.search
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        nonlocal searched
+        searched += 1
+        clock[0] += 1
+        return search(*args, **kwargs)
+
+    clock = [0.0]
+    monkeypatch.setattr(View, "search", slow)
+    monkeypatch.setattr("pairmark.service.galleries.kept.time.monotonic", lambda: clock[0])
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            thresholds.at(galleries.state("g"), model, 0.2, 0.95, deadline=clock[0] + 25)
+            break
+        except SearchTooLong:
+            continue
+    # 60 probes, each once.
+    assert (attempts, searched) == (3, 60)
+
+
+def test_probes_that_were_all_enrolled_promise_nothing(
+    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
+) -> None:
+    room, model, probes = calibrated
+    room.calibrate("g", model, request(probes[:3]))
+    enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
+    with pytest.raises(Conflict, match="enrolled or erased"):
+        Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)
