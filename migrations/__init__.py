@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-HEAD = "0013"
+HEAD = "0014"
 """The newest revision: a database that is at it needs no look at the scripts."""
 
 

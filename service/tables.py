@@ -295,6 +295,19 @@ class CalibrationRow(Base):
     created_at: Mapped[float]
 
 
+class CalibrationLedger(Base):
+    """The calibrations of versions on one dataset version, numbered as they were made. Outlives the versions."""
+
+    __tablename__ = "calibration_ledger"
+    dataset_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    calibration_id: Mapped[str] = mapped_column(String(32), index=True, unique=True)
+    model: Mapped[str] = mapped_column(String(200))
+    version: Mapped[int]
+    rates: Mapped[list[Any]]
+    created_at: Mapped[float]
+
+
 class GalleryRow(Base):
     """A gallery and the version that serves it. `seq` counts every row written or removed, and never goes back."""
 

@@ -48,7 +48,7 @@ from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
-from pairmark.models.calibration.promises import checked_rate, units_needed
+from pairmark.models.calibration.promises import candidate_share, checked_rate, units_needed
 from pairmark.models.calibration.schema import check_calibration
 from pairmark.models.pairs.samples import PairSample, matched_scores, pair_sample
 
@@ -114,6 +114,8 @@ class OperatingPoint:
     units : ``given``; ``independent``, each pair by itself; or ``assumed``: guessed, since nothing said who the points
         belong to, so nothing is guaranteed.
     simultaneous : whether the promise holds for all rates at once; else for this one, fixed before scores were seen.
+    candidate : with ``simultaneous``, this version's number among those calibrated on the same data, for all of which
+        the promise holds at once, whichever is chosen; None where it is of this one alone.
     fnr, fnr_threshold, fnr_upper_bound : the false negative rate asked for, the threshold at or below which a pair is
         called different, and the bound of that rate; ``confidence`` is then that both bounds hold. None without.
     review_same, review_different : with ``fnr``, the shares of same and of different calibration pairs whose score is
@@ -136,6 +138,7 @@ class OperatingPoint:
     n_independent: int
     units: str = "given"
     simultaneous: bool = False
+    candidate: int | None = None
     fnr: float | None = None
     fnr_threshold: float | None = None
     fnr_upper_bound: float | None = None
@@ -337,6 +340,7 @@ class Calibration:
         *,
         allow_asymptotic: bool = False,
         simultaneous: bool = False,
+        candidate: int | None = None,
         fnr: float | None = None,
     ) -> OperatingPoint:
         """The lowest threshold that keeps the false positive rate at this confidence.
@@ -350,6 +354,9 @@ class Calibration:
             somebody has decided on.
         simultaneous : serve from `fpr_band`: the promise then holds for all rates that are ever asked for at once, not
             only for one that was fixed beforehand.
+        candidate : with ``simultaneous``, the number from 1 of this version among those calibrated on the same data:
+            the promise then holds for all of them at once, however many come later, so that any may be chosen by what
+            its calibration says. It is made at confidence 1 - (1 - confidence) / (candidate (candidate + 1)).
         fnr : a false negative rate gives a second threshold, at or below which pairs are different; pairs between the
             two are to be reviewed. Both promises hold together at the confidence asked: each by itself at
             1 - (1 - confidence) / 2. Finite-sample only.
@@ -369,9 +376,9 @@ class Calibration:
                 f"confidence is {confidence:g}; the bootstrap is kept for 0.90, 0.95 and 0.99 only"
             )
         if fnr is not None:
-            return self._two_sided(fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous)
+            return self._two_sided(fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous, candidate)
         if simultaneous:
-            return self._simultaneous(fpr, confidence, method)
+            return self._simultaneous(fpr, confidence, method, candidate)
         if method == "auto":
             tried = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
         else:
@@ -497,18 +504,28 @@ class Calibration:
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
 
-    def _simultaneous(self, fpr: float, confidence: float, method: str) -> OperatingPoint:
+    def _simultaneous(
+        self, fpr: float, confidence: float, method: str, candidate: int | None
+    ) -> OperatingPoint:
         if method == "estimate":
             raise ValueError(
                 "simultaneous goes with a promise; expected method 'finite-sample' or 'bootstrap'"
             )
         kept: Method = "bootstrap" if method == "bootstrap" else "finite-sample"
-        band = self.fpr_band(confidence, kept)
+        if candidate is not None and kept == "bootstrap":
+            raise ValueError(
+                "the bootstrap is not kept at the confidence that several versions at once take; expected method "
+                "'finite-sample'"
+            )
+        share = 1.0 if candidate is None else candidate_share(candidate)
+        band = self.fpr_band(1 - share * (1 - confidence), kept)
         step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
         if band is None or step < 0:
             floor = None if band is None else band.smallest_fpr
             raise InsufficientCalibrationData(
-                f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others: {kept} reaches "
+                f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
+                + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
+                + f": {kept} reaches "
                 + ("none" if floor is None else f"{floor:.3g}")
                 + ". Ask for a higher rate, or without simultaneous",
                 smallest_fpr={kept: floor},
@@ -517,16 +534,26 @@ class Calibration:
         threshold = np.float32(band.thresholds[step])
         at = n_above(self._thresholds, threshold)
         point = self._point(threshold, at, float(band.fpr[step]), fpr, confidence, kept)
-        return replace(point, simultaneous=True)
+        return replace(point, simultaneous=True, candidate=candidate)
 
     def _two_sided(
-        self, fpr: float, fnr: float, confidence: float, method: str, simultaneous: bool
+        self,
+        fpr: float,
+        fnr: float,
+        confidence: float,
+        method: str,
+        simultaneous: bool,
+        candidate: int | None,
     ) -> OperatingPoint:
         """Two promises that hold together, by Bonferroni's inequality."""
         if method not in ("auto", "finite-sample"):
             raise ValueError(f"fnr goes with method 'finite-sample' (or 'auto'), not {method!r}")
         each = 1 - (1 - confidence) / 2
-        upper = self.operating_point(fpr, each, "finite-sample", simultaneous=simultaneous)
+        upper = self.operating_point(
+            fpr, each, "finite-sample", simultaneous=simultaneous, candidate=candidate
+        )
+        # The other promise is to hold for as many candidates.
+        each = 1 - (1 - each) * (candidate_share(candidate) if simultaneous and candidate else 1.0)
         same = self._arrays.get("matched_same")
         if same is None or not same.size:
             raise ValueError(

@@ -118,6 +118,17 @@ def units_needed(
     }
 
 
+def candidate_share(number: int) -> float:
+    """Share of the failure probability that the ``number``-th of any number of candidates is given, from 1.
+
+    1 / (n (n + 1)), which sums to 1 over all n, so that promises to all candidates hold at once however many there
+    will be: a candidate's own promise never changes when another one comes.
+    """
+    if number < 1:
+        raise ValueError(f"number is {number}; expected at least 1")
+    return 1 / (number * (number + 1))
+
+
 def checked_rate(value: float, name: str) -> float:
     """A number strictly between 0 and 1, or a ``ValueError`` that says so."""
     try:

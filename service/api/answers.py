@@ -58,6 +58,15 @@ class OperatingPointOut(BaseModel):
         "nothing is guaranteed"
     )
     simultaneous: bool = Field(description="whether the promise holds for all rates at once, or for this one")
+    candidate: int | None = Field(
+        None,
+        description="with simultaneous: this version's number among those calibrated on the same dataset version, for "
+        "all of which the promise holds at once",
+    )
+    promise: str = Field(
+        description="pointwise: of this rate and this version, chosen without a look at its calibration, say by the "
+        "test part; simultaneous: of all rates, and of all versions in the dataset's ledger"
+    )
     fnr: float | None = Field(None, description="the false negative rate asked for")
     fnr_threshold: float | None = Field(None, description="at or below it a pair is different")
     fnr_upper_bound: float | None = Field(

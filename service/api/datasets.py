@@ -12,6 +12,7 @@ from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, check_may, key_of
 from pairmark.service.datasets.inspecting import InspectionOut
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, RowsOut
+from pairmark.service.store.schemas import LedgerOut
 
 Ref = Annotated[str, Path(description="`name` (the newest version) or `name:version`", max_length=200)]
 
@@ -119,6 +120,15 @@ def list_datasets(
 def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
     """One version of a dataset."""
     return services.datasets.get(ref)
+
+
+def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
+    """Which versions were calibrated on a dataset version, and at which rates their operating points were asked for.
+
+    Who chooses among them by their operating points needs `simultaneous=true`; a choice by the test part does not.
+    """
+    found = services.datasets.get(ref)
+    return services.store.ledger(f"{found.name}:{found.version}", found.sha256)
 
 
 class RowsQuery(Query):

@@ -75,6 +75,7 @@ from pairmark.service.store.schemas import (
     ErrorsOut,
     EvaluationOut,
     LeaderboardOut,
+    LedgerOut,
     ModelOut,
     ModelPage,
     Policy,
@@ -170,6 +171,7 @@ DATASETS: Final = (
     # What people uploaded, not only facts about it: not for every key.
     Route("GET", "/datasets/{ref}/rows", datasets.list_rows, access="train", tag="datasets",
           query=datasets.RowsQuery, answer=RowsOut),
+    Route("GET", "/datasets/{ref}/ledger", datasets.get_ledger, access="dataset", tag="datasets", answer=LedgerOut),
     Route("DELETE", "/datasets/{ref}", datasets.delete_dataset, access="train", tag="datasets", status=204,
           errors=(409,)),
 )  # fmt: skip

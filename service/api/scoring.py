@@ -79,7 +79,9 @@ class ThreeWayQuery(PointQuery):
         "`review`, and `confidence` is that both promises hold",
     )
     simultaneous: bool = Field(
-        False, description="a promise that holds for all rates that are ever asked for at once"
+        False,
+        description="a promise that holds at once for all rates that are ever asked for and for every version "
+        "calibrated on the same dataset version, so that any may be chosen by what its operating points say",
     )
 
 

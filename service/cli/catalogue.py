@@ -142,6 +142,35 @@ def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption
     output.show(found, lambda to: _show_dataset(to, found.json))
 
 
+@datasets.command("ledger")
+def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
+    """Which versions were calibrated on a dataset: what a choice among them costs."""
+    with connected(url) as client:
+        found = client.ledger(ref)
+    columns = ("number", "version", "rates asked", "calibrated_at")
+    rows = [
+        [
+            entry["number"],
+            f"{entry['model']}:{entry['version']}",
+            ", ".join(f"{rate:g}" for rate in entry["rates"]) or "none",
+            entry["calibrated_at"],
+        ]
+        for entry in found["versions"]
+    ]
+    empty = "No version was calibrated on it yet."
+
+    def to(console: Console) -> None:
+        output.table(columns, rows, empty=empty)(console)
+        if len(rows) > 1:
+            console.print(
+                "Choose among them by figures of the test part, or ask for operating points with --simultaneous: a "
+                "promise by itself does not hold for the best of several.",
+                markup=False,
+            )
+
+    output.show(found, to)
+
+
 @datasets.command("delete")
 def delete_dataset(
     ref: DatasetRef, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False

@@ -133,6 +133,11 @@ class Training(Calls):
             return Answer.of(sent.json())
 
     @operation
+    def ledger(self, ref: str) -> Steps[Answer]:
+        """Every version calibrated on a dataset version, and the rates its operating points were asked for at."""
+        return Answer.of((yield from self._get(f"/datasets/{path_part(ref)}/ledger")))
+
+    @operation
     def datasets(self, *, limit: int | None = None) -> Steps[list[Dataset]]:
         """Datasets, newest first."""
         return (yield from self._listed("/datasets", Dataset.of, limit=limit))

@@ -40,6 +40,8 @@ from pairmark.service.store.subjects import SubjectClass
 
 T = TypeVar("T")
 CONFIDENCE = 0.95
+MOST_ASKED = 10_000
+"""Rates asked for that a process remembers to have noted."""
 SHORT_S = 0.001
 """Longest that work may hold the event loop; a thread costs a tenth of it."""
 MODERATE_S = 0.05
@@ -151,6 +153,7 @@ class Runtime:
         self._served: dict[tuple[str | None, str], Served] = {}
         self._owners: dict[str, Owner | None] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
+        self._asked: set[tuple[str, float]] = set()
         self._batches = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="batch")
         self._places = threading.Semaphore(settings.max_concurrent_batches)
 
@@ -242,7 +245,7 @@ class Runtime:
         question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         answer = self.decisions.at_hand(question)
         if answer is None:
-            answer = await self.in_thread(lambda: self.decisions.decide(question))
+            answer = await self.in_thread(lambda: self._decide(question))
         return answer
 
     async def _check_class(self, calibration: str, subjects: SubjectClass | None) -> SubjectClass | None:
@@ -421,7 +424,19 @@ class Runtime:
         of, subjects = row.summary.get("samples"), None
         if of is not None:
             subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
-        return Loaded(calibration, owner, subjects)
+        return Loaded(calibration, owner, subjects, self.store.ledger_number(calibration_id))
+
+    def _decide(self, question: Question) -> Decision:
+        """Answer, and note in the ledger what was asked: also where the answer is a refusal."""
+        try:
+            return self.decisions.decide(question)
+        finally:
+            asked = (question.calibration_id, question.fpr)
+            if asked not in self._asked:
+                if len(self._asked) >= MOST_ASKED:
+                    self._asked.clear()
+                self._asked.add(asked)
+                self.store.note_asked(*asked)
 
 
 def _alias_of(ref: str | None) -> str | None:

@@ -229,11 +229,12 @@ Owner = tuple[str, int]
 
 class Loaded(NamedTuple):
     """A calibration, the version that it was made for (None: scores made elsewhere), and the class of subjects that it
-    is of (None: single vectors)."""
+    is of (None: single vectors); its number in the ledger."""
 
     calibration: Calibration
     owner: Owner | None
     subjects: SubjectClass | None = None
+    number: int | None = None
 
 
 class Question(NamedTuple):
@@ -299,6 +300,7 @@ class Decisions:
                 question.method,
                 allow_asymptotic=question.allow_asymptotic,
                 simultaneous=question.simultaneous,
+                candidate=loaded.number if question.simultaneous and question.method != "bootstrap" else None,
                 fnr=question.fnr,
             )
         except InsufficientCalibrationData as error:
@@ -312,7 +314,8 @@ class Decisions:
             ) from error
         except ValueError as error:
             raise InvalidInput(str(error)) from error
-        public = {**plain(asdict(point)), "calibration_id": calibration_id, **of}
+        promise = "simultaneous" if point.simultaneous else "pointwise"
+        public = {**plain(asdict(point)), "promise": promise, "calibration_id": calibration_id, **of}
         answer = Decision(
             threshold=np.float32(point.threshold),
             public=public,

@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from pairmark.service.store import ledger
 from pairmark.service.store.schemas import LONGEST_REASON, NewCalibration, NewVersion
 from pairmark.service.tables import (
     Alias,
@@ -128,6 +129,7 @@ def add_calibration(
     )
     session.add(row)
     session.flush()
+    ledger.enter(session, row)
     return row
 
 

@@ -296,3 +296,27 @@ class NewVersion:
     report: str | None
     calibration: NewCalibration | None
     job_id: str | None
+
+
+class LedgerEntry(BaseModel):
+    """A version that was calibrated on a dataset version."""
+
+    number: int = Field(description="in the order in which they were calibrated, from 1")
+    model: str
+    version: int
+    calibration_id: str
+    rates: list[float] = Field(description="false positive rates that operating points were asked for at")
+    calibrated_at: str
+
+
+class LedgerOut(BaseModel):
+    """Every version calibrated on people of one dataset version, deleted ones too.
+
+    `simultaneous=true` promises a rate for all of them at once, so that any of them may be chosen by its operating
+    points. Without it, a promise is of one version that was chosen without them, say by the test part.
+    """
+
+    dataset: str
+    dataset_sha256: str
+    candidates: int = Field(description="versions calibrated")
+    versions: list[LedgerEntry]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -13,14 +14,14 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import Conflict, ModelNotCapable, PreconditionFailed
+from pairmark.service.errors import Conflict, ModelNotCapable, NotReady, PreconditionFailed, StorageFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.settings import Settings
-from pairmark.service.store import repository
+from pairmark.service.store import ledger, repository
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.evaluation import Evaluations
 from pairmark.service.store.quarantine import refuse_quarantined
@@ -34,6 +35,7 @@ from pairmark.service.store.schemas import (
     CalibrationOut,
     CalibrationPage,
     EvaluationOut,
+    LedgerOut,
     ModelOut,
     ModelPage,
     NewVersion,
@@ -49,6 +51,8 @@ from pairmark.service.store.transfer import export_version, imported
 from pairmark.service.store.views import alias_change_out, alias_out, version_out, version_summary
 from pairmark.service.tables import Alias, Model, ModelVersion
 from pairmark.service.times import iso
+
+log = logging.getLogger(__name__)
 
 VERSIONS_SHOWN = 100
 Told = Callable[[float, str], None]
@@ -385,6 +389,24 @@ class ModelStore:
     def calibration(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its row."""
         return self._calibrations.load(calibration_id)
+
+    def ledger_number(self, calibration_id: str) -> int | None:
+        """A calibration's number among those made on its dataset version; None when it is of no version."""
+        with self._db.read() as session:
+            return ledger.number_of(session, calibration_id)
+
+    def note_asked(self, calibration_id: str, rate: float) -> None:
+        """Note in the ledger that an operating point was asked for; an answer does not depend on it."""
+        try:
+            with self._db.write() as session:
+                ledger.asked(session, calibration_id, rate)
+        except (NotReady, StorageFailed) as error:
+            log.warning("a rate that was asked for is not in the ledger", extra={"reason": str(error)})
+
+    def ledger(self, dataset: str, sha256: str) -> LedgerOut:
+        """Every version that was calibrated on a dataset version."""
+        with self._db.read() as session:
+            return ledger.ledger(session, dataset, sha256)
 
     def calibration_detail(self, calibration_id: str) -> CalibrationDetail:
         """A calibration with its curve for people."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from tests.models.pair_worlds import Classes, Crowd, EndToEnd, People, Photos, Scored, World
@@ -160,3 +160,27 @@ def test_bootstrap_is_close_to_its_promise(world: World, fpr: float) -> None:
     assert answered > 0.9 * n
     # Two points for being asymptotic, beside Monte-Carlo error.
     assert broken <= binom.ppf(0.999, n, 0.12)
+
+
+def test_the_best_of_several_versions_keeps_a_simultaneous_promise() -> None:
+    fpr, versions, rounds = 0.05, 12, 60
+    broken = {"pointwise": 0, "simultaneous": 0}
+    for seed in range(rounds):
+        rng = np.random.default_rng([3, seed])
+        best: dict[str, tuple[float, float]] = {}
+        for number in range(1, versions + 1):
+            # Independent pairs: one version by itself breaks its promise in all of the 10 % that it may.
+            same = np.arange(700) >= 500
+            scores = (rng.standard_normal(same.size) + 2 * same).astype(np.float32)
+            made = Calibration.fit(scores, same, random_state=number)
+            for name, point in (
+                ("pointwise", made.operating_point(fpr, 0.9)),
+                ("simultaneous", made.operating_point(fpr, 0.9, simultaneous=True, candidate=number)),
+            ):
+                assert point.tpr is not None
+                # Whoever chooses sees the TPR beside the promise, and takes the most.
+                best[name] = max(best.get(name, (0.0, 0.0)), (point.tpr, point.threshold))
+        for name, (_, threshold) in best.items():
+            broken[name] += norm.sf(threshold) > fpr
+    assert broken["pointwise"] > 0.2 * rounds
+    assert broken["simultaneous"] <= most_failures(rounds, 0.9)

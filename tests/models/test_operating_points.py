@@ -13,6 +13,7 @@ from scipy.stats import binom, norm
 
 from pairmark.models import InsufficientCalibrationData, OperatingPoint, operating_point
 from pairmark.models.calibration.operating_points import Calibration, spaced
+from pairmark.models.calibration.promises import candidate_share
 from pairmark.models.core.artefact import read_artefact, write_artefact
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People, Scored
@@ -486,3 +487,22 @@ def test_a_simultaneous_promise_is_a_step_of_the_band() -> None:
     assert together.threshold in band.thresholds
     with pytest.raises(InsufficientCalibrationData, match="together with all others"):
         calibration.operating_point(band.smallest_fpr / 2, simultaneous=True)
+
+
+def test_a_promise_for_candidates_is_the_bands_at_its_share() -> None:
+    shares = [candidate_share(number) for number in range(1, 2_000)]
+    assert shares[:3] == [1 / 2, 1 / 6, 1 / 12]
+    assert 0.999 < sum(shares) < 1
+    calibration = fitted(People(m=400, effect=0.4, n_pairs=20_000).draw(np.random.default_rng(3)))
+    point = calibration.operating_point(0.2, 0.9, simultaneous=True, candidate=3)
+    band = calibration.fpr_band(1 - 0.1 / 12, "finite-sample")
+    assert band is not None
+    assert (point.candidate, point.confidence) == (3, 0.9)
+    assert point.threshold in band.thresholds
+    assert point.threshold >= calibration.operating_point(0.2, 0.9, simultaneous=True).threshold
+    with pytest.raises(InsufficientCalibrationData, match="for 1000000 versions"):
+        calibration.operating_point(0.02, 0.9, simultaneous=True, candidate=10**6)
+    with pytest.raises(ValueError, match="finite-sample"):
+        calibration.operating_point(0.2, method="bootstrap", simultaneous=True, candidate=2)
+    with pytest.raises(ValueError, match="number"):
+        candidate_share(0)

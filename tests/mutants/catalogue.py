@@ -86,6 +86,23 @@ GALLERIES = (
 
 VALIDITY = (
     mutant(
+        "candidates-share-nothing",
+        "a simultaneous promise holds for whichever version is chosen",
+        "models/calibration/promises.py",
+        "return 1 / (number * (number + 1))",
+        "return 1.0",
+        f"{POINTS}::test_a_promise_for_candidates_is_the_bands_at_its_share",
+    ),
+    mutant(
+        "deleted-versions-leave-the-ledger",
+        "a version that was looked at stays in the ledger",
+        "service/store/ledger.py",
+        "select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256)",
+        "select(func.count()).select_from(CalibrationRow).where("
+        "CalibrationRow.dataset_sha256 == row.dataset_sha256, CalibrationRow.id != row.id)",
+        "tests/service/test_ledger.py",
+    ),
+    mutant(
         "classes-choose-the-bound",
         "which finite-sample bound answers depends on sizes alone",
         "models/calibration/matching_product.py",
