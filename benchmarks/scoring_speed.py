@@ -71,10 +71,12 @@ def plain_arrays(forest: SimilarityForest) -> tuple[np.ndarray, ...]:
             for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
         ]
         for part, array in zip(
-            parts, (tree.node_feature, tree.node_threshold, *children, tree.leaf_log_odds()), strict=True
+            parts,
+            (tree.splits.features, tree.splits.thresholds, *children, tree.leaf_log_odds()),
+            strict=True,
         ):
             part.append(array)
-        n_nodes, n_leaves = n_nodes + tree.node_feature.size, n_leaves + leaves.size
+        n_nodes, n_leaves = n_nodes + tree.splits.features.size, n_leaves + leaves.size
         starts.append(n_nodes)
     return (*(np.concatenate(part) for part in parts), np.array(starts))
 
@@ -111,7 +113,7 @@ def run(preset: Preset) -> Result:
         for name, model in ((OURS, forest), (BOOSTED, boosted), (LEARNED, learned))
     }
     facts["AUC on validation pairs"] = dict(goals)
-    facts["stumps of boosted cells"] = int(sum(tree.stump_features.size for tree in boosted.trees_))
+    facts["stumps of boosted cells"] = int(sum(tree.splits.features.size for tree in boosted.trees_))
     peers: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, n_trees, call in _compiled(

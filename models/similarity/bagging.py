@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, PairPopulation, PairSampling, TrainingPairs
 from pairmark.models.similarity.learned import OutOfFold
-from pairmark.models.similarity.trees import PackedTrees, Tree, WeightedPairs, evenly
+from pairmark.models.similarity.packing import packed_trees
+from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.weighted import WeightedPairs, evenly
 
 Bag = Literal["pairs", "identities"]
 
@@ -191,7 +193,7 @@ def integer_weights(weight: NDArray[np.float64]) -> NDArray[np.int32]:
 def weighted(
     left: NDArray[np.int32], right: NDArray[np.int32], weight: NDArray[np.int32], n_same: int
 ) -> WeightedPairs:
-    """Pairs as `trees.grow_tree` takes them."""
+    """Pairs as `cart.grow_tree` takes them."""
     if weight.size and weight.strides != (0,) and (weight == weight[0]).all():
         weight = evenly(weight.size, int(weight[0]))
     return WeightedPairs(pairs=np.stack([left, right]), weight=weight, n_same=n_same)
@@ -210,7 +212,7 @@ def part(pairs: WeightedPairs, numbers: NDArray[np.int64]) -> WeightedPairs:
 def leaf_numbers(tree: Tree, X: Float32, pairs: WeightedPairs, pair_map: PairMap) -> NDArray[np.int64]:
     """The leaf, counted from the left, that each pair of training rows reaches with its own learned features."""
     n = pairs.pairs.shape[1]
-    packed = PackedTrees([tree], [np.arange(tree.leaves.size, dtype=np.float64)], pair_map=pair_map)
+    packed = packed_trees([tree], [np.arange(tree.leaves.size, dtype=np.float64)], pair_map=pair_map)
     out = np.empty(n, dtype=np.int64)
     for start in range(0, n, _SCORED_AT_A_TIME):
         table = pairs.pairs[:, start : start + _SCORED_AT_A_TIME]

@@ -49,12 +49,14 @@ from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import PairFeatures
 from pairmark.models.similarity.learning import learn
+from pairmark.models.similarity.packing import PackedTrees, packed_trees
 from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from pairmark.models.similarity.pruning import gains
+from pairmark.models.similarity.splits import Splits, splits_of
 from pairmark.models.similarity.state import ForestState, TreesState
-from pairmark.models.similarity.trees import TREE_ARRAYS, Aggregation, PackedTrees, RocKnots, Tree
+from pairmark.models.similarity.trees import Aggregation, RocKnots, Tree
 
-TREES_VERSION = 4
+TREES_VERSION = 5
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
@@ -224,7 +226,9 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         )
         out_of_bag = self._out_of_bag(source)
         kept = self._shelf(X, source)
-        done = {} if kept is None else dict(_stored_trees(kept, seeds))
+        kind = splits_of(self.leaf_rank)
+        kept = kept if kind.has_state else None
+        done = {} if kept is None else dict(_stored_trees(kept, seeds, kind))
         growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
         trees: list[Tree] = []
         with closing(growing):
@@ -232,8 +236,8 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
                 tree = done.get(seed)
                 if tree is None:
                     tree = next(growing)
-                    if kept is not None and not tree.rules:
-                        kept.store(f"tree-{seed}", {name: getattr(tree, name) for name in TREE_ARRAYS})
+                    if kept is not None:
+                        kept.store(f"tree-{seed}", tree.to_arrays())
                 trees.append(tree)
                 report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
                 if self.verbose:
@@ -267,7 +271,7 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``; also after loading."""
-        self._packed = PackedTrees(
+        self._packed = packed_trees(
             self.trees_, [self._leaf_values(tree) for tree in self.trees_], pair_map=self.pair_map
         )
 
@@ -631,11 +635,11 @@ class SimilarityForest(ForestState, _SimilarityBase):
         return {"score": score, **explain.forest(self.trees_, left, right, words)}
 
 
-def _stored_trees(kept: Shelf, seeds: list[int]) -> Iterator[tuple[int, Tree]]:
+def _stored_trees(kept: Shelf, seeds: list[int], kind: type[Splits]) -> Iterator[tuple[int, Tree]]:
     for seed in seeds:
         stored = kept.load(f"tree-{seed}")
         if stored is not None:
-            yield seed, Tree(**stored)  # type: ignore[arg-type]
+            yield seed, Tree.from_arrays(stored, kind)
 
 
 def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
@@ -659,16 +663,12 @@ def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
         starts = tree.cells[:, layout.CELL_NODE]
         split = np.flatnonzero(starts >= 0)
         split = split[np.argsort(starts[split])]
-        bounds = np.append(starts[split], tree.node_feature.size)
+        bounds = np.append(starts[split], len(tree.splits))
         for place, cell in enumerate(split):
             for node in range(bounds[place], bounds[place + 1]):
                 share = gain[cell] / (bounds[place + 1] - bounds[place])
-                feature = int(tree.node_feature[node])
-                if feature >= 0:
-                    total[feature] += share
-                else:
-                    for one, part in explain.weigh(tree, node, feature):
-                        total[one] += share * part
+                for feature, part in tree.splits.shares(node):
+                    total[feature] += share * part
     return np.asarray(total / total.sum()) if total.sum() > 0 else total
 
 

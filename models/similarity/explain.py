@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.leaf_rank import Plane, Rule, Stumps, splitter
 from pairmark.models.similarity.learned import LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
@@ -60,33 +58,6 @@ class PairWords:
         return {"feature": self.names[place], "map": HALF_NAMES[self.pair_map][half]}
 
 
-def tested(tree: Tree, at: int, features: Float32) -> tuple[float, bool]:
-    """The value that node ``at`` tests, and whether it is above the threshold."""
-    split = splitter(tree, at)
-    if split is None:
-        value = float(features[tree.node_feature[at]])
-        return value, bool(features[tree.node_feature[at]] > tree.node_threshold[at])
-    above = bool(split.left(features[None, :])[0])
-    if isinstance(split, Plane | Stumps):
-        return float(split.value(features[None, :])[0]), above
-    return float(above), above
-
-
-def weigh(tree: Tree, at: int, feature: int) -> list[tuple[int, float]]:
-    """The pair features that node ``at`` rests on, with their shares."""
-    if feature >= 0:
-        return [(feature, 1.0)]
-    split = splitter(tree, at)
-    if isinstance(split, Rule):
-        return [(int(column), 1.0 / len(split.columns)) for column in split.columns]
-    if isinstance(split, Plane):
-        weight = np.abs(split.weights.astype(np.float64))
-    else:
-        assert isinstance(split, Stumps)
-        weight = np.bincount(split.features, weights=np.abs(split.steps.astype(np.float64)))
-    return [(int(i), float(weight[i] / weight.sum())) for i in np.flatnonzero(weight)]
-
-
 def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
     """The decisions that take one pair, (d,) each, to its leaf.
 
@@ -103,12 +74,12 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     while tree.cells[cell, layout.CELL_NODE] >= 0:
         at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
-            value, above = tested(tree, at, features)
+            above = bool(tree.splits.high(at, features[None, :])[0])
             steps.append(
                 {
                     **_test(tree, at, words),
                     **_contributions(tree, at, features, words),
-                    "value": float(value),
+                    "value": float(tree.splits.value(at, features[None, :])[0]),
                     "above": above,
                     "cell": [
                         int(tree.cells[cell, layout.CELL_DEPTH]),
@@ -141,9 +112,9 @@ def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWord
             at = int(tree.cells[cell, layout.CELL_NODE])
             used: list[tuple[int, float]] = []
             while at >= 0:
-                feature = int(tree.node_feature[at])
-                used += weigh(tree, at, feature)
-                at = int(tree.node_high[at] if tested(tree, at, values)[1] else tree.node_low[at])
+                used += tree.splits.shares(at)
+                above = bool(tree.splits.high(at, values[None, :])[0])
+                at = int(tree.node_high[at] if above else tree.node_low[at])
             up = -1 - at == tree.cells[cell, layout.CELL_LEFT]
             half_left = 2.0 ** -(int(tree.cells[cell, layout.CELL_DEPTH]) + 1)
             total = sum(share for _, share in used)
@@ -195,7 +166,7 @@ def tree_data(tree: Tree, words: PairWords, *, depth: int) -> dict[str, Any]:
             "low": _target(int(tree.node_low[at])),
             "high": _target(int(tree.node_high[at])),
         }
-        for at in range(tree.node_feature.size)
+        for at in range(len(tree.splits))
     ]
     return {"max_depth": depth, "auc": tree.auc(), "cells": cells, "nodes": nodes}
 
@@ -206,46 +177,34 @@ def _target(child: int) -> dict[str, int]:
 
 def _test(tree: Tree, at: int, words: PairWords) -> dict[str, Any]:
     """What a node tests; of a sum, the ``terms`` that weigh most and over how many features it runs."""
-    split, threshold = splitter(tree, at), {"threshold": float(tree.node_threshold[at])}
-    if split is None:
-        return {**words.name(int(tree.node_feature[at])), **threshold}
-    shares = sorted(weigh(tree, at, -1), key=lambda part: (-part[1], part[0]))
-    about: dict[str, Any] = {
+    shares, title = tree.splits.shares(at), tree.splits.title
+    threshold = {"threshold": float(tree.splits.thresholds[at])}
+    if title is None:
+        return {**words.name(shares[0][0]), **threshold}
+    shares.sort(key=lambda part: (-part[1], part[0]))
+    return {
+        "feature": title[0],
+        "map": title[1],
+        **threshold,
         "terms": [{**words.name(one), "share": share} for one, share in shares[:TERMS]],
         "n_features": len(shares),
-    }
-    if isinstance(split, Stumps):
-        return {"feature": "sum of stumps on pair features", "map": "boosting", **threshold, **about}
-    if isinstance(split, Plane):
-        return {"feature": "weighted sum of pair features", "map": "plane", **threshold, **about}
-    assert isinstance(split, Rule)
-    return {
-        "feature": f"answer of a {type(split.classifier).__name__}",
-        "map": "classifier",
-        **threshold,
-        **about,
     }
 
 
 def _contributions(tree: Tree, at: int, features: Float32, words: PairWords) -> dict[str, Any]:
     """Of a node that tests a sum: what each feature adds to the value, largest first; all of them sum to it."""
-    split = splitter(tree, at)
-    added: NDArray[np.float64]
-    if isinstance(split, Plane):
-        added = split.weights.astype(np.float64) * features
-        used = np.flatnonzero(split.weights).astype(np.int64)
-    elif isinstance(split, Stumps):
-        above = features[split.features] > split.thresholds
-        added = np.bincount(
-            split.features, weights=split.steps * above.astype(np.float64), minlength=features.size
-        ).astype(np.float64)
-        used = np.unique(split.features).astype(np.int64)
-    else:
+    found = tree.splits.contributions(at, features)
+    if found is None:
         return {}
-    order = used[np.argsort(-np.abs(added[used]), kind="stable")][:TERMS]
+    used, added = found
+    order = np.argsort(-np.abs(added), kind="stable")[:TERMS]
     return {
         "terms": [
-            {**words.name(int(i)), "value": float(features[i]), "contribution": float(added[i])}
+            {
+                **words.name(int(used[i])),
+                "value": float(features[used[i]]),
+                "contribution": float(added[i]),
+            }
             for i in order
         ],
         "n_features": int(used.size),

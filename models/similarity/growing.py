@@ -20,9 +20,11 @@ from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
 from pairmark.models.similarity.bagging import PairSource, leaf_numbers
 from pairmark.models.similarity.binning import Grid
+from pairmark.models.similarity.cart import grow_tree
 from pairmark.models.similarity.leaf_rank import grow_by_classifier
 from pairmark.models.similarity.pruning import best_price, counted, pruned
-from pairmark.models.similarity.trees import Tree, WeightedPairs, grow_tree
+from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.weighted import WeightedPairs
 
 N_PRUNING_FOLDS = 3
 

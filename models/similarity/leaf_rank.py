@@ -9,8 +9,7 @@ both kinds; all of them are then parted, in blocks.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,90 +19,14 @@ from sklearn.utils.validation import has_fit_parameter
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
-from pairmark.models.similarity.kernels import scoring as scoring_kernels
-from pairmark.models.similarity.trees import Tree, WeightedPairs
+from pairmark.models.similarity.splits import KINDS, PlaneSplits, RuleSplits, Splits, StumpSplits, splits_of
+from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.weighted import WeightedPairs
 
 FIT_VALUES = 2**24
 """Most numbers of f that are written out at a time: 64 MiB."""
-NAMED = ("cart", "linear", "boosting")
 _RATE = 0.5
 """What part of each stump counts: smaller steps, several of which share a feature, hold better on other pairs."""
-
-
-class Splitter(Protocol):
-    """What a cell is split by."""
-
-    def left(self, f: Float32) -> NDArray[np.bool_]:
-        """Whether pairs of features f, (n, width), go left: to the more similar side."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """Left above a weighted sum: ``weights`` (width,)."""
-
-    weights: Float32
-    threshold: np.float32
-
-    def value(self, f: Float32) -> Float32:
-        """The weighted sums."""
-        values = np.empty(f.shape[0], dtype=np.float32)
-        scoring_kernels.plane_values(f, self.weights, values)
-        return values
-
-    def left(self, f: Float32) -> NDArray[np.bool_]:
-        """Above the threshold."""
-        return np.asarray(self.value(f) > self.threshold, dtype=np.bool_)
-
-
-@dataclass(frozen=True, eq=False)
-class Stumps:
-    """Left above a sum of the steps of those features that are above their thresholds, each (n_stumps,)."""
-
-    features: NDArray[np.int32]
-    thresholds: Float32
-    steps: Float32
-    threshold: np.float32
-
-    def value(self, f: Float32) -> NDArray[np.float64]:
-        """The sums."""
-        values = np.empty(f.shape[0], dtype=np.float64)
-        boosting_kernels.sums_of_stumps(f, self.features, self.thresholds, self.steps, values)
-        return values
-
-    def left(self, f: Float32) -> NDArray[np.bool_]:
-        """Above the threshold."""
-        return np.asarray(self.value(f) > np.float64(self.threshold), dtype=np.bool_)
-
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """Left where a classifier of a user's own says so, of some columns of f."""
-
-    columns: NDArray[np.int64]
-    classifier: Any
-
-    def left(self, f: Float32) -> NDArray[np.bool_]:
-        """What it predicts."""
-        return np.asarray(self.classifier.predict(f[:, self.columns]), dtype=np.bool_)
-
-
-def splitter(tree: Tree, at: int) -> Splitter | None:
-    """What node ``at`` splits its cell by, where that is more than one feature."""
-    if tree.rules:
-        return tree.rules[at]  # type: ignore[no-any-return]
-    if tree.planes.shape[0]:
-        return Plane(np.array(tree.planes[at]), np.float32(tree.node_threshold[at]))
-    if tree.stump_counts.size:
-        stop = int(tree.stump_counts[: at + 1].sum())
-        own = slice(stop - int(tree.stump_counts[at]), stop)
-        return Stumps(
-            np.array(tree.stump_features[own]),
-            np.array(tree.stump_thresholds[own]),
-            np.array(tree.stump_steps[own]),
-            np.float32(tree.node_threshold[at]),
-        )
-    return None
 
 
 def checked_leaf_rank(leaf_rank: Any) -> None:
@@ -112,9 +35,9 @@ def checked_leaf_rank(leaf_rank: Any) -> None:
     Raises
     ------
     ValueError
-        When it is none of `NAMED`, nor a classifier whose ``fit`` takes ``sample_weight``.
+        When it is none of `splits.KINDS`, nor a classifier whose ``fit`` takes ``sample_weight``.
     """
-    if isinstance(leaf_rank, str) and leaf_rank in NAMED:
+    if isinstance(leaf_rank, str) and leaf_rank in KINDS:
         return
     if not (hasattr(leaf_rank, "fit") and hasattr(leaf_rank, "predict") and hasattr(leaf_rank, "get_params")):
         raise ValueError(
@@ -152,7 +75,7 @@ def grow_by_classifier(
     cells: list[list[int]] = [
         [0, 0, -1, int(weight[: pairs.n_same].sum()), int(weight[pairs.n_same :].sum()), -1, -1]
     ]
-    splits: list[Splitter] = []
+    splits: list[Splits] = []
     nodes: list[tuple[int, int]] = []
     todo = [(0, np.arange(n))]
     while todo:
@@ -168,7 +91,7 @@ def grow_by_classifier(
         block = max(1, FIT_VALUES // features.width)
         for start in range(0, members.size, block):
             f = features.of(members[start : start + block])
-            left[start : start + block] = split.left(f)
+            left[start : start + block] = split.high(0, f)
         same = members < pairs.n_same
         left_same, left_different = (
             int(weight[members[left & same]].sum()),
@@ -186,32 +109,13 @@ def grow_by_classifier(
         nodes.append((-1 - (number + 1), -1 - number))
         todo += [(number + 1, members[~left]), (number, members[left])]
     table = np.array(nodes, dtype=np.int32).reshape(-1, 2)
+    kind = splits_of(leaf_rank)
     return Tree(
         cells=np.array(cells, dtype=np.int64),
-        node_feature=(-1 - np.arange(len(splits))).astype(np.int32),
-        # What a rule says is 0 or 1.
-        node_threshold=np.array([getattr(split, "threshold", 0.5) for split in splits], dtype=np.float32),
+        splits=kind.joined(splits) if splits else kind.empty(),
         node_low=np.ascontiguousarray(table[:, 0]),
         node_high=np.ascontiguousarray(table[:, 1]),
-        **_parts(splits, features.width),
     )
-
-
-def _parts(splits: list[Splitter], width: int) -> dict[str, Any]:
-    """Splitters, which are all of a kind, as a tree holds them."""
-    if not splits:
-        return {}
-    if isinstance(splits[0], Plane):
-        return {"planes": np.stack([split.weights for split in splits if isinstance(split, Plane)])}
-    stumps = [split for split in splits if isinstance(split, Stumps)]
-    if not stumps:
-        return {"rules": tuple(splits)}
-    return {
-        "stump_counts": np.array([split.features.size for split in stumps], dtype=np.int64),
-        "stump_features": np.concatenate([split.features for split in stumps]),
-        "stump_thresholds": np.concatenate([split.thresholds for split in stumps]),
-        "stump_steps": np.concatenate([split.steps for split in stumps]),
-    }
 
 
 class _Features:
@@ -247,7 +151,7 @@ def _fitted(
     members: NDArray[np.int64],
     drawn: NDArray[np.int64],
     rng: np.random.Generator,
-) -> Splitter | None:
+) -> Splits | None:
     """What splits a cell, learned from the ``drawn`` features of points; None where there is nothing to learn."""
     most = max(16, FIT_VALUES // features.width)
     if members.size > most:
@@ -271,12 +175,12 @@ def _fitted(
     classifier = clone(leaf_rank)
     if "random_state" in classifier.get_params():
         classifier.set_params(random_state=int(rng.integers(2**31)))
-    return Rule(columns, classifier.fit(f, same, sample_weight=cost))
+    return RuleSplits(rules=((columns, classifier.fit(f, same, sample_weight=cost)),))
 
 
 def _stumps(
     f: Float32, cost: NDArray[np.float64], n_same: int, columns: NDArray[np.int64], n_rounds: int
-) -> Stumps | None:
+) -> StumpSplits | None:
     """Gentle AdaBoost on some columns of f; see `boosting_kernels`."""
     n, m = f.shape
     f = np.ascontiguousarray(f)
@@ -292,11 +196,12 @@ def _stumps(
     place, which = np.unique(chosen[:done] * boosting_kernels.BINS + numbers[:done], return_inverse=True)
     feature, number = np.divmod(place, boosting_kernels.BINS)
     step = np.bincount(which, weights=steps[:done, 1] - steps[:done, 0], minlength=place.size)
-    return Stumps(
-        columns[feature].astype(np.int32),
-        borders[feature, number],
-        step.astype(np.float32),
-        np.float32(-steps[:done, 0].sum()),
+    return StumpSplits(
+        counts=np.array([place.size], dtype=np.int64),
+        features=columns[feature].astype(np.int32),
+        limits=borders[feature, number],
+        steps=step.astype(np.float32),
+        thresholds=np.array([-steps[:done, 0].sum()], dtype=np.float32),
     )
 
 
@@ -306,7 +211,7 @@ def _plane(
     cost: NDArray[np.float64],
     columns: NDArray[np.int64],
     width: int,
-) -> Plane | None:
+) -> PlaneSplits | None:
     """Logistic regression on some columns of f."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -326,4 +231,7 @@ def _plane(
     threshold = float((plane.coef_[0] * mean[moving] / deviation[moving]).sum() - plane.intercept_[0])
     # Comparisons are made in float32; a common factor keeps weights and sums well inside its range.
     factor = 1.0 / max(float(np.abs(weights).max()), 1e-300)
-    return Plane((weights * factor).astype(np.float32), np.float32(threshold * factor))
+    return PlaneSplits(
+        planes=(weights * factor).astype(np.float32)[None, :],
+        thresholds=np.array([threshold * factor], dtype=np.float32),
+    )

@@ -112,10 +112,10 @@ def pruned(tree: Tree, price: float) -> Tree:
         stays[cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]] = True
     number = np.cumsum(stays) - 1
     starts = np.append(tree.cells[:, layout.CELL_NODE], -1)
-    node_cell = np.zeros(tree.node_feature.size, dtype=np.int64)
+    node_cell = np.zeros(len(tree.splits), dtype=np.int64)
     split = np.flatnonzero(starts >= 0)
     order = split[np.argsort(starts[split])]
-    bounds = np.append(starts[order], tree.node_feature.size)
+    bounds = np.append(starts[order], len(tree.splits))
     for place, cell in enumerate(order):
         node_cell[bounds[place] : bounds[place + 1]] = cell
     node_stays = kept[node_cell]
@@ -134,24 +134,10 @@ def pruned(tree: Tree, price: float) -> Tree:
     cells[inner, layout.CELL_NODE] = node_number[cells[inner, layout.CELL_NODE]]
     for field in (layout.CELL_LEFT, layout.CELL_RIGHT):
         cells[inner, field] = number[cells[inner, field]]
-    of_rules = np.flatnonzero(node_stays)
-    feature = tree.node_feature[node_stays]
-    stump_stays = (
-        np.repeat(node_stays, tree.stump_counts) if tree.stump_counts.size else np.empty(0, np.bool_)
-    )
-    if tree.planes.shape[0] or tree.rules or tree.stump_counts.size:
-        feature = (-1 - np.arange(feature.size)).astype(np.int32)
     return replace(
         tree,
         cells=cells[stays],
-        node_feature=feature,
-        node_threshold=tree.node_threshold[node_stays],
+        splits=tree.splits.take(np.flatnonzero(node_stays)),
         node_low=renumbered(tree.node_low),
         node_high=renumbered(tree.node_high),
-        stump_counts=tree.stump_counts[of_rules] if tree.stump_counts.size else tree.stump_counts,
-        stump_features=tree.stump_features[stump_stays],
-        stump_thresholds=tree.stump_thresholds[stump_stays],
-        stump_steps=tree.stump_steps[stump_stays],
-        planes=tree.planes[of_rules] if tree.planes.shape[0] else tree.planes,
-        rules=tuple(tree.rules[at] for at in of_rules) if tree.rules else (),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -17,9 +18,9 @@ from pairmark.models.similarity.schema import (
     require_learned,
     require_nodes,
 )
-from pairmark.models.similarity.trees import STUMP_ARRAYS, Aggregation, RocKnots, Tree
+from pairmark.models.similarity.splits import splits_of
+from pairmark.models.similarity.trees import Aggregation, RocKnots, Tree
 
-_NODE_ARRAYS = ("node_feature", "node_threshold", "node_low", "node_high")
 SCHEMA = StateSchema(
     facts=SimilarityFacts, layout=layout, relations=(require_cells, require_nodes, require_learned)
 )
@@ -40,26 +41,12 @@ class TreesState(Stateful):
     def to_state(self) -> State:
         """Arrays of all trees end to end, with where each begins."""
         trees = self.trees_
-        arrays: dict[str, NDArray[Any]] = {
-            name: np.concatenate([getattr(tree, name) for tree in trees]) for name in _NODE_ARRAYS
-        }
-        if any(tree.rules for tree in trees):
-            raise ValueError(
-                f"leaf_rank is a {type(self.leaf_rank).__name__}, whose fitted copies could only be saved as code; "
-                "models with leaf_rank 'cart', 'linear' or 'boosting' can be saved"
-            )
-        if any(tree.planes.shape[0] for tree in trees):
-            width = max(tree.planes.shape[1] for tree in trees)
-            arrays["planes"] = np.concatenate([tree.planes.reshape(-1, width) for tree in trees])
-        if any(tree.stump_counts.size for tree in trees):
-            arrays.update(
-                {name: np.concatenate([getattr(tree, name) for tree in trees]) for name in STUMP_ARRAYS}
-            )
-            arrays["stump_starts"] = np.cumsum(
-                [0, *(tree.stump_features.size for tree in trees)], dtype=np.int64
-            )
-        arrays["cells"] = np.concatenate([tree.cells for tree in trees])
-        arrays["node_starts"] = np.cumsum([0, *(tree.node_feature.size for tree in trees)], dtype=np.int64)
+        node_starts = np.cumsum([0, *(len(tree.splits) for tree in trees)], dtype=np.int64)
+        splits = type(trees[0].splits).joined([tree.splits for tree in trees])
+        arrays: dict[str, NDArray[Any]] = splits.to_state(node_starts)
+        for name in ("node_low", "node_high", "cells"):
+            arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
+        arrays["node_starts"] = node_starts
         arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
         meta: dict[str, Any] = {"pair_features": self.pair_features_}
         if self.learned_ is not None:
@@ -69,29 +56,23 @@ class TreesState(Stateful):
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
-        nodes, cells = arrays["node_starts"].tolist(), arrays["cell_starts"].tolist()
-        stumps = arrays["stump_starts"].tolist() if "stump_starts" in arrays else []
+        kind = splits_of(self.leaf_rank)
+        nodes = [slice(*ends) for ends in pairwise(arrays["node_starts"].tolist())]
+        cells = [slice(*ends) for ends in pairwise(arrays["cell_starts"].tolist())]
         self.trees_ = [
             Tree(
-                cells=arrays["cells"][cells[t] : cells[t + 1]],
-                **{  # type: ignore[arg-type]
-                    name: arrays[name][nodes[t] : nodes[t + 1]]
-                    for name in (
-                        *_NODE_ARRAYS,
-                        *(name for name in ("planes", "stump_counts") if name in arrays),
-                    )
-                },
-                **{  # type: ignore[arg-type]
-                    name: arrays[name][stumps[t] : stumps[t + 1]] for name in STUMP_ARRAYS[1:] if stumps
-                },
+                cells=arrays["cells"][its_cells],
+                splits=kind.from_state(arrays, its_nodes, number),
+                node_low=arrays["node_low"][its_nodes],
+                node_high=arrays["node_high"][its_nodes],
             )
-            for t in range(len(nodes) - 1)
+            for number, (its_nodes, its_cells) in enumerate(zip(nodes, cells, strict=True))
         ]
-        told = meta.get("learned")
+        learned = meta.get("learned")
         # Artefacts from before there was a choice hold what was asked for.
         self.pair_features_ = meta.get("pair_features") or self.pair_features  # type: ignore[assignment]
         self.learned_ = (
-            None if told is None else LearnedFeatures.from_state(self.pair_features_, arrays, told)
+            None if learned is None else LearnedFeatures.from_state(self.pair_features_, arrays, learned)
         )
         self._restore(arrays, meta)
         self._finish()

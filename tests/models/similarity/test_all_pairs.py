@@ -51,7 +51,7 @@ def test_the_root_split_is_that_of_a_tree_grown_on_every_pair(pair_map: Any) -> 
         .fit(X[:400], y[:400])
         .trees_[0]
     )
-    grown = f[:, tree.node_feature[0]] <= tree.node_threshold[0]
+    grown = f[:, tree.splits.features[0]] <= tree.splits.thresholds[0]
     a, c = (grown & same).sum() / same.sum(), (grown & ~same).sum() / (~same).sum()
     assert found.impurity == pytest.approx(a * c / (a + c) + (1 - a) * (1 - c) / (2 - a - c), rel=1e-9)
 
@@ -84,8 +84,8 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
     assert counted == ([] if pair_map == "products" else [pair_map] * 2)
     for by_counts, by_pairs in zip(*trees, strict=True):
         assert by_counts.cells.tolist() == by_pairs.cells.tolist()
-        assert by_counts.node_threshold.tobytes() == by_pairs.node_threshold.tobytes()
-        assert by_counts.node_feature.tolist() == by_pairs.node_feature.tolist()
+        assert by_counts.splits.thresholds.tobytes() == by_pairs.splits.thresholds.tobytes()
+        assert by_counts.splits.features.tolist() == by_pairs.splits.features.tolist()
 
 
 def test_a_sample_of_pairs_is_counted_itself(monkeypatch: pytest.MonkeyPatch) -> None:

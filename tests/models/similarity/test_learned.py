@@ -56,7 +56,11 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
         at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
             at = int(
-                (tree.node_high if f[tree.node_feature[at]] > tree.node_threshold[at] else tree.node_low)[at]
+                (
+                    tree.node_high
+                    if f[tree.splits.features[at]] > tree.splits.thresholds[at]
+                    else tree.node_low
+                )[at]
             )
         cell = -1 - at
     return cell
@@ -254,7 +258,7 @@ def test_forest_with_learned_features_is_what_its_definition_says(kind: Any) -> 
     assert model.learned_ is not None
     f = np.hstack([pair_features(left, right), model.learned_.values(left, right)])
     for tree in model.trees_:
-        assert (tree.node_feature >= 128).any()
+        assert (tree.splits.features >= 128).any()
     totals = np.zeros(60)
     for tree in model.trees_:
         log_odds = dict(zip(tree.leaves.tolist(), tree.leaf_log_odds(), strict=True))

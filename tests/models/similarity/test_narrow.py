@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from pairmark.models import SimilarityForest
-from pairmark.models.similarity import trees
-from pairmark.models.similarity.trees import PackedTrees
+from pairmark.models.similarity import packing
+from pairmark.models.similarity.packing import AxisTrees
 
 
-def wide(model: SimilarityForest, monkeypatch: pytest.MonkeyPatch) -> PackedTrees:
+def wide(model: SimilarityForest, monkeypatch: pytest.MonkeyPatch) -> AxisTrees:
     with monkeypatch.context() as patch:
-        patch.setattr(trees, "narrow_nodes", lambda *_: None)
-        packed = PackedTrees(
+        patch.setattr(packing, "narrow_nodes", lambda *_: None)
+        packed = AxisTrees(
             model.trees_, [tree.leaf_log_odds() for tree in model.trees_], pair_map=model.pair_map
         )
-    assert packed._narrow is None
+    assert packed.narrow is None
     return packed
 
 
@@ -42,15 +42,15 @@ def test_narrow_nodes_score_as_wide_ones(
     y = np.repeat(np.arange(30), 12)
     X = values(kind, rng, 30)[y] + (values(kind, rng, 360) if kind != "tails" else 0)
     model = SimilarityForest(n_estimators=4, n_pairs=4_000, max_depth=5, random_state=0, **params).fit(X, y)
-    assert model._packed._narrow is not None
+    assert model._packed.narrow is not None
     packed = wide(model, monkeypatch)
     n = 1_300
     left, right = X[rng.integers(0, 360, n)].copy(), X[rng.integers(0, 360, n)].copy()
     # Pairs on thresholds themselves and next to them, and numbers as large and small as there are.
     for p in range(300):
         tree = model.trees_[p % 4]
-        node = int(rng.integers(tree.node_feature.size))
-        f, threshold = int(tree.node_feature[node]), tree.node_threshold[node]
+        node = int(rng.integers(tree.splits.features.size))
+        f, threshold = int(tree.splits.features[node]), tree.splits.thresholds[node]
         if f < 10:
             right[p, f % 5] = 0.0
             left[p, f % 5] = np.nextafter(
@@ -62,12 +62,11 @@ def test_narrow_nodes_score_as_wide_ones(
         columns, forms = (model.learned_.columns(left), model.learned_.columns(right)), model.learned_.forms
     for n_pairs in (n, 40, 9, 1):
         part = None if columns is None else (columns[0][:n_pairs], columns[1][:n_pairs])
-        for n_trees in (None, 2):
-            sums = [
-                its.sums(left[:n_pairs], right[:n_pairs], learned=part, forms=forms, n_trees=n_trees)
-                for its in (model._packed, packed)
-            ]
-            assert sums[0].tobytes() == sums[1].tobytes()
+        sums = [
+            its.sums(left[:n_pairs], right[:n_pairs], learned=part, forms=forms)
+            for its in (model._packed, packed)
+        ]
+        assert sums[0].tobytes() == sums[1].tobytes()
 
 
 def test_more_features_than_a_narrow_node_holds_are_scored_by_wide_ones() -> None:
@@ -75,7 +74,7 @@ def test_more_features_than_a_narrow_node_holds_are_scored_by_wide_ones() -> Non
     y = np.repeat(np.arange(10), 6)
     X = (rng.normal(size=(10, 600))[y] + rng.normal(size=(60, 600))).astype(np.float32)
     model = SimilarityForest(n_estimators=3, n_pairs=500, max_depth=3, random_state=0).fit(X, y)
-    assert model._packed._narrow is None
+    assert model._packed.narrow is None
     forward, backward = model.pair_score(X[:30], X[30:]), model.pair_score(X[30:], X[:30])
     assert forward.tobytes() == backward.tobytes()
     assert len(set(forward.tolist())) > 1

@@ -22,7 +22,8 @@ from pairmark.models.similarity.bagging import leaf_numbers
 from pairmark.models.similarity.choice import candidates
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.pruning import counted, gains, kept_cells, prices, pruned
-from pairmark.models.similarity.trees import Tree, WeightedPairs, evenly
+from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.weighted import WeightedPairs, evenly
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -47,17 +48,17 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
         inside = reached == cell
         if leaf_rank == "linear":
             goes = (
-                f[inside].astype(np.float64) @ tree.planes[node].astype(np.float64)
-                > tree.node_threshold[node]
+                f[inside].astype(np.float64) @ tree.splits.planes[node].astype(np.float64)
+                > tree.splits.thresholds[node]
             )
         elif leaf_rank == "boosting":
-            stop = tree.stump_counts[: node + 1].sum()
-            own = np.arange(stop - tree.stump_counts[node], stop)
-            above = f[inside][:, tree.stump_features[own]] > tree.stump_thresholds[own]
-            goes = above @ tree.stump_steps[own].astype(np.float64) > tree.node_threshold[node]
+            stop = tree.splits.counts[: node + 1].sum()
+            own = np.arange(stop - tree.splits.counts[node], stop)
+            above = f[inside][:, tree.splits.features[own]] > tree.splits.limits[own]
+            goes = above @ tree.splits.steps[own].astype(np.float64) > tree.splits.thresholds[node]
         else:
-            rule = tree.rules[node]
-            goes = rule.classifier.predict(f[inside][:, rule.columns])
+            columns, classifier = tree.splits.rules[node]
+            goes = classifier.predict(f[inside][:, columns])
         reached[inside] = np.where(
             goes, tree.cells[cell, layout.CELL_LEFT], tree.cells[cell, layout.CELL_RIGHT]
         )
@@ -173,8 +174,8 @@ def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
         )
         total += 0.5 * step
         weight = weight * np.exp(-label * 0.5 * step)
-    sums = (f[:, grown.stump_features] > grown.stump_thresholds) @ grown.stump_steps.astype(np.float64)
-    assert np.allclose(sums - grown.node_threshold[0], total, atol=1e-5)
+    sums = (f[:, grown.splits.features] > grown.splits.limits) @ grown.splits.steps.astype(np.float64)
+    assert np.allclose(sums - grown.splits.thresholds[0], total, atol=1e-5)
     assert grown.cells[1, layout.CELL_SAME] == given[same & (total > 0)].sum()
 
 

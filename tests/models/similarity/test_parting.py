@@ -127,5 +127,5 @@ def test_trees_do_not_depend_on_the_order_of_pairs(weights: str) -> None:
 
     one, other = grown(np.arange(n)), grown(rng.permutation(n))
     assert len(one.cells) > 30
-    for name in ("cells", "node_feature", "node_threshold", "node_low", "node_high"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for name, array in one.to_arrays().items():
+        np.testing.assert_array_equal(array, other.to_arrays()[name])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pairmark
-from pairmark.models.similarity.leaf_rank import NAMED
 from pairmark.models.similarity.learned import NAMES
+from pairmark.models.similarity.splits import KINDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "similarity-forests.md"
 
@@ -40,5 +40,5 @@ def test_the_page_leads_from_rows_to_saved_forests_and_drawn_trees(
 
 def test_the_page_tells_of_every_kind_of_feature_and_split() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for name in (*NAMES, *NAMED):
+    for name in (*NAMES, *KINDS):
         assert re.search(rf"^\| `{name}`", page, re.M), name

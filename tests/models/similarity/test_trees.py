@@ -64,11 +64,11 @@ def test_a_split_equals_exhaustive_search(seed: int, pair_map: Any, case: tuple[
     tree.fit_pairs(left, right, same, sample_weight=weight)
     f = pair_features(left, right, pair_map)
     grown = tree.trees_[0]
-    if grown.node_feature.size == 0:
+    if grown.splits.features.size == 0:
         # No split sends its two leaves different ways; a split that does would have lowered the impurity.
         assert least_impurity(f, same, weight) == pytest.approx(0.5, rel=1e-6)
         return
-    low = f[:, grown.node_feature[0]] <= grown.node_threshold[0]
+    low = f[:, grown.splits.features[0]] <= grown.splits.thresholds[0]
     assert impurity(low, same, weight) == pytest.approx(least_impurity(f, same, weight), rel=1e-9)
 
 
@@ -78,7 +78,7 @@ def test_binned_splits_come_close_to_exhaustive_ones_on_real_values() -> None:
         left[:, 1], right[:, 1] = np.exp(3 * left[:, 1]), np.exp(3 * right[:, 1])
         tree = SimilarityTree(max_depth=1, leaf_depth=1).fit_pairs(left, right, same).trees_[0]
         f, ones = pair_features(left, right), np.ones(len(same))
-        low = f[:, tree.node_feature[0]] <= tree.node_threshold[0]
+        low = f[:, tree.splits.features[0]] <= tree.splits.thresholds[0]
         assert impurity(low, same, ones) <= least_impurity(f, same, ones) * 1.005
 
 
@@ -89,7 +89,11 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
         at = int(tree.cells[cell, layout.CELL_NODE])
         while at >= 0:
             at = int(
-                (tree.node_high if f[tree.node_feature[at]] > tree.node_threshold[at] else tree.node_low)[at]
+                (
+                    tree.node_high
+                    if f[tree.splits.features[at]] > tree.splits.thresholds[at]
+                    else tree.node_low
+                )[at]
             )
         cell = -1 - at
     return cell
@@ -190,7 +194,7 @@ def test_forest_is_the_mean_of_its_trees(aggregation: Any, params: dict[str, Any
     left, right = X[:200].astype(np.float32), X[200:400].astype(np.float32)
     expected = leaf_means(model, pair_features(left, right, model.pair_map))
     assert np.allclose(model.pair_score(left, right), expected, rtol=1e-6, atol=1e-6)
-    assert len({tree.node_threshold.tobytes() for tree in model.trees_}) == 5
+    assert len({tree.splits.thresholds.tobytes() for tree in model.trees_}) == 5
     assert model.tree_aucs_.shape == (5,)
     assert (model.tree_aucs_ > 0.7).all()
 
@@ -500,4 +504,4 @@ def test_few_pairs_are_split_by_their_values_where_much_of_them_lies_within_a_bi
     low = x <= borders[:, None]
     a, c = (low & same).sum(axis=1) / same.sum(), (low & ~same).sum(axis=1) / (~same).sum()
     best = borders[np.argmin(a * c / (a + c) + (1 - a) * (1 - c) / (2 - a - c))]
-    assert np.array_equal(x <= tree.trees_[0].node_threshold[0], x <= best)
+    assert np.array_equal(x <= tree.trees_[0].splits.thresholds[0], x <= best)

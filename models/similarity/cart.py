@@ -1,0 +1,91 @@
+"""Growing trees whose cells are split by a greedy tree on pair features: ``leaf_rank="cart"``."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap
+from pairmark.models.similarity.binning import Grid, product_bins
+from pairmark.models.similarity.kernels import layout
+from pairmark.models.similarity.kernels.counting import words_of
+from pairmark.models.similarity.kernels.growing import grow
+from pairmark.models.similarity.splits import AxisSplits
+from pairmark.models.similarity.trees import PAIR_MAPS, Tree
+from pairmark.models.similarity.weighted import WeightedPairs
+
+LEARNED_BINS = 1_024
+"""Bins of a learned feature: many, for low false positive rates lie in its last ones."""
+
+
+def grow_tree(
+    grid: Grid,
+    pairs: WeightedPairs,
+    *,
+    pair_map: PairMap,
+    max_depth: int,
+    leaf_depth: int,
+    n_tried: int,
+    seed: int,
+    counts: NDArray[np.float64] | None = None,
+) -> Tree:
+    """Grow a tree; ``pairs`` are reordered, and weights along with them.
+
+    ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are.
+    """
+    by_word = n_tried >= grid.used.size and pair_map != "products"
+    points, table, learned = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
+    limits = layout.Limits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
+    counts = np.empty((0, 0, 0, 0)) if counts is None else counts
+    cells, nodes = grow(points, grid.used, grid.n_features, table, learned, limits, np.uint64(seed), counts)
+    return Tree(
+        cells=cells.copy(),
+        splits=AxisSplits(features=nodes[:, 0].astype(np.int32), thresholds=nodes[:, 1].astype(np.float32)),
+        node_low=nodes[:, 2].astype(np.int32),
+        node_high=nodes[:, 3].astype(np.int32),
+    )
+
+
+def grow_arguments(
+    grid: Grid, pairs: WeightedPairs, *, pair_map: PairMap, by_word: bool
+) -> tuple[layout.Points, layout.Pairs, layout.LearnedValues]:
+    """What `growing.grow` takes.
+
+    ``by_word`` : whether features are counted eight at a time: sooner where every cell tries all of them.
+    """
+    points = layout.Points(
+        codes=grid.codes,
+        words=words_of(grid.codes if by_word else grid.codes[:0, :0]),
+        columns=grid.columns,
+        low=grid.low,
+        step=grid.step,
+        n_codes=grid.n_codes,
+        exact=grid.exact,
+        pair_map=PAIR_MAPS[pair_map],
+        product_bins=product_bins(grid),
+    )
+    table = layout.Pairs(
+        rows=np.ascontiguousarray(pairs.pairs),
+        weight=np.array(pairs.weight[:1]) if pairs.is_even else np.ascontiguousarray(pairs.weight),
+        stride=np.uint64(0 if pairs.is_even else 1),
+        n_same=pairs.n_same,
+    )
+    return points, table, _learned_codes(pairs.learned)
+
+
+def _learned_codes(values: Float32 | None) -> layout.LearnedValues:
+    """Bins of equal counts of each learned feature, (n, m)."""
+    if values is None:
+        values = np.empty((0, 0), dtype=np.float32)
+    n, m = values.shape
+    by_feature = np.ascontiguousarray(values.T)
+    codes = np.empty((n, m), dtype=np.uint16)
+    edges = np.full((m, LEARNED_BINS + 1), np.inf, dtype=np.float32)
+    n_bins = np.zeros(m, dtype=np.int64)
+    for k in range(m):
+        ordered = np.sort(by_feature[k])
+        borders = np.unique(ordered[np.linspace(0, n - 1, LEARNED_BINS).astype(np.int64)])
+        codes[:, k] = np.searchsorted(borders, by_feature[k])
+        edges[k, : borders.size], n_bins[k] = borders, borders.size
+    return layout.LearnedValues(codes=codes, values=by_feature, edges=edges, n_bins=n_bins)

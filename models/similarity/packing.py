@@ -1,0 +1,291 @@
+"""Trees packed for scoring: one class for each kind of split."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.base import Float32
+from pairmark.models.pairs.sampling import PairMap, pair_features
+from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.similarity.kernels import layout
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
+from pairmark.models.similarity.narrow import narrow_nodes
+from pairmark.models.similarity.search import SearchTrees, search_trees
+from pairmark.models.similarity.splits import AxisSplits, PlaneSplits, RuleSplits, Splits, StumpSplits
+from pairmark.models.similarity.trees import PAIR_MAPS, Tree
+
+_STUMP_BLOCK = 2_048
+"""Pairs whose features are written out at a time for sums of stumps."""
+_RULE_VALUES = 2**24
+"""Most pair features in memory at once, where classifiers of a user's own decide."""
+
+
+class RowPairs(NamedTuple):
+    """Pairs to score.
+
+    Attributes
+    ----------
+    left, right : (n, d) float32.
+    learned : learned columns of either side's rows, or None. forms : see `learned.LearnedFeatures`, or None.
+    """
+
+    left: Float32
+    right: Float32
+    learned: tuple[Float32, Float32] | None = None
+    forms: Float32 | None = None
+
+    def features(self, pair_map: PairMap, start: int, stop: int) -> Float32:
+        """All features of pairs ``start:stop``, written out."""
+        f = pair_features(self.left[start:stop], self.right[start:stop], pair_map)
+        if self.learned is None or self.forms is None:
+            return f
+        values = np.empty((f.shape[0], self.forms.shape[0]), dtype=np.float32)
+        rows = np.arange(f.shape[0])
+        columns = (np.array(side[start:stop], dtype=np.float32, order="C") for side in self.learned)
+        scoring_kernels.forms_of_pairs(*columns, rows, rows, self.forms, values)
+        return np.hstack([f, values])
+
+
+class PackedTrees(ABC):
+    """Trees in the form that they are scored in; see `packed_trees`.
+
+    Parameters
+    ----------
+    trees : the trees, whose splits are of one kind.
+    values : for each tree, the value of each of its `Tree.leaves`.
+    """
+
+    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+        self.trees, self.leaf_values, self.pair_map = trees, values, pair_map
+        # As scoring kernels take them: where each tree's nodes begin, values of leaves, where each tree's begin.
+        self.leaves = (
+            np.cumsum([0, *(len(tree.splits) for tree in trees)], dtype=np.int64),
+            np.concatenate(values),
+            np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64),
+        )
+
+    def sums(
+        self,
+        left: Float32,
+        right: Float32,
+        n_threads: int = 1,
+        *,
+        learned: tuple[Float32, Float32] | None = None,
+        forms: Float32 | None = None,
+    ) -> NDArray[np.float64]:
+        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads.
+
+        ``learned`` : learned columns of the rows of ``left`` and ``right``; ``forms`` : see `learned.LearnedFeatures`.
+        """
+        total = np.zeros(left.shape[0], dtype=np.float64)
+        _in_threads(self._scorer(RowPairs(left, right, learned, forms), total), left.shape[0], n_threads)
+        return total
+
+    @abstractmethod
+    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+        """What fills ``total`` from one pair up to another."""
+
+    def search_trees(self, width: int) -> SearchTrees | None:
+        """The trees as galleries of ``width`` features are searched with; None where that is not possible."""
+        return None
+
+
+class AxisTrees(PackedTrees):
+    """Trees whose nodes test one feature, packed into one word a node where they allow it."""
+
+    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+        super().__init__(trees, values, pair_map=pair_map)
+        self._search: SearchTrees | None = None
+        self._features = [tree.splits.features for tree in trees if isinstance(tree.splits, AxisSplits)]
+        self._thresholds = [np.asarray(tree.splits.thresholds) for tree in trees]
+        self._children = [children_of(tree) for tree in trees]
+        self.narrow = narrow_nodes(self._features, self._thresholds, self._children)
+        if self.narrow is None:
+            parts = zip(self._features, self._thresholds, self._children, strict=True)
+            self._nodes = np.concatenate([_two_words(*part) for part in parts])
+
+    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+        sides, rest = _kernel_rows(pairs, self.pair_map)
+        if self.narrow is None:
+            return lambda start, stop: scoring_kernels.score_pairs(
+                self._nodes, *self.leaves, *sides, start, stop, *rest, total
+            )
+        # Kept, so that it is made once.
+        self.narrow = narrow = self.narrow.spanning(2 * sides[0].shape[1] + rest[-1].shape[0])
+        return lambda start, stop: scoring_kernels.score_narrow(
+            *narrow, *self.leaves, *sides, start, stop, *rest, total
+        )
+
+    def search_trees(self, width: int) -> SearchTrees | None:
+        """The trees as galleries of ``width`` features are searched with; worked out once.
+
+        None where nodes test learned features.
+        """
+        if self._search is None:
+            if any((features >= 2 * width).any() for features in self._features):
+                return None
+            self._search = search_trees(
+                self._features,
+                self._thresholds,
+                self._children,
+                self.leaf_values,
+                width=width,
+                pair_map=PAIR_MAPS[self.pair_map],
+            )
+        return self._search
+
+
+class PlaneTrees(PackedTrees):
+    """Trees whose nodes test weighted sums."""
+
+    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+        super().__init__(trees, values, pair_map=pair_map)
+        self._children = _stacked_children(trees)
+        splits = PlaneSplits.joined([tree.splits for tree in trees if isinstance(tree.splits, PlaneSplits)])
+        self._planes, self._thresholds = splits.planes, splits.thresholds
+
+    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+        sides, rest = _kernel_rows(pairs, self.pair_map)
+        return lambda start, stop: scoring_kernels.score_by_planes(
+            self._children, self._thresholds, self._planes, *self.leaves, *sides, start, stop, *rest, total
+        )
+
+
+class StumpTrees(PackedTrees):
+    """Trees whose nodes test sums of stumps."""
+
+    def __init__(self, trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> None:
+        super().__init__(trees, values, pair_map=pair_map)
+        splits = StumpSplits.joined([tree.splits for tree in trees if isinstance(tree.splits, StumpSplits)])
+        self._children, self._limits = _stacked_children(trees), splits.thresholds
+        self._stumps = splits.starts, splits.features, splits.limits, splits.steps
+
+    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+        starts, *values = self.leaves
+
+        def score(start: int, stop: int) -> None:
+            for first in range(start, stop, _STUMP_BLOCK):
+                last = min(first + _STUMP_BLOCK, stop)
+                f = pairs.features(self.pair_map, first, last)
+                boosting_kernels.score_by_stumps(
+                    f, self._children, self._limits, starts, *self._stumps, *values, total[first:last]
+                )
+
+        return score
+
+
+class RuleTrees(PackedTrees):
+    """Trees whose nodes ask a classifier of a user's own."""
+
+    def _scorer(self, pairs: RowPairs, total: NDArray[np.float64]) -> Callable[[int, int], Any]:
+        width = 2 * pairs.left.shape[1] + (0 if pairs.forms is None else pairs.forms.shape[0])
+        block = max(1, _RULE_VALUES // width)
+
+        def score(start: int, stop: int) -> None:
+            for first in range(start, stop, block):
+                last = min(first + block, stop)
+                f = pairs.features(self.pair_map, first, last)
+                for tree, values in zip(self.trees, self.leaf_values, strict=True):
+                    _add_by_rule(tree, values, f, total[first:last])
+
+        return score
+
+
+def _add_by_rule(tree: Tree, values: NDArray[np.float64], f: Float32, total: NDArray[np.float64]) -> None:
+    """Add the values of the leaves that pairs reach, cell by cell; each cell of such a tree has one node."""
+    of_cell = dict(zip(tree.leaves.tolist(), values.tolist(), strict=True))
+    todo = [(0, np.arange(f.shape[0]))]
+    while todo:
+        cell, members = todo.pop()
+        node = int(tree.cells[cell, layout.CELL_NODE])
+        if node < 0 or not members.size:
+            total[members] += of_cell.get(cell, 0.0)
+            continue
+        high = tree.splits.high(node, f[members])
+        todo.append((-1 - int(tree.node_high[node]), members[high]))
+        todo.append((-1 - int(tree.node_low[node]), members[~high]))
+
+
+_PACKED: dict[type[Splits], type[PackedTrees]] = {
+    AxisSplits: AxisTrees,
+    PlaneSplits: PlaneTrees,
+    StumpSplits: StumpTrees,
+    RuleSplits: RuleTrees,
+}
+
+
+def packed_trees(trees: list[Tree], values: list[NDArray[np.float64]], *, pair_map: PairMap) -> PackedTrees:
+    """Pack trees, at least one, whose splits are of one kind; ``values`` are those of each tree's leaves."""
+    return _PACKED[type(trees[0].splits)](trees, values, pair_map=pair_map)
+
+
+def children_of(tree: Tree) -> list[NDArray[np.uint64]]:
+    """Low and high child of each node, cells resolved to the node they begin with or to node count + leaf number."""
+    n_nodes = len(tree.splits)
+    entry = tree.cells[:, layout.CELL_NODE].copy()
+    leaves = tree.leaves
+    entry[leaves] = n_nodes + np.arange(leaves.size)
+    return [
+        np.where(child >= 0, child, entry[np.where(child < 0, -1 - child, 0)]).astype(np.uint64)
+        for child in (tree.node_low.astype(np.int64), tree.node_high.astype(np.int64))
+    ]
+
+
+def _stacked_children(trees: list[Tree]) -> NDArray[np.uint64]:
+    return np.concatenate([np.stack(children_of(tree), axis=1) for tree in trees])
+
+
+def _two_words(
+    features: NDArray[np.int32], thresholds: Float32, children: list[NDArray[np.uint64]]
+) -> NDArray[np.uint64]:
+    """Two words a node."""
+    bits = (np.ascontiguousarray(thresholds, dtype=np.float32) + np.float32(0.0)).view(np.int32).copy()
+    scoring_kernels.ordered_bits(bits)
+    words = np.empty((features.size, 2), dtype=np.uint64)
+    words[:, 0] = children[0] | (children[1] << np.uint64(32))
+    words[:, 1] = bits.view(np.uint32).astype(np.uint64) | (features.astype(np.uint64) << np.uint64(32))
+    return words.reshape(-1)
+
+
+def _kernel_rows(pairs: RowPairs, pair_map: PairMap) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Pairs as scoring kernels take them, one after the other: each named tuple would cost a call 5 microseconds.
+
+    Returns
+    -------
+    left and right rows and their steps; and the number of the pair map, learned columns of either side, and forms.
+    """
+    left, step_left = _rows(pairs.left)
+    right, step_right = _rows(pairs.right)
+    sides = left, right, step_left, step_right
+    if pairs.learned is None or pairs.forms is None:
+        none = _rows(np.empty((1, 0), dtype=np.float32))[0]
+        return sides, (PAIR_MAPS[pair_map], none, none, np.empty((0, 0), dtype=np.float32))
+    columns = (_rows(side)[0] for side in pairs.learned)
+    return sides, (PAIR_MAPS[pair_map], *columns, pairs.forms)
+
+
+def _rows(rows: Float32) -> tuple[Float32, int]:
+    """Contiguous rows and the step from pair to pair; always read-only, so that one compiled version serves all."""
+    step = 1
+    if rows.shape[0] > 1 and rows.strides[0] == 0:
+        rows, step = rows[:1], 0
+    rows = np.ascontiguousarray(rows, dtype=np.float32).view()
+    rows.flags.writeable = False
+    return rows, step
+
+
+def _in_threads(work: Callable[[int, int], Any], n: int, n_threads: int) -> None:
+    chunk = 16 * scoring_kernels.BLOCK
+    if n_threads == 1 or n <= chunk:
+        work(0, n)
+        return
+    from joblib import Parallel, delayed
+
+    Parallel(n_jobs=n_threads, prefer="threads")(
+        delayed(work)(start, min(start + chunk, n)) for start in range(0, n, chunk)
+    )

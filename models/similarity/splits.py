@@ -1,0 +1,367 @@
+"""What the nodes of a similarity tree test: one class for each kind of split.
+
+A pair goes to a node's high child where the value that the node tests is above its threshold. Values are computed in
+one order at training and at scoring time, so the cells that were counted are the cells that score.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.base import Float32
+from pairmark.models.similarity.kernels import boosting as boosting_kernels
+from pairmark.models.similarity.kernels import scoring as scoring_kernels
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Splits(ABC):
+    """The tests of all nodes of a tree, in the order of its nodes.
+
+    Attributes
+    ----------
+    thresholds : (n_nodes,) float32.
+    title : what a node that tests more than one pair feature is called, as ``feature`` and ``map``; else None.
+    has_state : whether it can be written as plain arrays.
+    """
+
+    thresholds: Float32
+    title: ClassVar[tuple[str, str] | None] = None
+    has_state: ClassVar[bool] = True
+
+    def __len__(self) -> int:
+        return int(self.thresholds.size)
+
+    @classmethod
+    @abstractmethod
+    def empty(cls) -> Self:
+        """The splits of a tree that is one leaf."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The nodes of several, at least one, end to end."""
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+    @abstractmethod
+    def take(self, nodes: NDArray[np.int64]) -> Self:
+        """Some of the nodes, in order."""
+
+    @abstractmethod
+    def value(self, node: int, f: Float32) -> NDArray[Any]:
+        """What a node tests, of pairs with features f, (n, width)."""
+
+    @abstractmethod
+    def shares(self, node: int) -> list[tuple[int, float]]:
+        """The pair features that a node rests on, with their shares of it; these sum to 1."""
+
+    @abstractmethod
+    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Named arrays of several trees, whose nodes begin at ``node_starts``, (n_trees + 1,)."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
+        """The splits of tree number ``tree``, whose nodes are ``nodes``, from the arrays of several trees."""
+
+    def high(self, node: int, f: Float32) -> NDArray[np.bool_]:
+        """Whether pairs with features f, (n, width), go to the node's high child."""
+        return np.asarray(self.value(node, f) > self.thresholds[node], dtype=np.bool_)
+
+    def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
+        """Of a node that tests a sum: the features in it, and what each adds for one pair, (width,); else None."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AxisSplits(Splits):
+    """One pair feature a node.
+
+    Attributes
+    ----------
+    features : (n_nodes,) int32: feature, plus the number of features for the pair map's second half, or from twice
+        that number on a learned one.
+    """
+
+    features: NDArray[np.int32]
+    thresholds: Float32
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No nodes."""
+        return cls(features=np.empty(0, dtype=np.int32), thresholds=np.empty(0, dtype=np.float32))
+
+    def take(self, nodes: NDArray[np.int64]) -> Self:
+        """Some of the nodes, in order."""
+        return type(self)(features=self.features[nodes], thresholds=self.thresholds[nodes])
+
+    def value(self, node: int, f: Float32) -> Float32:
+        """The feature."""
+        return f[:, self.features[node]]
+
+    def shares(self, node: int) -> list[tuple[int, float]]:
+        """All of the one feature."""
+        return [(int(self.features[node]), 1.0)]
+
+    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """``node_feature`` and ``node_threshold``."""
+        return {"node_feature": self.features, "node_threshold": self.thresholds}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
+        """From ``node_feature`` and ``node_threshold``."""
+        return cls(features=arrays["node_feature"][nodes], thresholds=arrays["node_threshold"][nodes])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlaneSplits(Splits):
+    """A weighted sum of pair features a node.
+
+    Attributes
+    ----------
+    planes : (n_nodes, all features) float32 weights.
+    """
+
+    planes: Float32
+    thresholds: Float32
+    title: ClassVar[tuple[str, str] | None] = ("weighted sum of pair features", "plane")
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No nodes."""
+        return cls(planes=np.empty((0, 0), dtype=np.float32), thresholds=np.empty(0, dtype=np.float32))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The nodes of several end to end."""
+        # Trees without a node have no width.
+        return super().joined([part for part in parts if len(part)] or parts[:1])
+
+    def take(self, nodes: NDArray[np.int64]) -> Self:
+        """Some of the nodes, in order."""
+        return type(self)(planes=self.planes[nodes], thresholds=self.thresholds[nodes])
+
+    def value(self, node: int, f: Float32) -> Float32:
+        """The weighted sums."""
+        values = np.empty(f.shape[0], dtype=np.float32)
+        scoring_kernels.plane_values(f, np.array(self.planes[node]), values)
+        return values
+
+    def shares(self, node: int) -> list[tuple[int, float]]:
+        """By the weights' sizes."""
+        return _by_size(np.abs(self.planes[node].astype(np.float64)))
+
+    def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Weights times features."""
+        used = np.flatnonzero(self.planes[node])
+        return used, (self.planes[node].astype(np.float64) * f)[used]
+
+    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """``planes``, where there are nodes, beside what all trees have."""
+        state: dict[str, NDArray[Any]] = {
+            "node_feature": _numbered(node_starts),
+            "node_threshold": self.thresholds,
+        }
+        return state | {"planes": self.planes} if len(self) else state
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
+        """From ``planes`` and ``node_threshold``."""
+        if "planes" not in arrays:
+            return cls.empty()
+        return cls(planes=arrays["planes"][nodes], thresholds=arrays["node_threshold"][nodes])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StumpSplits(Splits):
+    """A sum of stumps a node: of the steps of those features that are above their thresholds.
+
+    Attributes
+    ----------
+    counts : (n_nodes,) int64, how many stumps each node has.
+    features, limits, steps : the stumps of all nodes end to end: int32, float32 and float32.
+    """
+
+    counts: NDArray[np.int64]
+    features: NDArray[np.int32]
+    limits: Float32
+    steps: Float32
+    thresholds: Float32
+    title: ClassVar[tuple[str, str] | None] = ("sum of stumps on pair features", "boosting")
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No nodes."""
+        none = np.empty(0, dtype=np.float32)
+        return cls(
+            counts=np.empty(0, dtype=np.int64),
+            features=np.empty(0, dtype=np.int32),
+            limits=none,
+            steps=none,
+            thresholds=none,
+        )
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """(n_nodes + 1,) where each node's stumps begin."""
+        return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+
+    def take(self, nodes: NDArray[np.int64]) -> Self:
+        """Some of the nodes, in order."""
+        wanted = np.zeros(len(self), dtype=np.bool_)
+        wanted[nodes] = True
+        stumps = np.repeat(wanted, self.counts)
+        return type(self)(
+            counts=self.counts[nodes],
+            features=self.features[stumps],
+            limits=self.limits[stumps],
+            steps=self.steps[stumps],
+            thresholds=self.thresholds[nodes],
+        )
+
+    def _of(self, node: int) -> tuple[NDArray[np.int32], Float32, Float32]:
+        stop = int(self.counts[: node + 1].sum())
+        own = slice(stop - int(self.counts[node]), stop)
+        return np.array(self.features[own]), np.array(self.limits[own]), np.array(self.steps[own])
+
+    def value(self, node: int, f: Float32) -> NDArray[np.float64]:
+        """The sums."""
+        values = np.empty(f.shape[0], dtype=np.float64)
+        boosting_kernels.sums_of_stumps(f, *self._of(node), values)
+        return values
+
+    def shares(self, node: int) -> list[tuple[int, float]]:
+        """By the sizes of the steps."""
+        features, _, steps = self._of(node)
+        return _by_size(np.bincount(features, weights=np.abs(steps.astype(np.float64))).astype(np.float64))
+
+    def contributions(self, node: int, f: Float32) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The steps of those features that are above their thresholds."""
+        features, limits, steps = self._of(node)
+        above = (f[features] > limits).astype(np.float64)
+        used = np.unique(features).astype(np.int64)
+        added = np.bincount(features, weights=steps * above, minlength=f.size).astype(np.float64)
+        return used, added[used]
+
+    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The stumps, where there are nodes, with where each tree's begin."""
+        state: dict[str, NDArray[Any]] = {
+            "node_feature": _numbered(node_starts),
+            "node_threshold": self.thresholds,
+        }
+        if not len(self):
+            return state
+        return state | {
+            "stump_counts": self.counts,
+            "stump_features": self.features,
+            "stump_thresholds": self.limits,
+            "stump_steps": self.steps,
+            "stump_starts": self.starts[node_starts],
+        }
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
+        """From the stumps' arrays, with ``stump_starts``, where each tree's stumps begin."""
+        if "stump_counts" not in arrays:
+            return cls.empty()
+        stumps = slice(*arrays["stump_starts"][tree : tree + 2].tolist())
+        return cls(
+            counts=arrays["stump_counts"][nodes],
+            features=arrays["stump_features"][stumps],
+            limits=arrays["stump_thresholds"][stumps],
+            steps=arrays["stump_steps"][stumps],
+            thresholds=arrays["node_threshold"][nodes],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RuleSplits(Splits):
+    """A fitted classifier of a user's own a node: high where it predicts 1.
+
+    Attributes
+    ----------
+    rules : for each node the pair features it is asked about, (m,) int64, and the classifier.
+    """
+
+    rules: tuple[tuple[NDArray[np.int64], Any], ...]
+    has_state: ClassVar[bool] = False
+
+    @property
+    def thresholds(self) -> Float32:  # type: ignore[override]
+        """One half: what a classifier predicts is 0 or 1."""
+        return np.full(len(self.rules), 0.5, dtype=np.float32)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    @property
+    def title(self) -> tuple[str, str] | None:  # type: ignore[override]
+        """The classifier's class."""
+        return (f"answer of a {type(self.rules[0][1]).__name__}", "classifier") if self.rules else None
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No nodes."""
+        return cls(rules=())
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The nodes of several end to end."""
+        return cls(rules=tuple(rule for part in parts for rule in part.rules))
+
+    def take(self, nodes: NDArray[np.int64]) -> Self:
+        """Some of the nodes, in order."""
+        return type(self)(rules=tuple(self.rules[node] for node in nodes))
+
+    def value(self, node: int, f: Float32) -> NDArray[np.bool_]:
+        """What the classifier predicts."""
+        columns, classifier = self.rules[node]
+        return np.asarray(classifier.predict(f[:, columns]), dtype=np.bool_)
+
+    def shares(self, node: int) -> list[tuple[int, float]]:
+        """Even ones."""
+        columns = self.rules[node][0]
+        return [(int(column), 1.0 / len(columns)) for column in columns]
+
+    def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Refused.
+
+        Raises
+        ------
+        ValueError
+            Always: a fitted classifier could only be saved as code.
+        """
+        name = type(self.rules[0][1]).__name__ if self.rules else "classifier"
+        raise ValueError(
+            f"leaf_rank is a {name}, whose fitted copies could only be saved as code; "
+            "models with leaf_rank 'cart', 'linear' or 'boosting' can be saved"
+        )
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, nodes: slice, tree: int) -> Self:
+        """Refused, as `to_state` is."""
+        raise ValueError("classifiers cannot be loaded; models with them are never saved")
+
+
+def _numbered(node_starts: NDArray[np.int64]) -> NDArray[np.int32]:
+    """What stands for a node's feature where it tests more than one: -1 less its number in its tree."""
+    return np.concatenate([-1 - np.arange(n) for n in np.diff(node_starts)]).astype(np.int32)
+
+
+def _by_size(weight: NDArray[np.float64]) -> list[tuple[int, float]]:
+    return [(int(i), float(weight[i] / weight.sum())) for i in np.flatnonzero(weight)]
+
+
+KINDS: dict[str, type[Splits]] = {"cart": AxisSplits, "linear": PlaneSplits, "boosting": StumpSplits}
+"""By the name of the LeafRank; a classifier makes `RuleSplits`."""
+
+
+def splits_of(leaf_rank: Any) -> type[Splits]:
+    """The class of the splits that a LeafRank makes."""
+    return KINDS[leaf_rank] if isinstance(leaf_rank, str) else RuleSplits
