@@ -385,12 +385,13 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
         if a.shape[0] != 1 or b.shape[0] != 1:
             raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
-        return explain.contributions(self, a, b, float(self._pair_score(a, b)[0]), feature_names)
+        score = float(self._pair_score(a, b)[0])
+        return explain.contributions(self, self._space, self._weighing, a, b, score, feature_names)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
         """What the model's page tells of it; see `pairmark.models.ghost.explain.selected`."""
         check_is_fitted(self)
-        return explain.selected(self, feature_names)
+        return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         from pairmark.models.ghost.kernels import energy as kernels

@@ -8,27 +8,36 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.base import Float32
+from pairmark.models.ghost.classify import Weighing
+from pairmark.models.ghost.space import Space
 
 LISTED = 1_000
-"""Contributions told one by one; the rest are added up."""
+"""Most contributions listed one by one; the rest are added up."""
 
 
 def contributions(
-    estimator: Any, left: Float32, right: Float32, score: float, feature_names: Sequence[str] | None
+    estimator: Any,
+    space: Space,
+    weighing: Weighing,
+    left: Float32,
+    right: Float32,
+    score: float,
+    feature_names: Sequence[str] | None,
 ) -> dict[str, Any]:
     """Contributions that add up to one pair's score.
 
     Parameters
     ----------
+    estimator : the fitted learner. space, weighing : its meta-features, and the weights in use.
     left, right : (1, d).
-    feature_names : (d,) names to tell it in; those learned with when None.
+    feature_names : (d,) names to use; those of training when None.
 
     Returns
     -------
     ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature divided
     by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
     """
-    weighing, d = estimator._weighing, estimator.n_features_in_
+    d = estimator.n_features_in_
     if feature_names is not None and len(feature_names) != d:
         raise ValueError(f"{len(feature_names)} feature names for {d} features")
     names = estimator.meta_feature_names_
@@ -44,10 +53,10 @@ def contributions(
                 "contribution": 0.0 - float(weight * apart[column]),
             }
         )
-    A, B = estimator._space.points(left), estimator._space.points(right)
+    A, B = space.points(left), space.points(right)
     by_name = dict(zip(names.tolist(), estimator.weights_.tolist(), strict=True))
     for name, weight in weighing.pairs.items():
-        value = float(estimator._space.pair_values(name, A, B)[0])
+        value = float(space.pair_values(name, A, B)[0])
         listed.append(
             {
                 "meta_feature": name,
@@ -63,7 +72,9 @@ def contributions(
     return {"distance": 0.0 - score, "contributions": kept, "rest": float(rest)}
 
 
-def selected(estimator: Any, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
+def selected(
+    estimator: Any, space: Space, feature_names: Sequence[str] | None, *, classifies: bool
+) -> dict[str, Any]:
     """The weights that are left, the largest first: the model read as a selection of features.
 
     Returns
@@ -74,11 +85,11 @@ def selected(estimator: Any, feature_names: Sequence[str] | None = None) -> dict
     """
     names = estimator.meta_feature_names_.tolist()
     d = estimator.n_features_in_
-    if feature_names is not None and estimator._space.chosen.features and len(feature_names) == d:
+    if feature_names is not None and space.chosen.features and len(feature_names) == d:
         names[:d] = [str(name) for name in feature_names]
     order = np.argsort(-estimator.weights_, kind="stable")
     there = [int(at) for at in order if estimator.weights_[at] > 0]
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "weights": [
             {"meta_feature": names[at], "weight": float(estimator.weights_[at])} for at in there[:LISTED]
         ],
@@ -86,7 +97,7 @@ def selected(estimator: Any, feature_names: Sequence[str] | None = None) -> dict
         "n_meta_features": len(names),
         "exemplar_price": estimator.exemplar_price_,
     }
-    if estimator._classes is not None:
-        told["strategy"] = estimator.strategy_
-        told["validation"] = dict(estimator.validation_)
-    return told
+    if classifies:
+        found["strategy"] = estimator.strategy_
+        found["validation"] = dict(estimator.validation_)
+    return found

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.ghost.learning import Progress, Settings, Weights, _penalty, _slope, _Steps
+from pairmark.models.ghost.learning import Progress, Settings, Steps, Weights, penalty, slope_of_penalty
 
 Float64 = NDArray[np.float64]
 
@@ -43,12 +43,12 @@ def learn_from_pairs(
     weights.features *= margin / max(size, 1e-12)
     weights.others *= margin / max(size, 1e-12)
     weights.exemplar = margin / 2
-    best, least, history, steps = weights, np.inf, [], _Steps(settings, table.shape[1])
+    best, least, history, steps = weights, np.inf, [], Steps(settings, table.shape[1])
     for _ in range(settings.max_iter * settings.n_updates):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
         lost = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)
         loss = float(weight @ np.maximum(lost, 0.0))
-        objective = loss + _penalty(weights, settings)
+        objective = loss + penalty(weights, settings)
         history.append(
             Progress(
                 objective=objective,
@@ -61,7 +61,7 @@ def learn_from_pairs(
         if objective < least:
             best, least = weights, objective
         push: Any = weight * (lost > 0) * np.where(same, 1.0, -1.0)
-        slope = (push.astype(np.float32) @ table).astype(np.float64) + _slope(weights, settings)
+        slope = (push.astype(np.float32) @ table).astype(np.float64) + slope_of_penalty(weights, settings)
         moved = np.maximum(weights.flat - steps.of(slope, n) * margin / max(size, 1e-12), 0.0)
         price = float(-push.sum())
         weights = Weights(

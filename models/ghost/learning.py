@@ -253,7 +253,7 @@ def learn(
     The weights of the least loss met (over the last visit of every set), and what each iteration saw.
     """
     weights, best = start.copy(), start.copy()
-    steps = _Steps(settings, start.flat.size)
+    steps = Steps(settings, start.flat.size)
     history: list[Progress] = []
     losses: dict[int, float] = {}
     least, calm, unit = np.inf, 0, 1.0 / len(sets)
@@ -274,7 +274,7 @@ def learn(
             if update == 0:
                 energy = training.true_energy(paid, truth, weights)
                 losses[which] = energy - solution.dual
-                objective = sum(losses.values()) + _penalty(weights, settings)
+                objective = sum(losses.values()) + penalty(weights, settings)
                 history.append(
                     Progress(
                         objective=objective,
@@ -295,7 +295,7 @@ def learn(
             training.visits += 1
             size = float(seen.mean()) + float(training.error.away.mean())
             training.move(costs, solution, size * settings.step_size / np.sqrt(training.visits))
-            slope = np.concatenate([features, others]) + unit * _slope(weights, settings)
+            slope = np.concatenate([features, others]) + unit * slope_of_penalty(weights, settings)
             moved = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
             weights = Weights(
@@ -309,7 +309,7 @@ def learn(
     return best, history
 
 
-class _Steps:
+class Steps:
     """Step rules: the authors' s/t, s/sqrt(t), or a step of its own for each weight (Duchi et al. 2011)."""
 
     def __init__(self, settings: Settings, n: int) -> None:
@@ -336,13 +336,13 @@ class _Steps:
         return slope * size / (self._t if self._settings.step == "harmonic" else float(np.sqrt(self._t)))
 
 
-def _penalty(weights: Weights, settings: Settings) -> float:
+def penalty(weights: Weights, settings: Settings) -> float:
     if settings.penalty == "l1":
         return settings.tau * float(weights.flat.sum())
     return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
 
 
-def _slope(weights: Weights, settings: Settings) -> Float64:
+def slope_of_penalty(weights: Weights, settings: Settings) -> Float64:
     if settings.penalty == "l1":
         return np.full(weights.flat.size, settings.tau)
     return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

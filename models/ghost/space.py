@@ -331,7 +331,7 @@ class Space:
                 P.ids, Q.ids, R.ids[members], sets.first, q_class, HOW[how], out,
             )  # fmt: skip
             return out
-        PQ, PR, RQ = self._between(known.between, P, Q, R)
+        PQ, PR, RQ = self.between_points(known.between, P, Q, R)
         top = float(self.graph.top_degree) if self.graph is not None else 0.0
         if size == 3:
             members = sets.members[:, 0]
@@ -340,14 +340,14 @@ class Space:
                 P.ids, Q.ids, R.ids[members], sets.first, q_class, top, HOW[how], out,
             )  # fmt: skip
             return out
-        RR = self._between(known.between, R, R, R)[0]
+        RR = self.between_points(known.between, R, R, R)[0]
         kernels.sets_of_points(
             known.code, PQ, PR, RQ, RR, P.ids, Q.ids, R.ids, sets.members, sets.first, q_class, top,
             HOW[how], out,
         )  # fmt: skip
         return out
 
-    def _between(self, what: str, P: Points, Q: Points, R: Points) -> tuple[Float32, Float32, Float32]:
+    def between_points(self, what: str, P: Points, Q: Points, R: Points) -> tuple[Float32, Float32, Float32]:
         found = []
         for A, B in ((P, Q), (P, R), (R, Q)):
             if what == "distances":

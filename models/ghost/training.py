@@ -147,7 +147,7 @@ def repeated_sets(space: Space, name: str, size: int, points: Points) -> Float64
     known = SETS.get(name)
     if known is None or known.between == "rows" or known.code == kernels.AREA:
         return out  # of fewer than three points, these are nothing
-    between = space._between(known.between, points, points, points)[0]
+    between = space.between_points(known.between, points, points, points)[0]
     top = float(space.graph.top_degree) if space.graph is not None else 0.0
     for p in range(n):
         for q in range(n):

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from pairmark.models.core.base import checked_identities, checked_matrix
 from pairmark.models.rsbl.choosing import Judge
-from pairmark.models.rsbl.estimator import RSBL, _seed
+from pairmark.models.rsbl.estimator import RSBL, seed_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +49,12 @@ def scores_by_depth(model: RSBL, X: ArrayLike, y: ArrayLike, others: ArrayLike, 
     classes, codes = checked_identities(y, rows.shape[0])
     if rows.shape[0] > 2_000 or not model.choose_depth:
         raise ValueError("expected at most 2000 rows, and a model with choose_depth=True")
-    rng = np.random.default_rng(_seed(model.random_state))
-    chosen, _, beta, relative = model._searched(rows, codes, classes.size, rng)
+    rng = np.random.default_rng(seed_of(model.random_state))
+    chosen, _, beta, relative = model.choose_settings(rows, codes, classes.size, rng)
     truth = np.searchsorted(classes, np.asarray(labels))
     both = np.concatenate([rows, checked_matrix(model, others, "others")])
     train, held = np.arange(rows.shape[0]), np.arange(rows.shape[0], both.shape[0])
-    judge: Judge = model._judge(
+    judge: Judge = model.judge(
         both, np.concatenate([codes, truth]), classes.size, train, held, beta, relative
     )
     wrong = [judge.error()]

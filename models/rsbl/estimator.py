@@ -183,10 +183,10 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             return self._fitted(X, classes, codes)
 
     def _fitted(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
-        rng = np.random.default_rng(_seed(self.random_state))
+        rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
         references = stratified(codes, self.max_references, rng)
-        chosen, errors, beta, relative = self._searched(X, codes, n_classes, rng)
+        chosen, errors, beta, relative = self.choose_settings(X, codes, n_classes, rng)
         self.k_, self.errors_ = chosen.ks, errors
         self.depth_errors_ = chosen.depth_errors
 
@@ -210,7 +210,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         self._set_classifier(blocks, codes, rng)
         return self
 
-    def _searched(
+    def choose_settings(
         self, X: Float32, codes: Indices, n_classes: int, rng: np.random.Generator
     ) -> tuple[Chosen, list[list[float]], float, bool]:
         """What is chosen of a sample of the rows, the errors of each k, and the width."""
@@ -222,7 +222,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             )
         beta, relative = (1.0, True) if isinstance(self.beta, str) else (float(self.beta), False)
         if self.beta == "search":
-            beta = self._searched_beta(X[sample], codes[sample], n_classes, parts)
+            beta = self._chosen_beta(X[sample], codes[sample], n_classes, parts)
         return *self._chosen(X[sample], codes[sample], n_classes, parts, beta, relative), beta, relative
 
     def _chosen(
@@ -241,12 +241,12 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             "patience": self.patience,
             "select": lambda judge, k: self._l1_kept(judge.growth, codes, n_classes, k),
         }
-        judges = [self._judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
+        judges = [self.judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
         if self.selection == "folds":
             chosen = choose(judges, choose_depth=self.choose_depth, held_out=True, told=(0.0, 0.8), **options)
             return chosen, chosen.errors
         everyone = np.arange(X.shape[0])
-        whole = self._judge(X, codes, n_classes, everyone, everyone, beta, relative)
+        whole = self.judge(X, codes, n_classes, everyone, everyone, beta, relative)
         first = choose([whole], choose_depth=False, held_out=False, told=(0.0, 0.6), **options)
         del whole
         again = choose(
@@ -259,13 +259,13 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         )
         return again, first.errors
 
-    def _searched_beta(
+    def _chosen_beta(
         self, X: Float32, codes: Indices, n_classes: int, parts: list[tuple[Indices, Indices]]
     ) -> float:
         """The multiple of one over the median squared distance whose first layer errs least on inner folds."""
         errors = []
         for multiple in BETA_MULTIPLES:
-            judges = [self._judge(X, codes, n_classes, *part, multiple, True) for part in parts]
+            judges = [self.judge(X, codes, n_classes, *part, multiple, True) for part in parts]
             tried = choose(
                 judges,
                 depth=1,
@@ -278,7 +278,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             errors.append(min(tried.errors[0]))
         return BETA_MULTIPLES[int(np.argmin(errors))]
 
-    def _judge(
+    def judge(
         self,
         X: Float32,
         codes: Indices,
@@ -288,6 +288,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         beta: float,
         relative: bool,
     ) -> Judge:
+        """What judges spaces grown from the rows ``train`` by how they classify the rows ``judged``."""
         # Standardised by the rows that train, so that held-out rows say nothing before they judge.
         rows = self._fitted_inputs(X[train]).transform(X)
         growth = self._growth(rows, train, train, beta, relative)
@@ -528,7 +529,7 @@ def stratified(codes: Indices, n: int, rng: np.random.Generator) -> Indices:
     return np.sort(np.argsort(place, kind="stable")[:n])
 
 
-def _seed(random_state: Any) -> Any:
+def seed_of(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31))
     return 0 if random_state is None else random_state

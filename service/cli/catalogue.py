@@ -176,7 +176,7 @@ def delete_dataset(
     ref: DatasetRef, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False
 ) -> None:
     """Delete a dataset that no waiting or running job uses."""
-    _confirm(f"Delete dataset {ref}?", yes)
+    confirm(f"Delete dataset {ref}?", yes)
     with connected(url) as client:
         client.delete_dataset(ref)
     output.show({"deleted": ref}, lambda to: to.print(f"deleted {ref}", markup=False))
@@ -316,13 +316,13 @@ def delete_model(
     """Delete a version that no alias holds."""
     if ":" not in ref:
         raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION, so that no alias decides what is deleted")
-    _confirm(f"Delete {ref}?", yes)
+    confirm(f"Delete {ref}?", yes)
     with connected(url) as client:
         client.delete_version(*resolve(client, ref))
     output.show({"deleted": ref}, lambda to: to.print(f"deleted {ref}", markup=False))
 
 
-def _confirm(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool) -> None:
     import sys
 
     if not yes and not output.wants_json() and sys.stdin.isatty():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
-from pairmark.service.cli.catalogue import Yes, _confirm
+from pairmark.service.cli.catalogue import Yes, confirm
 from pairmark.service.cli.connect import UrlOption, connected
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def erase(
     """Erase an item or a subject from rows, index and files, and print the receipt."""
     if (id is None) == (subject is None):
         raise typer.BadParameter("expected either --id or --subject")
-    _confirm(f"Erase {id or subject} from {name}?", yes)
+    confirm(f"Erase {id or subject} from {name}?", yes)
     with connected(url) as client:
         receipt = client.erase(name, id=id, subject=subject)
     output.show(receipt, output.facts(receipt.json))
@@ -192,7 +192,7 @@ def evaluate(
 @galleries.command("delete")
 def delete(name: Name, yes: Yes = False, url: UrlOption = None, json: output.JsonOption = False) -> None:
     """Delete a gallery with everything in it."""
-    _confirm(f"Delete gallery {name} with all its items?", yes)
+    confirm(f"Delete gallery {name} with all its items?", yes)
     with connected(url) as client:
         client.delete_gallery(name)
     output.show({"deleted": name}, lambda to: to.print(f"deleted {name}", markup=False))

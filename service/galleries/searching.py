@@ -24,7 +24,14 @@ from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.view import Hit
 from pairmark.service.runtime.scoring import Decision, Served
-from pairmark.service.runtime.vectors import SparseRows, _first_error, _object, _side, _walk, to_rows
+from pairmark.service.runtime.vectors import (
+    SparseRows,
+    check_vectors,
+    json_object,
+    raise_first_error,
+    side_of,
+    to_rows,
+)
 from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]
@@ -59,7 +66,7 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
         _diagnose(body, error, "queries")
     if given.fpir is not None and given.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
-    queries = _side(given.queries, "queries")
+    queries = side_of(given.queries, "queries")
     if len(queries) > settings.max_search_queries:
         raise TooLarge(
             f"the request has {len(queries)} queries; at most {settings.max_search_queries} are taken at a time",
@@ -82,20 +89,20 @@ def parse_probe(body: bytes | bytearray) -> Float32 | SparseRows:
         given = VerifyBody.model_validate_json(body)
     except ValidationError as error:
         _diagnose(body, error, "probe")
-    probe = _side(given.probe, "probe")
+    probe = side_of(given.probe, "probe")
     if len(probe) != 1:
         raise InvalidInput(f"probe has {len(probe)} vectors; expected one", field="probe")
     return probe
 
 
 def _diagnose(body: bytes | bytearray, error: ValidationError, name: str) -> NoReturn:
-    value = _object(body)
+    value = json_object(body)
     if name not in value:
         raise InvalidInput(
             f"{name} is missing; expected a vector or a list of vectors", field=name
         ) from error
-    _walk(value[name], name)
-    _first_error(error)
+    check_vectors(value[name], name)
+    raise_first_error(error)
 
 
 class Searches:

@@ -12,10 +12,10 @@ from pairmark.service.heldout.schemas import RocOut
 Format = Literal["svg", "png"]
 
 MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
-_LINE, _BAND, _GRID, _TEXT = "#2563eb", "#93c5fd", "#d4d4d8", "#27272a"
+LINE, BAND, GRID, TEXT = "#2563eb", "#93c5fd", "#d4d4d8", "#27272a"
 
 # matplotlib shares font caches and mathtext parsers between figures, so one is drawn at a time.
-_drawing = threading.Lock()
+drawing_lock = threading.Lock()
 _drawn: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 _KEPT = 64
 
@@ -32,7 +32,7 @@ def roc_picture(roc: RocOut, title: str, format: Format, *, key: str) -> bytes:
     -------
     The file's bytes. The same curve gives the same bytes.
     """
-    with _drawing:
+    with drawing_lock:
         known = _drawn.get((key, format))
         if known is not None:
             _drawn.move_to_end((key, format))
@@ -57,19 +57,19 @@ def _draw(roc: RocOut, title: str, format: Format) -> bytes:
     x = [max(value, smallest) for value in roc.fpr]
     if roc.bands is not None:
         axes.fill_between(
-            x, roc.bands.tpr_low, roc.bands.tpr_high, color=_BAND, alpha=0.5, linewidth=0, step="post"
+            x, roc.bands.tpr_low, roc.bands.tpr_high, color=BAND, alpha=0.5, linewidth=0, step="post"
         )
-    axes.step(x, roc.tpr, where="post", color=_LINE, linewidth=1.6)
+    axes.step(x, roc.tpr, where="post", color=LINE, linewidth=1.6)
     # What guessing does: TPR = FPR, which a logarithmic axis bends.
     chance = [smallest ** (1 - step / 200) for step in range(201)]
-    axes.plot(chance, chance, color=_GRID, linewidth=1, linestyle="--")
+    axes.plot(chance, chance, color=GRID, linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_xlim(smallest, 1.0)
     axes.set_ylim(0.0, 1.02)
-    axes.set_xlabel("false positive rate", color=_TEXT)
-    axes.set_ylabel("true positive rate", color=_TEXT)
-    axes.set_title(title, fontsize=11, color=_TEXT)
-    axes.grid(visible=True, color=_GRID, linewidth=0.5)
+    axes.set_xlabel("false positive rate", color=TEXT)
+    axes.set_ylabel("true positive rate", color=TEXT)
+    axes.set_title(title, fontsize=11, color=TEXT)
+    axes.grid(visible=True, color=GRID, linewidth=0.5)
     stream = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "pairmark", "svg.fonttype": "none"}):
         figure.savefig(stream, format=format, dpi=144, metadata={"Date": None} if format == "svg" else None)

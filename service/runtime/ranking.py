@@ -19,11 +19,11 @@ from pairmark.service.runtime.vectors import (
     Dense,
     Float32,
     Number,
-    _check_numbers,
-    _first_error,
-    _kind,
-    _object,
-    _ragged,
+    check_numbers,
+    json_object,
+    kind_of,
+    raise_first_error,
+    raise_ragged,
 )
 
 MAX_PAIRWISE = 2_000_000
@@ -97,13 +97,13 @@ def _rows(features: Any) -> Float32 | list[Mapping[str, float]]:
     if not isinstance(first, list):
         return np.array(features, dtype=np.float32).reshape(1, -1)
     if not first or any(len(row) != len(first) for row in features):
-        _ragged(features, "features")
+        raise_ragged(features, "features")
     return np.array(features, dtype=np.float32)
 
 
 def _diagnose(body: bytes | bytearray, error: ValidationError) -> NoReturn:
     """Raise for the first thing wrong with the body, in the words of its field."""
-    value = _object(body)
+    value = json_object(body)
     if "features" not in value:
         raise InvalidInput(f"features is missing; expected {_EXPECTED}", field="features") from error
     features = value["features"]
@@ -111,20 +111,22 @@ def _diagnose(body: bytes | bytearray, error: ValidationError) -> NoReturn:
         _check_named(features, "features")
     elif not isinstance(features, list):
         raise InvalidInput(
-            f"features is {_kind(features)}; expected {_EXPECTED}", field="features"
+            f"features is {kind_of(features)}; expected {_EXPECTED}", field="features"
         ) from error
     elif features and isinstance(features[0], (list, dict)):
         for number, row in enumerate(features):
             at = f"features[{number}]"
             if type(row) is not type(features[0]):
-                raise InvalidInput(f"{at} is {_kind(row)}; expected what features[0] is", field=at) from error
+                raise InvalidInput(
+                    f"{at} is {kind_of(row)}; expected what features[0] is", field=at
+                ) from error
             if isinstance(row, dict):
                 _check_named(row, at)
             else:
-                _check_numbers(row, at)
+                check_numbers(row, at)
     else:
-        _check_numbers(features, "features")
-    _first_error(error)
+        check_numbers(features, "features")
+    raise_first_error(error)
 
 
 def _check_named(row: Mapping[str, Any], at: str) -> None:
@@ -134,7 +136,7 @@ def _check_named(row: Mapping[str, Any], at: str) -> None:
             said = (
                 "is not a number that float32 holds"
                 if type(number) in (int, float)
-                else f"is {_kind(number)}"
+                else f"is {kind_of(number)}"
             )
             raise InvalidInput(f"{field} {said}; expected a finite number", field=field)
 

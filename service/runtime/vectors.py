@@ -247,7 +247,7 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
         # Two vectors of one length, the most frequent request by far: one array for both.
         rows = np.array((left, right), dtype=np.float32)
         return Pairs(given.model, rows[:1], rows[1:])
-    return Pairs(given.model, _side(left, "left"), _side(right, "right"))
+    return Pairs(given.model, side_of(left, "left"), side_of(right, "right"))
 
 
 def parse_features(body: bytes | bytearray) -> Features:
@@ -255,12 +255,12 @@ def parse_features(body: bytes | bytearray) -> Features:
     try:
         given = FeaturesBody.model_validate_json(body)
     except ValidationError as error:
-        value = _object(body)
+        value = json_object(body)
         if "features" not in value:
             raise InvalidInput(f"features is missing; expected {_EXPECTED}", field="features") from error
-        _walk(value["features"], "features")
-        _first_error(error)
-    return Features(given.model, _side(given.features, "features"))
+        check_vectors(value["features"], "features")
+        raise_first_error(error)
+    return Features(given.model, side_of(given.features, "features"))
 
 
 def parse_scores(body: bytes | bytearray) -> Float32:
@@ -268,17 +268,17 @@ def parse_scores(body: bytes | bytearray) -> Float32:
     try:
         given = ScoresBody.model_validate_json(body)
     except ValidationError as error:
-        value = _object(body)
+        value = json_object(body)
         scores = value.get("scores")
         if isinstance(scores, list):
             if not scores:
                 raise InvalidInput("scores is empty; expected a list of numbers", field="scores") from error
-            _check_numbers(scores, "scores")
+            check_numbers(scores, "scores")
         elif "scores" in value:
             raise InvalidInput(
-                f"scores is {_kind(scores)}; expected a list of numbers", field="scores"
+                f"scores is {kind_of(scores)}; expected a list of numbers", field="scores"
             ) from error
-        _first_error(error)
+        raise_first_error(error)
     return np.array(given.scores, dtype=np.float32)
 
 
@@ -288,7 +288,7 @@ def holds_scores(body: bytes | bytearray) -> bool:
     return body.find(b'"scores"', 0, 4096) >= 0 and _SCORES_FIELD.search(body, 0, 4096) is not None
 
 
-def _side(value: Any, name: str) -> Float32 | SparseRows:
+def side_of(value: Any, name: str) -> Float32 | SparseRows:
     if isinstance(value, SparseVector):
         return SparseRows([value], single=True)
     if not value:
@@ -299,7 +299,7 @@ def _side(value: Any, name: str) -> Float32 | SparseRows:
     if isinstance(first, list):
         width = len(first)
         if not width or any(len(row) != width for row in value):
-            _ragged(value, name)
+            raise_ragged(value, name)
         return np.array(value, dtype=np.float32)
     return np.array(value, dtype=np.float32).reshape(1, -1)
 
@@ -321,7 +321,7 @@ def _subject_pairs(model: str | None, left: Any, right: Any) -> Pairs:
 def _subjects(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:
     """All samples of a side, subject after subject, and how many each has."""
     if not _is_subjects(side):
-        rows = _side(side, name)
+        rows = side_of(side, name)
         return rows, np.ones(len(rows), dtype=np.int64)
     subjects: list[Subject] = side if isinstance(side, list) else [side]
     flat: list[Any] = []
@@ -357,7 +357,7 @@ def _check_alike(samples: Sequence[Any], first: Any, name: str) -> None:
             )
 
 
-def _ragged(rows: Sequence[Any], name: str) -> NoReturn:
+def raise_ragged(rows: Sequence[Any], name: str) -> NoReturn:
     width = len(rows[0])
     if not width:
         raise InvalidInput(f"{name}[0] is empty; expected at least one number", field=f"{name}[0]")
@@ -368,27 +368,27 @@ def _ragged(rows: Sequence[Any], name: str) -> NoReturn:
     )
 
 
-def _object(body: bytes | bytearray) -> dict[str, Any]:
+def json_object(body: bytes | bytearray) -> dict[str, Any]:
     try:
         value = from_json(body)
     except ValueError as error:
         raise InvalidInput(f"the body is not JSON: {error}", field="body") from error
     if not isinstance(value, dict):
-        raise InvalidInput(f"the body is {_kind(value)}; expected a JSON object", field="body")
+        raise InvalidInput(f"the body is {kind_of(value)}; expected a JSON object", field="body")
     return value
 
 
 def _diagnose_pairs(body: bytes | bytearray, error: ValidationError) -> NoReturn:
-    value = _object(body)
+    value = json_object(body)
     for name in ("left", "right"):
         if name not in value:
             raise InvalidInput(f"{name} is missing; expected {_EXPECTED_SIDE}", field=name) from error
         _walk_side(value[name], name)
-    _first_error(error)
+    raise_first_error(error)
 
 
 def _walk_side(value: Any, name: str) -> None:
-    """As `_walk`, of a side that may hold subjects."""
+    """As `check_vectors`, of a side that may hold subjects."""
     if isinstance(value, dict) and "samples" in value:
         _walk_subject(value, name)
     elif (
@@ -398,12 +398,12 @@ def _walk_side(value: Any, name: str) -> None:
             at = f"{name}[{index}]"
             if not isinstance(one, dict) or "samples" not in one:
                 raise InvalidInput(
-                    f'{at} is {_kind(one)}; expected a subject {{"samples": [vector, ..]}}, as others of its list are',
+                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, as others of its list are',
                     field=at,
                 )
             _walk_subject(one, at)
     else:
-        _walk(value, name)
+        check_vectors(value, name)
 
 
 def _walk_subject(value: dict[str, Any], name: str) -> None:
@@ -412,13 +412,13 @@ def _walk_subject(value: dict[str, Any], name: str) -> None:
         raise InvalidInput(f"{name} has the field {extra[0][:100]!r}; expected only samples", field=name)
     samples, at = value["samples"], f"{name}.samples"
     if not isinstance(samples, list):
-        raise InvalidInput(f"{at} is {_kind(samples)}; expected a list of vectors", field=at)
+        raise InvalidInput(f"{at} is {kind_of(samples)}; expected a list of vectors", field=at)
     if samples and not isinstance(samples[0], list | dict):
-        raise InvalidInput(f"{at}[0] is {_kind(samples[0])}; expected a vector", field=f"{at}[0]")
-    _walk(samples, at)
+        raise InvalidInput(f"{at}[0] is {kind_of(samples[0])}; expected a vector", field=f"{at}[0]")
+    check_vectors(samples, at)
 
 
-def _first_error(error: ValidationError) -> NoReturn:
+def raise_first_error(error: ValidationError) -> NoReturn:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     said = first["msg"]
@@ -427,40 +427,40 @@ def _first_error(error: ValidationError) -> NoReturn:
     raise InvalidInput(f"{field[:200] or 'body'}: {said}", field=field[:200] or "body") from error
 
 
-def _walk(value: Any, name: str) -> None:
+def check_vectors(value: Any, name: str) -> None:
     """Raise for the first thing wrong with one side; return if nothing is."""
     if isinstance(value, dict):
         _walk_sparse(value, name)
         return
     if not isinstance(value, list):
-        raise InvalidInput(f"{name} is {_kind(value)}; expected {_EXPECTED}", field=name)
+        raise InvalidInput(f"{name} is {kind_of(value)}; expected {_EXPECTED}", field=name)
     if not value:
         raise InvalidInput(f"{name} is empty; expected {_EXPECTED}", field=name)
     if isinstance(value[0], list):
         for index, row in enumerate(value):
             if not isinstance(row, list):
                 at = f"{name}[{index}]"
-                raise InvalidInput(f"{at} is {_kind(row)}; expected a vector, as {name}[0] is", field=at)
+                raise InvalidInput(f"{at} is {kind_of(row)}; expected a vector, as {name}[0] is", field=at)
         if any(len(row) != len(value[0]) for row in value) or not value[0]:
-            _ragged(value, name)
+            raise_ragged(value, name)
         for index, row in enumerate(value):
-            _check_numbers(row, f"{name}[{index}]")
+            check_numbers(row, f"{name}[{index}]")
     elif isinstance(value[0], dict):
         for index, row in enumerate(value):
             at = f"{name}[{index}]"
             if not isinstance(row, dict):
                 raise InvalidInput(
-                    f"{at} is {_kind(row)}; expected a sparse vector, as {name}[0] is", field=at
+                    f"{at} is {kind_of(row)}; expected a sparse vector, as {name}[0] is", field=at
                 )
             _walk_sparse(row, at)
     else:
-        _check_numbers(value, name)
+        check_numbers(value, name)
 
 
 def _walk_sparse(value: dict[str, Any], name: str) -> None:
     for part in ("indices", "values"):
         if not isinstance(value.get(part), list):
-            said = "is missing" if part not in value else f"is {_kind(value[part])}"
+            said = "is missing" if part not in value else f"is {kind_of(value[part])}"
             raise InvalidInput(f"{name}.{part} {said}; expected a list of numbers", field=f"{name}.{part}")
     extra = sorted(set(value) - {"indices", "values"})
     if extra:
@@ -470,21 +470,21 @@ def _walk_sparse(value: dict[str, Any], name: str) -> None:
     for index, number in enumerate(value["indices"]):
         if type(number) is not int:
             at = f"{name}.indices[{index}]"
-            raise InvalidInput(f"{at} is {_kind(number)}; expected a whole number from 0", field=at)
-    _check_numbers(value["values"], f"{name}.values")
+            raise InvalidInput(f"{at} is {kind_of(number)}; expected a whole number from 0", field=at)
+    check_numbers(value["values"], f"{name}.values")
 
 
-def _check_numbers(values: Sequence[Any], name: str) -> None:
+def check_numbers(values: Sequence[Any], name: str) -> None:
     for index, number in enumerate(values):
         at = f"{name}[{index}]"
         if type(number) not in (int, float):
-            raise InvalidInput(f"{at} is {_kind(number)}; expected a finite number", field=at)
+            raise InvalidInput(f"{at} is {kind_of(number)}; expected a finite number", field=at)
         # NaN fails every comparison.
         if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
             raise InvalidInput(f"{at} is NaN, infinite or beyond float32; expected a finite number", field=at)
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     if value is None:
         return "null"
     names = {
