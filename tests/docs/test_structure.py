@@ -1,0 +1,67 @@
+"""The shape of the code: no private name crosses a module, no imports go round in a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "pairmark." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in ("models", "service", "migrations")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Modules of ours and the names taken from them, wherever in a file that runs."""
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pairmark"):
+            # The client has a second address.
+            module = node.module.replace("pairmark.client", "pairmark.service.client")
+            yield from ((module, name.name) for name in node.names)
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_no_module_takes_a_private_name_from_another() -> None:
+    found = []
+    for module, path in SOURCES.items():
+        tree = ast.parse(path.read_text())
+        bound = {name for source, name in imports(tree) if f"{source}.{name}" in SOURCES}
+        found += [f"{module}: {source}.{name}" for source, name in imports(tree) if private(name)]
+        found += [
+            f"{module}: {node.value.id}.{node.attr}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in bound
+            and private(node.attr)
+        ]
+    assert not found
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    graph = {
+        module: {
+            f"{source}.{name}" if f"{source}.{name}" in SOURCES else source
+            for source, name in imports(ast.parse(path.read_text()))
+        }
+        & SOURCES.keys()
+        for module, path in SOURCES.items()
+    }
+    # Modules that import nothing that is left go first; what never goes is in a circle or imports one.
+    while done := {module for module, needed in graph.items() if not needed & graph.keys() - {module}}:
+        graph = {module: needed for module, needed in graph.items() if module not in done}
+    assert not graph, f"in a circle, or above one: {sorted(graph)}"
