@@ -32,6 +32,7 @@ from benchmarks.forest_speed import BOOSTED as OF_BOOSTED
 from benchmarks.forest_speed import FORESTS, PEOPLE, world
 from pairmark.models import SimilarityForest
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
+from pairmark.models.similarity.splits import AxisSplits
 
 N_TREES, N_PAIRS, BATCH = 44, 260_000, 100_000
 OURS, PLAIN, LEARNED = "pairmark forest, raw", "plain numba traversal", "pairmark forest, discriminant"
@@ -63,7 +64,8 @@ def plain_arrays(forest: SimilarityForest) -> tuple[np.ndarray, ...]:
     parts: list[list[np.ndarray]] = [[], [], [], [], []]
     starts, n_nodes, n_leaves = [0], 0, 0
     for tree in forest.trees_:
-        leaves = tree.leaves
+        leaves, splits = tree.leaves, tree.splits
+        assert isinstance(splits, AxisSplits)
         goal = tree.cells[:, 2] + n_nodes
         goal[leaves] = -1 - (n_leaves + np.arange(leaves.size))
         children = [
@@ -72,11 +74,11 @@ def plain_arrays(forest: SimilarityForest) -> tuple[np.ndarray, ...]:
         ]
         for part, array in zip(
             parts,
-            (tree.splits.features, tree.splits.thresholds, *children, tree.leaf_log_odds()),
+            (splits.features, splits.thresholds, *children, tree.leaf_log_odds()),
             strict=True,
         ):
             part.append(array)
-        n_nodes, n_leaves = n_nodes + tree.splits.features.size, n_leaves + leaves.size
+        n_nodes, n_leaves = n_nodes + len(splits), n_leaves + leaves.size
         starts.append(n_nodes)
     return (*(np.concatenate(part) for part in parts), np.array(starts))
 
@@ -113,7 +115,7 @@ def run(preset: Preset) -> Result:
         for name, model in ((OURS, forest), (BOOSTED, boosted), (LEARNED, learned))
     }
     facts["AUC on validation pairs"] = dict(goals)
-    facts["stumps of boosted cells"] = int(sum(tree.splits.features.size for tree in boosted.trees_))
+    facts["stumps of boosted cells"] = int(boosted.to_state()[0]["stump_features"].size)
     peers: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, n_trees, call in _compiled(

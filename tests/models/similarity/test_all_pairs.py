@@ -12,6 +12,7 @@ from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.pairs.sampling import pair_features
 from pairmark.models.similarity import all_pairs, growing
 from pairmark.models.similarity.all_pairs import pair_counts, root_split
+from tests.models.similarity.axis_trees import axis
 
 X, y = load_digits(return_X_y=True)
 X = X.astype(np.float32)
@@ -51,7 +52,7 @@ def test_the_root_split_is_that_of_a_tree_grown_on_every_pair(pair_map: Any) -> 
         .fit(X[:400], y[:400])
         .trees_[0]
     )
-    grown = f[:, tree.splits.features[0]] <= tree.splits.thresholds[0]
+    grown = f[:, axis(tree).features[0]] <= tree.splits.thresholds[0]
     a, c = (grown & same).sum() / same.sum(), (grown & ~same).sum() / (~same).sum()
     assert found.impurity == pytest.approx(a * c / (a + c) + (1 - a) * (1 - c) / (2 - a - c), rel=1e-9)
 
@@ -85,7 +86,7 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
     for by_counts, by_pairs in zip(*trees, strict=True):
         assert by_counts.cells.tolist() == by_pairs.cells.tolist()
         assert by_counts.splits.thresholds.tobytes() == by_pairs.splits.thresholds.tobytes()
-        assert by_counts.splits.features.tolist() == by_pairs.splits.features.tolist()
+        assert axis(by_counts).features.tolist() == axis(by_pairs).features.tolist()
 
 
 def test_a_sample_of_pairs_is_counted_itself(monkeypatch: pytest.MonkeyPatch) -> None:

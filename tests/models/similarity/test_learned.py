@@ -21,6 +21,7 @@ from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold
 from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.trees import Tree
+from tests.models.similarity.axis_trees import axis
 
 LEARNED = ["distances", "posteriors", "discriminant", "kernel-discriminant", "whitened"]
 DIGITS, LABELS = load_digits(return_X_y=True)
@@ -58,7 +59,7 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
             at = int(
                 (
                     tree.node_high
-                    if f[tree.splits.features[at]] > tree.splits.thresholds[at]
+                    if f[axis(tree).features[at]] > tree.splits.thresholds[at]
                     else tree.node_low
                 )[at]
             )
@@ -258,7 +259,7 @@ def test_forest_with_learned_features_is_what_its_definition_says(kind: Any) -> 
     assert model.learned_ is not None
     f = np.hstack([pair_features(left, right), model.learned_.values(left, right)])
     for tree in model.trees_:
-        assert (tree.splits.features >= 128).any()
+        assert (axis(tree).features >= 128).any()
     totals = np.zeros(60)
     for tree in model.trees_:
         log_odds = dict(zip(tree.leaves.tolist(), tree.leaf_log_odds(), strict=True))

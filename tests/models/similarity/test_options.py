@@ -41,6 +41,7 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
     model = SimilarityTree(leaf_rank=leaf_rank, max_depth=3, pair_map=pair_map, random_state=0)
     model.fit_pairs(X[LEFT], X[RIGHT], SAME)
     tree = model.trees_[0]
+    splits: Any = tree.splits
     f = pair_features(X[LEFT], X[RIGHT], pair_map)
     reached = np.zeros(len(SAME), dtype=int)
     for cell in split_cells(tree):
@@ -48,16 +49,16 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
         inside = reached == cell
         if leaf_rank == "linear":
             goes = (
-                f[inside].astype(np.float64) @ tree.splits.planes[node].astype(np.float64)
-                > tree.splits.thresholds[node]
+                f[inside].astype(np.float64) @ splits.planes[node].astype(np.float64)
+                > splits.thresholds[node]
             )
         elif leaf_rank == "boosting":
-            stop = tree.splits.counts[: node + 1].sum()
-            own = np.arange(stop - tree.splits.counts[node], stop)
-            above = f[inside][:, tree.splits.features[own]] > tree.splits.limits[own]
-            goes = above @ tree.splits.steps[own].astype(np.float64) > tree.splits.thresholds[node]
+            stop = splits.counts[: node + 1].sum()
+            own = np.arange(stop - splits.counts[node], stop)
+            above = f[inside][:, splits.features[own]] > splits.limits[own]
+            goes = above @ splits.steps[own].astype(np.float64) > splits.thresholds[node]
         else:
-            columns, classifier = tree.splits.rules[node]
+            columns, classifier = splits.rules[node]
             goes = classifier.predict(f[inside][:, columns])
         reached[inside] = np.where(
             goes, tree.cells[cell, layout.CELL_LEFT], tree.cells[cell, layout.CELL_RIGHT]
@@ -174,7 +175,8 @@ def test_boosting_adds_the_stumps_of_least_squared_error() -> None:
         )
         total += 0.5 * step
         weight = weight * np.exp(-label * 0.5 * step)
-    sums = (f[:, grown.splits.features] > grown.splits.limits) @ grown.splits.steps.astype(np.float64)
+    splits: Any = grown.splits
+    sums = (f[:, splits.features] > splits.limits) @ splits.steps.astype(np.float64)
     assert np.allclose(sums - grown.splits.thresholds[0], total, atol=1e-5)
     assert grown.cells[1, layout.CELL_SAME] == given[same & (total > 0)].sum()
 

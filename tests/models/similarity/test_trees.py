@@ -18,6 +18,7 @@ from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.trees import Tree
+from tests.models.similarity.axis_trees import axis
 
 
 def pairs_of(seed: int, n: int, d: int, values: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,11 +65,11 @@ def test_a_split_equals_exhaustive_search(seed: int, pair_map: Any, case: tuple[
     tree.fit_pairs(left, right, same, sample_weight=weight)
     f = pair_features(left, right, pair_map)
     grown = tree.trees_[0]
-    if grown.splits.features.size == 0:
+    if axis(grown).features.size == 0:
         # No split sends its two leaves different ways; a split that does would have lowered the impurity.
         assert least_impurity(f, same, weight) == pytest.approx(0.5, rel=1e-6)
         return
-    low = f[:, grown.splits.features[0]] <= grown.splits.thresholds[0]
+    low = f[:, axis(grown).features[0]] <= grown.splits.thresholds[0]
     assert impurity(low, same, weight) == pytest.approx(least_impurity(f, same, weight), rel=1e-9)
 
 
@@ -78,7 +79,7 @@ def test_binned_splits_come_close_to_exhaustive_ones_on_real_values() -> None:
         left[:, 1], right[:, 1] = np.exp(3 * left[:, 1]), np.exp(3 * right[:, 1])
         tree = SimilarityTree(max_depth=1, leaf_depth=1).fit_pairs(left, right, same).trees_[0]
         f, ones = pair_features(left, right), np.ones(len(same))
-        low = f[:, tree.splits.features[0]] <= tree.splits.thresholds[0]
+        low = f[:, axis(tree).features[0]] <= tree.splits.thresholds[0]
         assert impurity(low, same, ones) <= least_impurity(f, same, ones) * 1.005
 
 
@@ -91,7 +92,7 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
             at = int(
                 (
                     tree.node_high
-                    if f[tree.splits.features[at]] > tree.splits.thresholds[at]
+                    if f[axis(tree).features[at]] > tree.splits.thresholds[at]
                     else tree.node_low
                 )[at]
             )
