@@ -398,7 +398,7 @@ def _walk_side(value: Any, name: str) -> None:
             at = f"{name}[{index}]"
             if not isinstance(one, dict) or "samples" not in one:
                 raise InvalidInput(
-                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, as others of its list are',
+                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, as others in its list',
                     field=at,
                 )
             _walk_subject(one, at)
