@@ -1,13 +1,24 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
 from pairmark.models.auto.estimator import SimilarityAuto
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import (
     InsufficientCalibrationData,
     OperatingPoint,
     operating_point,
 )
 from pairmark.models.core.registry import load, save
+from pairmark.models.evaluation.likelihood import cllr, cllr_min
 from pairmark.models.evaluation.pairs import roc_curve_pairs
+from pairmark.models.evaluation.plots import (
+    plot_calibration,
+    plot_cmc,
+    plot_det,
+    plot_histograms,
+    plot_ranking_noise,
+    plot_roc,
+    plot_tippett,
+)
 from pairmark.models.evaluation.rankings import kendall_tau
 from pairmark.models.ghost.estimator import Ghost
 from pairmark.models.label_ranking.auto import LabelRankingAuto
@@ -28,6 +39,7 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "LabelRankingAuto",
     "LabelRankingForest",
     "LabelRankingTree",
+    "LikelihoodRatios",
     "MetricSimilarity",
     "OperatingPoint",
     "PairwiseLabelRanker",
@@ -38,9 +50,18 @@ __all__ = [  # noqa: RUF022, sorted as Python sorts
     "SimilarityForest",
     "SimilarityLogistic",
     "SimilarityTree",
+    "cllr",
+    "cllr_min",
     "kendall_tau",
     "load",
     "operating_point",
+    "plot_calibration",
+    "plot_cmc",
+    "plot_det",
+    "plot_histograms",
+    "plot_ranking_noise",
+    "plot_roc",
+    "plot_tippett",
     "roc_curve_pairs",
     "save",
 ]

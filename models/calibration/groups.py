@@ -27,11 +27,13 @@ class Rate:
     value : units weighed equally; None when there is no such pair.
     interval : two-sided, Wilson's on the number of independent observations that the jackknife over units says
         the pairs are worth (asymptotic); (0, 1) when there is no such pair.
+    joint_interval : the same at a level at which the intervals of all groups hold together (Bonferroni).
     n_pairs, n_units : rows and distinct units behind it.
     """
 
     value: float | None
     interval: tuple[float, float]
+    joint_interval: tuple[float, float]
     n_pairs: int
     n_units: int
 
@@ -121,10 +123,10 @@ def group_rates(
     for g, name in enumerate(names):
         inside = member == g
         both, either = inside.all(axis=1), inside.any(axis=1)
-        fpr = _rate(above, codes, both & ~is_same, confidence)
+        fpr = _rate(above, codes, both & ~is_same, confidence, corrected)
         warning = None
         if promised_fpr is not None and fpr.value is not None:
-            low = _rate(above, codes, both & ~is_same, corrected).interval[0]
+            low = fpr.joint_interval[0]
             if low > promised_fpr:
                 warning = (
                     f"group {str(name)!r}: the false positive rate among its own people is {fpr.value:.3g} (at least "
@@ -134,8 +136,8 @@ def group_rates(
             GroupRates(
                 group=str(name),
                 fpr=fpr,
-                fpr_with_all=_rate(above, codes, either & ~is_same, confidence),
-                tpr=_rate(above, codes, both & is_same, confidence),
+                fpr_with_all=_rate(above, codes, either & ~is_same, confidence, corrected),
+                tpr=_rate(above, codes, both & is_same, confidence, corrected),
                 warning=warning,
             )
         )
@@ -143,11 +145,15 @@ def group_rates(
 
 
 def _rate(
-    above: NDArray[np.bool_], units: NDArray[np.int64], mine: NDArray[np.bool_], confidence: float
+    above: NDArray[np.bool_],
+    units: NDArray[np.int64],
+    mine: NDArray[np.bool_],
+    confidence: float,
+    corrected: float,
 ) -> Rate:
     n = int(mine.sum())
     if not n:
-        return Rate(value=None, interval=(0.0, 1.0), n_pairs=0, n_units=0)
+        return Rate(value=None, interval=(0.0, 1.0), joint_interval=(0.0, 1.0), n_pairs=0, n_units=0)
     ends = np.sort(units[mine], axis=1)
     edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     hit: Float64 = np.bincount(edge.ravel(), weights=above[mine], minlength=edges.shape[0]) / rows
@@ -156,6 +162,7 @@ def _rate(
     return Rate(
         value=value,
         interval=wilson_interval(value, worth, confidence),
+        joint_interval=wilson_interval(value, worth, corrected),
         n_pairs=n,
         n_units=int(np.unique(edges).size),
     )

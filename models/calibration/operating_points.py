@@ -46,6 +46,7 @@ from pairmark.models.calibration.bounds import (
 )
 from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.finite_sample import FiniteSample
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
 from pairmark.models.calibration.promises import candidate_share, checked_rate, units_needed
@@ -161,6 +162,10 @@ class Calibration:
     """What held-out scores say about every threshold; built once, then asked for operating points.
 
     Made by `fit` or `from_state`. Answers take microseconds and are the same after saving and loading.
+
+    Attributes
+    ----------
+    likelihood_ratios : what scores are worth as evidence; None without same pairs, or where it was not kept yet.
     """
 
     def __init__(
@@ -174,6 +179,8 @@ class Calibration:
         self._lock = threading.Lock()
         self._thresholds: NDArray[np.float32] = self._arrays["thresholds"]
         self._bands: dict[tuple[str, float], FprBand | None] = {}
+        facts = meta.get("likelihood_ratios")
+        self.likelihood_ratios = None if facts is None else LikelihoodRatios.from_state(self._arrays, facts)
         graph = ScoredGraph.from_arrays(self._arrays)
         self._finite = FiniteSample(
             above=self._arrays["above"],
@@ -242,7 +249,7 @@ class Calibration:
             found = matched_scores(sample, np.random.default_rng([seed, 1]))
             n_matched, matched_same = found.n_pairs, found.same
             matched = np.searchsorted(-thresholds, -found.different).astype(np.int64)
-        meta = {
+        meta: dict[str, Any] = {
             "state_version": STATE_VERSION,
             "protocol": sample.protocol,
             "n_units": sample.n_units,
@@ -272,6 +279,9 @@ class Calibration:
             arrays["matched"] = matched
         if not sample.weighted:
             arrays["matched_same"] = matched_same
+        if len(sample.same):
+            ratios, meta["likelihood_ratios"] = LikelihoodRatios.of_sample(sample).to_state()
+            arrays |= ratios
         graph = ScoredGraph.of(sample, thresholds)
         if graph is not None:
             arrays |= graph.arrays()
@@ -316,7 +326,9 @@ class Calibration:
             )
             kept = {name: arrays[name] for name in ("thresholds", "above", "same_scores", "same_above")}
             kept |= {
-                name: array for name, array in arrays.items() if name[:7] == "matched" or name[:6] == "graph_"
+                name: array
+                for name, array in arrays.items()
+                if name[:7] == "matched" or name[:6] == "graph_" or name in ("lr_scores", "lr_values")
             }
             return cls(kept, meta, table)
         except KeyError as error:

@@ -33,6 +33,8 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
         "graph_cell": Array(kind="int32", shape=("cells",), low=0, optional=True),
         "graph_row_edge": Array(kind="int32", shape=("rows",), below="edges", optional=True),
         "graph_row_at": Array(kind="int32", shape=("rows",), low=0, order="never-falling", optional=True),
+        "lr_scores": Array(kind="float32", shape=("lr_steps",), optional=True),
+        "lr_values": Array(kind="float64", shape=("lr_steps",), order="never-falling", optional=True),
     }
     # What later versions may add is not read.
     known = {name: array for name, array in arrays.items() if name in layout}

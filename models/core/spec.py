@@ -38,6 +38,7 @@ class LearnerSpec:
     keeps_rows : whether an artefact holds rows of its training data (references, pivots, exemplars), which an erasure
         cannot reach: its receipt names such versions.
     takes_unlabelled : whether ``fit`` and ``fit_pairs`` take ``unlabelled=`` rows.
+    log_lr : whether its score is a natural log likelihood ratio by itself.
     learns : parameters -> whether anything is learned from the training part. A plain metric learns nothing, so all
         data may calibrate it.
     ignores_unknown : whether columns beyond those of training say nothing to it, so that sparse rows may hold some.
@@ -55,6 +56,7 @@ class LearnerSpec:
     keeps_rows: bool = False
     takes_unlabelled: bool = False
     ignores_unknown: bool = False
+    log_lr: bool = False
     learns: Callable[[Mapping[str, Any]], bool] = lambda params: True
 
 

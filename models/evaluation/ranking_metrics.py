@@ -112,6 +112,33 @@ def ranking_metrics(
     }
 
 
+def pair_disagreement(predicted: ArrayLike, truth: ArrayLike) -> list[list[float | None]]:
+    """How often the predicted order of two labels is not the observed one.
+
+    Parameters
+    ----------
+    predicted, truth : (n, k) positions as `ranking_metrics` takes them.
+
+    Returns
+    -------
+    (k, k), symmetric: the share of rows that order the two labels otherwise, a predicted tie counting half; None where
+    no row orders them, and on the diagonal.
+    """
+    told, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if told.shape != seen.shape or told.ndim != 2:
+        raise ValueError(f"predicted has shape {told.shape} and truth {seen.shape}; expected (n, k) for both")
+    k = seen.shape[1]
+    found: list[list[float | None]] = [[None] * k for _ in range(k)]
+    for a in range(k):
+        for b in range(a + 1, k):
+            observed = np.sign(seen[:, a] - seen[:, b])
+            asked = np.abs(observed) == 1
+            if asked.any():
+                agreed = observed[asked] * np.sign(told[asked, a] - told[asked, b])
+                found[a][b] = found[b][a] = float((1 - agreed.mean()) / 2)
+    return found
+
+
 def _extremes(positions: Float64) -> tuple[Float64, Float64]:
     absent = np.isnan(positions)
     return (

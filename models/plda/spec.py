@@ -15,4 +15,5 @@ PLDA = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=PldaParams,
     state=SCHEMA,
+    log_lr=True,
 )

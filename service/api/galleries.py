@@ -9,12 +9,12 @@ from fastapi import Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, key_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
-from pairmark.service.galleries.pictures import MEDIA_TYPES, cmc_picture
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import (
@@ -285,4 +285,5 @@ def _cmc(services: Services, gallery: str, evaluation: str, format: Literal["svg
         raise InvalidInput(
             "no probe's subject was enrolled, so there is no curve to draw", field="evaluation"
         )
-    return Response(cmc_picture(found.cmc, gallery, format), media_type=MEDIA_TYPES[format])
+    title = f"{gallery}: {found.cmc['n_probes']} enrolled people, one probe each"
+    return Response(draw_cmc(found.cmc, title).encoded(format), media_type=MEDIA_TYPES[format])

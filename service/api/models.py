@@ -10,15 +10,16 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from fastapi import File, Form, Header, Path, Request, Response, UploadFile
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
-from pairmark.service.api.services import Caller, InServices, check_may, key_of
+from pairmark.service.api.report_page import report_page
+from pairmark.service.api.services import Caller, InServices, Services, check_may, key_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
-from pairmark.service.runtime.pictures import MEDIA_TYPES, roc_picture
+from pairmark.service.runtime.pictures import MEDIA_TYPES, Format, PictureName, picture_of
 from pairmark.service.runtime.trees import tree_data, tree_svg
 from pairmark.service.store.refs import MAX_VERSION
 from pairmark.service.store.schemas import (
@@ -61,6 +62,14 @@ class RocQuery(Query):
 
     points: int | None = Field(
         None, ge=2, le=100_000, description="at most so many points, dense at low rates; default: all kept"
+    )
+
+
+class ReportQuery(Query):
+    """In which form."""
+
+    format: Literal["json", "html"] | None = Field(
+        None, description="default: what the request accepts, else JSON"
     )
 
 
@@ -221,27 +230,52 @@ def get_errors(
     return services.store.reports.errors(name, version, kind=query.kind, fpr=query.fpr, limit=query.limit)
 
 
-def get_report(services: InServices, name: Name, version: Number) -> ReportOut:
-    """Everything that is known of a version: facts, metrics, leaderboard, groups, ROC and score histograms."""
-    return services.store.reports.report(services.store.version(name, version))
+async def get_report(
+    request: Request,
+    services: InServices,
+    name: Name,
+    version: Number,
+    query: Annotated[ReportQuery, FROM_QUERY],
+) -> ReportOut | Response:
+    """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card.
+
+    JSON, or with `format=html` (or `Accept: text/html`) one page with pictures, which asks nothing from elsewhere.
+    """
+    wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
+
+    def work() -> ReportOut | Response:
+        report = services.store.reports.report(services.store.version(name, version))
+        if wants == "json":
+            return report
+        page, policy = report_page(report)
+        return HTMLResponse(page, headers={"content-security-policy": policy, "vary": "accept"})
+
+    return await services.runtime.in_thread(work)
 
 
-def get_roc_svg(services: InServices, name: Name, version: Number) -> Response:
-    """The ROC as a picture (SVG), the false positive rate on a logarithmic axis."""
-    return _picture(services, name, version, "svg")
+async def get_picture_svg(
+    services: InServices, name: Name, version: Number, picture: PictureName
+) -> Response:
+    """A picture of the version's report (SVG): `roc`, `det`, `histograms`, `tippett`, `calibration` (of likelihood
+    ratios), `identification`, `cmc`, or for rankers `ranking-noise`."""
+    return await _picture(services, name, version, picture, "svg")
 
 
-def get_roc_png(services: InServices, name: Name, version: Number) -> Response:
-    """The ROC as a picture (PNG)."""
-    return _picture(services, name, version, "png")
+async def get_picture_png(
+    services: InServices, name: Name, version: Number, picture: PictureName
+) -> Response:
+    """A picture of the version's report (PNG)."""
+    return await _picture(services, name, version, picture, "png")
 
 
-def _picture(services: InServices, name: str, version: int, format: Literal["svg", "png"]) -> Response:
-    row = services.store.version(name, version)
-    key = f"{row.lineage.artefact_sha256}:{name}:{version}"
-    body = roc_picture(
-        services.store.reports.roc(name, version), f"{name}, version {version}", format, key=key
-    )
+async def _picture(
+    services: Services, name: str, version: int, picture: PictureName, format: Format
+) -> Response:
+    def work() -> bytes:
+        found = services.store.version(name, version)
+        return picture_of(found, picture, format, lambda: services.store.reports.report(found))
+
+    body = await services.runtime.in_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 

@@ -65,6 +65,7 @@ class Route:
     tag : its group in the OpenAPI document; None: it is not there.
     query, body, answer : their models; ``answer`` None: see ``gives``.
     gives : media type of the answer; with a type other than JSON the handler returns a response of its own.
+    or_gives : a media type that the same answer can have instead of JSON.
     also : further successful answers, status -> (model, description).
     errors : statuses of problems beyond those that every route can answer with.
     reading : a POST that changes nothing, so that a key which may only read may send it.
@@ -85,6 +86,7 @@ class Route:
     body: Any = None
     answer: Any = None
     gives: str = JSON_TYPE
+    or_gives: str | None = None
     status: int = 200
     also: Mapping[int, tuple[type[BaseModel], str]] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
@@ -152,6 +154,8 @@ class Route:
                 "description": "Successful Response",
                 "content": {self.gives: {"schema": schema}},
             }
+        if self.or_gives is not None:
+            said[self.status] = {"content": {self.or_gives: {"schema": {"type": "string"}}}}
         said.update(responses(*sorted(self.problem_statuses())))
         return APIRoute(
             self.path,

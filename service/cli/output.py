@@ -87,7 +87,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) 
         for column in columns:
             drawn.add_column(column)
         for row in rows:
-            drawn.add_row(*(Text(_cell(value)) for value in row))
+            drawn.add_row(*(Text(cell(value)) for value in row))
         to.print(drawn)
 
     return render
@@ -103,13 +103,14 @@ def facts(entries: Mapping[str, Any]) -> Callable[[Console], None]:
         drawn = Table.grid(padding=(0, 2))
         for name, value in entries.items():
             if value is not None:
-                drawn.add_row(Text(name, style="bold"), Text(_cell(value), overflow="fold"))
+                drawn.add_row(Text(name, style="bold"), Text(cell(value), overflow="fold"))
         to.print(drawn)
 
     return render
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as people read it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -117,9 +118,9 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(_cell(entry) for entry in value) or "-"
+        return ", ".join(cell(entry) for entry in value) or "-"
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_cell(entry)}" for name, entry in value.items()) or "-"
+        return ", ".join(f"{name}={cell(entry)}" for name, entry in value.items()) or "-"
     return str(value)
 
 
@@ -164,4 +165,4 @@ def complain(detail: str, *, problem: Mapping[str, Any] | None = None) -> None:
     hidden = {"type", "title", "status", "detail", "instance", "errors", "request_id"}
     for name, value in (problem or {}).items():
         if name not in hidden:
-            sys.stderr.write(f"  {name}: {_cell(value)}\n")
+            sys.stderr.write(f"  {name}: {cell(value)}\n")

@@ -64,8 +64,22 @@ class Models(Calls):
 
     @operation
     def report(self, name: str, version: int) -> Steps[Answer]:
-        """Everything that is known of a version: facts, metrics, leaderboard, ROC and score histograms."""
+        """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
         return Answer.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}/report")))
+
+    @operation
+    def report_page(self, name: str, version: int) -> Steps[str]:
+        """The report as one HTML page with its pictures, which asks nothing from elsewhere."""
+        path = f"/models/{path_part(name)}/versions/{version}/report"
+        answer = yield from ask(self, "GET", path, params={"format": "html"})
+        return str(answer.text)
+
+    @operation
+    def picture(self, name: str, version: int, picture: str, *, format: str = "svg") -> Steps[bytes]:
+        """A picture of the report, ``svg`` or ``png``: ``roc``, ``det``, ``histograms``, ``tippett``,
+        ``calibration``, ``identification``, ``cmc``, or for rankers ``ranking-noise``."""
+        path = f"/models/{path_part(name)}/versions/{version}/{path_part(picture)}.{path_part(format)}"
+        return bytes((yield from ask(self, "GET", path)).content)
 
     @operation
     def promote(

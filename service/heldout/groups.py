@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.calibration.differentials import differentials
 from pairmark.models.calibration.groups import group_rates
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
@@ -83,6 +84,7 @@ def rates_by_group(
                 "threshold": point.threshold,
                 "method": point.method,
                 "groups": [_listed(one.as_dict()) for one in found],
+                "differentials": [one.as_dict() for one in differentials(found)],
             }
         )
         warnings += [one.warning for one in found if one.warning is not None]
@@ -91,5 +93,6 @@ def rates_by_group(
 
 def _listed(group: dict[str, Any]) -> dict[str, Any]:
     for name in ("fpr", "fpr_with_all", "tpr"):
-        group[name]["interval"] = list(group[name]["interval"])
+        for interval in ("interval", "joint_interval"):
+            group[name][interval] = list(group[name][interval])
     return group

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from pairmark.models.calibration.operating_points import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.overlap import TrainedOn
-from pairmark.service.heldout.schemas import RocBands, RocOut
+from pairmark.service.heldout.schemas import DetOut, Evidence, RocBands, RocOut
 
 KIND = "report"
 _BANDS = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
@@ -26,6 +27,7 @@ def write_report(
     trained_on: TrainedOn,
     errors: Mapping[str, NDArray[Any]],
     calibration_rows: NDArray[np.int64],
+    evidence: Evidence | None = None,
 ) -> None:
     """Write the report folder.
 
@@ -38,7 +40,11 @@ def write_report(
         path,
         kind=KIND,
         params={},
-        meta={"salt": trained_on.salt, "confidence": report.confidence},
+        meta={
+            "salt": trained_on.salt,
+            "confidence": report.confidence,
+            **({} if evidence is None else {"evidence": evidence.model_dump(mode="json")}),
+        },
         arrays={
             **report.arrays(),
             **errors,
@@ -57,6 +63,36 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
     curve = {name: stored.arrays[name][kept].tolist() for name in ("fpr", "tpr", "thresholds")}
     bands = {name: stored.arrays[name][kept].tolist() for name in _BANDS}
     return RocOut(**curve, bands=RocBands(kind="pointwise", confidence=stored.meta["confidence"], **bands))
+
+
+def read_evidence(folder: Path) -> Evidence | None:
+    """What a report folder holds beside the ROC; None where it was written before that was measured.
+
+    Raises
+    ------
+    CorruptArtefact
+        For what no training writes.
+    """
+    told = _read(folder).meta.get("evidence")
+    try:
+        return None if told is None else Evidence.model_validate(told)
+    except ValidationError as error:
+        raise CorruptArtefact(f"the report cannot be read: {error}") from error
+
+
+def det_of(roc: RocOut) -> DetOut:
+    """The same curve as FNMR against FMR."""
+    bands = None
+    if roc.bands is not None:
+        bands = {
+            "kind": roc.bands.kind,
+            "confidence": roc.bands.confidence,
+            "fmr_low": roc.bands.fpr_low,
+            "fmr_high": roc.bands.fpr_high,
+            "fnmr_low": [1 - value for value in roc.bands.tpr_high],
+            "fnmr_high": [1 - value for value in roc.bands.tpr_low],
+        }
+    return DetOut(fmr=roc.fpr, fnmr=[1 - value for value in roc.tpr], thresholds=roc.thresholds, bands=bands)
 
 
 def roc_of(report: EvaluationReport) -> RocOut:

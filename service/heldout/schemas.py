@@ -79,3 +79,117 @@ class RocOut(BaseModel):
         description="false and true positive rate of each group of people at the served thresholds, with intervals; "
         "where the version was trained with `groups: compare`",
     )
+
+
+class DetOut(BaseModel):
+    """The DET curve in ISO/IEC 19795-1 words, at `score > threshold`; usually drawn on axes of normal deviates."""
+
+    fmr: list[float]
+    fnmr: list[float]
+    thresholds: list[float] = Field(description="float32 values, descending")
+    bands: dict[str, Any] | None = None
+
+
+class TippettOut(BaseModel):
+    """Shares of same and of different pairs with at least each log likelihood ratio."""
+
+    log_lr: list[float] = Field(description="natural, ascending")
+    same: list[float]
+    different: list[float]
+
+
+class CrossEntropyOut(BaseModel):
+    """Empirical cross-entropy in bits, by prior."""
+
+    prior_log_odds: list[float] = Field(description="natural")
+    ece: list[float] = Field(description="of the likelihood ratios as they are given")
+    ece_min: list[float] = Field(description="after the best rising map of the same pairs")
+    ece_neutral: list[float] = Field(description="of knowing nothing but the prior")
+
+
+class LikelihoodOut(BaseModel):
+    """What a version's log likelihood ratios are worth on held-out pairs."""
+
+    method: Literal["logistic", "pav", "own"]
+    cllr: float = Field(description="cost in bits over all priors; 0 is perfect, 1 is knowing nothing")
+    cllr_min: float = Field(description="what the best rising map of the same pairs would leave")
+    calibration_loss: float = Field(description="cllr - cllr_min: the cost of bad calibration")
+    misleading_same: float = Field(description="share of same pairs whose evidence speaks for different")
+    misleading_different: float = Field(description="share of different pairs whose evidence speaks for same")
+    limits: tuple[float, float] = Field(description="the least and the greatest log LR that is ever stated")
+    tippett: TippettOut
+    ece: CrossEntropyOut
+
+
+class IdentificationAt(BaseModel):
+    """What is missed at one rate of false alarms."""
+
+    fpir: float
+    threshold: float
+    fnir: float
+    interval: tuple[float, float]
+
+
+class IdentificationCurve(BaseModel):
+    """FNIR against FPIR by threshold."""
+
+    fpir: list[float]
+    fnir: list[float]
+    thresholds: list[float]
+
+
+class CmcOut(BaseModel):
+    """How often the right person is among the first so many."""
+
+    rank: list[int]
+    rate: list[float]
+    low: list[float]
+    high: list[float]
+    n_probes: int
+    confidence: float
+
+
+class IdentificationOut(BaseModel):
+    """Searches in galleries played with held-out people: half enrolled with one sample each, the others strangers."""
+
+    gallery_size: int
+    n_mated: int
+    n_strangers: int
+    divisions: int
+    confidence: float
+    at: list[IdentificationAt]
+    curve: IdentificationCurve
+    cmc: CmcOut
+
+
+class RateOut(BaseModel):
+    """A rate with its interval."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+class EnrolmentAt(BaseModel):
+    """Errors with so many enrolled samples and one probe."""
+
+    samples: int
+    eer: float
+    fnmr_at_fmr: dict[str, RateOut]
+
+
+class EnrolmentOut(BaseModel):
+    """Errors by number of enrolled samples, of the same held-out people."""
+
+    n_people: int
+    rule: str = Field(description="how the samples' scores become one")
+    confidence: float
+    at: list[EnrolmentAt]
+
+
+class Evidence(BaseModel):
+    """What was measured on a version's held-out part beside its ROC."""
+
+    likelihood_ratios: list[LikelihoodOut] = Field(default_factory=list)
+    identification: IdentificationOut | None = None
+    by_samples: EnrolmentOut | None = None
+    left_out: dict[str, str] = Field(default_factory=dict, description="what was not measured, and why")

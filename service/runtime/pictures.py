@@ -1,76 +1,133 @@
-"""The ROC as a picture."""
+"""A version's report as pictures, each drawn once."""
 
 from __future__ import annotations
 
-import io
 import threading
 from collections import OrderedDict
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
-from pairmark.service.heldout.schemas import RocOut
+from pairmark.models.evaluation.drawing import (
+    MEDIA_TYPES,
+    Format,
+    Picture,
+    draw_calibration,
+    draw_cmc,
+    draw_det,
+    draw_histograms,
+    draw_identification,
+    draw_ranking_noise,
+    draw_roc,
+    draw_tippett,
+)
+from pairmark.service.errors import ModelNotCapable
+from pairmark.service.store.schemas import ReportOut, VersionOut
 
-Format = Literal["svg", "png"]
+__all__ = ["MEDIA_TYPES", "Format", "PictureName", "picture_of", "pictures_of"]
 
-MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png"}
-LINE, BAND, GRID, TEXT = "#2563eb", "#93c5fd", "#d4d4d8", "#27272a"
+PictureName = Literal[
+    "roc", "det", "histograms", "tippett", "calibration", "identification", "cmc", "ranking-noise"
+]
 
-# matplotlib shares font caches and mathtext parsers between figures, so one is drawn at a time.
-drawing_lock = threading.Lock()
-_drawn: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-_KEPT = 64
+_KEPT: Final = 128
+_lock = threading.Lock()
+_drawn: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
 
 
-def roc_picture(roc: RocOut, title: str, format: Format, *, key: str) -> bytes:
-    """Draw a ROC with a logarithmic axis of false positive rates, where operating points live.
+def picture_of(
+    version: VersionOut,
+    name: PictureName,
+    format: Format,
+    report: Callable[[], ReportOut],
+    *,
+    adaptive: bool = False,
+) -> bytes:
+    """A picture of a version's report, from memory where it was drawn before.
 
     Parameters
     ----------
-    roc : the curve; its pointwise bands of the true positive rate are drawn too.
-    key : names the (immutable) curve; a second request for it is answered from memory.
+    report : gives the report; not called for a picture that is known.
+    adaptive : an SVG whose colours follow the reader's light or dark scheme.
 
-    Returns
-    -------
-    The file's bytes. The same curve gives the same bytes.
+    Raises
+    ------
+    ModelNotCapable
+        When the report has no such figures.
     """
-    with drawing_lock:
-        known = _drawn.get((key, format))
+    key = (
+        version.lineage.artefact_sha256,
+        version.model,
+        str(version.version),
+        str(version.calibration_id),
+        name,
+        format,
+        str(adaptive),
+    )
+    with _lock:
+        known = _drawn.get(key)
         if known is not None:
-            _drawn.move_to_end((key, format))
+            _drawn.move_to_end(key)
             return known
-        picture = _draw(roc, title, format)
-        _drawn[(key, format)] = picture
+    found = report()
+    curve = _curve(found, name)
+    if curve is None:
+        raise ModelNotCapable(
+            f"the report of {version.model}:{version.version} ({version.kind}) has no figures for {name!r}; it has "
+            + (", ".join(pictures_of(found)) or "none")
+        )
+    title = "" if adaptive else f"{version.model}, version {version.version}"
+    encoded = _DRAWN_BY[name](found, curve, title).encoded(format, adaptive=adaptive)
+    with _lock:
+        _drawn[key] = encoded
         while len(_drawn) > _KEPT:
             _drawn.popitem(last=False)
-        return picture
+    return encoded
 
 
-def _draw(roc: RocOut, title: str, format: Format) -> bytes:
-    # Imported here: it costs half a second, which a worker that only scores need not pay.
-    import matplotlib
-    from matplotlib.figure import Figure
+def pictures_of(report: ReportOut) -> list[PictureName]:
+    """The pictures that a report has figures for."""
+    return [name for name in _DRAWN_BY if _curve(report, name) is not None]
 
-    positive = [value for value in roc.fpr if value > 0]
-    smallest = max(min(positive, default=1e-3), 1e-7)
-    figure = Figure(figsize=(5.6, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    # A logarithmic axis has no place for 0: the curve enters from the left edge.
-    x = [max(value, smallest) for value in roc.fpr]
-    if roc.bands is not None:
-        axes.fill_between(
-            x, roc.bands.tpr_low, roc.bands.tpr_high, color=BAND, alpha=0.5, linewidth=0, step="post"
-        )
-    axes.step(x, roc.tpr, where="post", color=LINE, linewidth=1.6)
-    # What guessing does: TPR = FPR, which a logarithmic axis bends.
-    chance = [smallest ** (1 - step / 200) for step in range(201)]
-    axes.plot(chance, chance, color=GRID, linewidth=1, linestyle="--")
-    axes.set_xscale("log")
-    axes.set_xlim(smallest, 1.0)
-    axes.set_ylim(0.0, 1.02)
-    axes.set_xlabel("false positive rate", color=TEXT)
-    axes.set_ylabel("true positive rate", color=TEXT)
-    axes.set_title(title, fontsize=11, color=TEXT)
-    axes.grid(visible=True, color=GRID, linewidth=0.5)
-    stream = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "pairmark", "svg.fonttype": "none"}):
-        figure.savefig(stream, format=format, dpi=144, metadata={"Date": None} if format == "svg" else None)
-    return stream.getvalue()
+
+def _curve(report: ReportOut, name: PictureName) -> Any:
+    """The figures of a picture; None where the report has none."""
+    evidence = report.evidence
+    ratios = None if evidence is None or not evidence.likelihood_ratios else evidence.likelihood_ratios[0]
+    searched = None if evidence is None else evidence.identification
+    found: Any = {
+        "roc": report.roc,
+        "det": report.det,
+        "histograms": report.histograms,
+        "tippett": None if ratios is None else ratios.tippett,
+        "calibration": None if ratios is None else ratios.ece,
+        "identification": None if searched is None else searched.curve,
+        "cmc": None if searched is None else searched.cmc,
+        "ranking-noise": report.version.metrics.get("pair_disagreement"),
+    }[name]
+    return found.model_dump() if hasattr(found, "model_dump") else found
+
+
+def _histograms(report: ReportOut, curve: Any, title: str) -> Picture:
+    marked = {f"FPR {one.fpr:g}": one.threshold for one in report.promises if one.threshold is not None}
+    return draw_histograms(curve, title, thresholds=marked)
+
+
+def _ranking_noise(report: ReportOut, curve: Any, title: str) -> Picture:
+    names = report.version.facts.get("label_names") or [str(at) for at in range(len(curve))]
+    return draw_ranking_noise(curve, names, title)
+
+
+def _plain(draw: Callable[[Any, str], Picture]) -> Callable[[ReportOut, Any, str], Picture]:
+    return lambda report, curve, title: draw(curve, title)
+
+
+_DRAWN_BY: Final[dict[PictureName, Callable[[ReportOut, Any, str], Picture]]] = {
+    "roc": _plain(draw_roc),
+    "det": _plain(draw_det),
+    "histograms": _histograms,
+    "tippett": _plain(draw_tippett),
+    "calibration": _plain(draw_calibration),
+    "identification": _plain(draw_identification),
+    "cmc": _plain(draw_cmc),
+    "ranking-noise": _ranking_noise,
+}

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
-from pairmark.service.heldout.report import read_arrays, read_roc
+from pairmark.service.heldout.report import det_of, read_arrays, read_evidence, read_roc
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.store.calibrations import Calibrations
+from pairmark.service.store.cards import model_card
 from pairmark.service.store.schemas import (
     ErrorsOut,
     HardPair,
     LeaderboardOut,
+    PromisedRate,
     ReportOut,
     ScoreHistograms,
     VersionOut,
 )
 from pairmark.service.store.shelf import Shelf
 from pairmark.service.tables import ModelVersion
+
+CONFIDENCE = 0.95
+_KEPT = 256
+_PROMISED = (
+    "fpr",
+    "threshold",
+    "fpr_upper_bound",
+    "confidence",
+    "method",
+    "guarantee",
+    "tpr",
+    "tpr_interval",
+    "n_units",
+)
 
 
 class Reports:
@@ -26,6 +45,8 @@ class Reports:
     def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
         self._shelf = shelf
         self._calibrations = calibrations
+        # Calibrations never change, and some rates take a second to work out.
+        self._promised: OrderedDict[str, list[PromisedRate]] = OrderedDict()
 
     def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
         """The ROC on the version's held-out pairs; with ``points`` at most so many.
@@ -101,15 +122,45 @@ class Reports:
     def report(self, version: VersionOut) -> ReportOut:
         """Everything that is known of a version."""
         row = self._shelf.row(version.model, version.version)
-        spread = None
+        spread = evidence = roc = None
         if row.report is not None:
-            spread = histograms(read_arrays(self._shelf.blobs.folder(row.report)))
+            folder = self._shelf.blobs.folder(row.report)
+            spread, evidence = histograms(read_arrays(folder)), read_evidence(folder)
+            roc = self.roc(version.model, version.version)
+        promises = self._promises(row)
         return ReportOut(
             version=version,
+            card=model_card(version, promises, evidence),
+            promises=promises,
             leaderboard=self._leaderboard(row),
-            roc=None if row.report is None else self.roc(version.model, version.version),
+            roc=roc,
+            det=None if roc is None else det_of(roc),
             histograms=None if spread is None else ScoreHistograms.model_validate(spread),
+            evidence=evidence,
         )
+
+    def _promises(self, row: ModelVersion) -> list[PromisedRate]:
+        if row.calibration_id is None:
+            return []
+        known = self._promised.get(row.calibration_id)
+        if known is not None:
+            return known
+        calibration, _ = self._calibrations.load(row.calibration_id)
+        found = []
+        for fpr in sorted(FPR_TARGETS, reverse=True):
+            try:
+                point = calibration.operating_point(fpr, CONFIDENCE)
+            except InsufficientCalibrationData as refusal:
+                smallest = refusal.smallest_fpr.get("finite-sample")
+                found.append(
+                    PromisedRate(fpr=fpr, confidence=CONFIDENCE, refused=str(refusal), smallest_fpr=smallest)
+                )
+            else:
+                found.append(PromisedRate(**{name: getattr(point, name) for name in _PROMISED}))
+        self._promised[row.calibration_id] = found
+        if len(self._promised) > _KEPT:
+            self._promised.popitem(last=False)
+        return found
 
     def _leaderboard(self, row: ModelVersion) -> LeaderboardOut | None:
         board = row.facts.get("leaderboard")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.datasets.promises import Promise
-from pairmark.service.heldout.schemas import OverlapOut, RocOut
+from pairmark.service.heldout.schemas import DetOut, Evidence, OverlapOut, RocOut
 
 Protocol = Literal["auto", "open-set", "closed-set"]
 LONGEST_REASON = 500
@@ -202,13 +202,47 @@ class ScoreHistograms(BaseModel):
     different: list[int]
 
 
+class PromisedRate(BaseModel):
+    """What a version promises at one false positive rate, or why it does not."""
+
+    fpr: float
+    threshold: float | None = None
+    fpr_upper_bound: float | None = None
+    confidence: float
+    method: str | None = None
+    guarantee: str | None = None
+    tpr: float | None = None
+    tpr_interval: tuple[float, float] | None = None
+    n_units: int | None = None
+    refused: str | None = Field(None, description="why the calibration promises nothing at this rate")
+    smallest_fpr: float | None = Field(None, description="the smallest rate it promises, where it refuses")
+
+
+class ModelCard(BaseModel):
+    """The version in sentences, after Mitchell et al. (2019)."""
+
+    details: list[str]
+    intended_use: list[str]
+    training_data: list[str]
+    evaluation_data: list[str]
+    factors: list[str]
+    limits: list[str]
+
+
 class ReportOut(BaseModel):
     """Everything that is known of a version, in one document."""
 
     version: VersionOut
+    card: ModelCard
+    promises: list[PromisedRate] = Field(description="at the usual rates, by the version's own calibration")
     leaderboard: LeaderboardOut | None
     roc: RocOut | None
+    det: DetOut | None
     histograms: ScoreHistograms | None
+    evidence: Evidence | None = Field(
+        description="likelihood ratios, searches of galleries and errors by enrolled samples, on held-out people; null "
+        "for versions that score no pairs, or were trained before this was measured"
+    )
 
 
 class ModelOut(BaseModel):

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
+from pairmark.service.heldout.evidence import measured
 from pairmark.service.heldout.groups import rates_by_group
+from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.heldout.scoring import score_pairs
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
@@ -83,11 +85,13 @@ def report(calibrated: Calibrated, store: ModelStore, settings: Settings, progre
     """
     scored = calibrated.scored
     curve = None if scored.test is None else _curve(scored)
+    evidence = None
     with refusals("the held-out rows cannot be used"):
         if curve is None:
             metrics = ranker_metrics(scored)
         else:
-            metrics = {**curve.metrics, **_of_groups(calibrated)}
+            evidence = _evidence(calibrated)
+            metrics = {**curve.metrics, **_of_groups(calibrated), **_of_evidence(evidence)}
             if scored.rows is not None:
                 metrics["classification"] = classifier_metrics(scored)
         board = leaderboard(scored, lambda share, what: progress.within(0.2 + 0.5 * share, what))
@@ -98,7 +102,37 @@ def report(calibrated: Calibrated, store: ModelStore, settings: Settings, progre
         curve=curve,
         leaderboard=board,
         promotion=promotion(scored, store, settings),
+        evidence=evidence,
     )
+
+
+def _evidence(calibrated: Calibrated) -> Evidence:
+    scored = calibrated.scored
+    parts, calibration = scored.fitted.parts, calibrated.calibration
+    assert parts.test is not None
+    assert scored.test is not None
+    return measured(
+        scored.fitted.estimator,
+        parts.loaded.X,
+        parts.loaded.data,
+        parts.test,
+        scored.test,
+        None if calibration is None else calibration.likelihood_ratios,
+        own=parts.loaded.spec.log_lr,
+        random_state=parts.loaded.seed,
+    )
+
+
+def _of_evidence(evidence: Evidence) -> dict[str, Any]:
+    """What lists show of it."""
+    if not evidence.likelihood_ratios:
+        return {}
+    names = ("cllr", "cllr_min", "calibration_loss")
+    return {
+        "likelihood_ratios": {
+            one.method: {name: getattr(one, name) for name in names} for one in evidence.likelihood_ratios
+        }
+    }
 
 
 def _curve(scored: Scored) -> EvaluationReport:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.evaluation.ranking_metrics import ranking_metrics
+from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics
 from pairmark.service.training.records import Indices, Scored
 
+MAX_LABELS = 40
+"""Labels up to which each two of them are looked at by themselves."""
 _BLOCK = 65_536
 
 
@@ -28,9 +30,8 @@ def ranker_metrics(scored: Scored) -> dict[str, Any]:
     parts = scored.fitted.parts
     truth = np.asarray(parts.loaded.data.rankings)
     assert scored.rows is not None
-    return ranking_metrics(
-        scored.rows,
-        truth[parts.test_rows],
-        reference=truth[parts.rows],
-        units=parts.row_units,
-    )
+    seen = truth[parts.test_rows]
+    metrics = ranking_metrics(scored.rows, seen, reference=truth[parts.rows], units=parts.row_units)
+    if seen.shape[1] <= MAX_LABELS:
+        metrics["pair_disagreement"] = pair_disagreement(scored.rows, seen)
+    return metrics

@@ -13,6 +13,7 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.pairs import ScoredPairs
+from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.jobs.schemas import Claim
 
 Indices = NDArray[np.int64]
@@ -125,7 +126,7 @@ class Reported:
 
     Attributes
     ----------
-    metrics : JSON-able. curve : the ROC, for a learner that scores pairs.
+    metrics : JSON-able. curve : the ROC, for a learner that scores pairs. evidence : what else held-out pairs say.
     leaderboard : the model among baselines; see `pairmark.service.training.leaderboard`.
     promotion : which alias moves to the version, and why.
     """
@@ -135,3 +136,4 @@ class Reported:
     curve: EvaluationReport | None
     leaderboard: dict[str, Any]
     promotion: Promotion
+    evidence: Evidence | None = None

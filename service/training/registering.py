@@ -69,7 +69,14 @@ class Registry:
                 assert parts.test is not None
                 assert scored.test is not None
                 errors = error_arrays(parts.test, scored.test)
-                write_report(folder / "report", reported.curve, known, errors, parts.calibration_rows)
+                write_report(
+                    folder / "report",
+                    reported.curve,
+                    known,
+                    errors,
+                    parts.calibration_rows,
+                    reported.evidence,
+                )
             artefact = self.blobs.put_folder(folder / "artefact")
             keys.append(artefact)
             if reported.curve is not None:

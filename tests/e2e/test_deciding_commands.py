@@ -49,6 +49,27 @@ def test_points_and_files_are_scored_and_decided(digits_house: RunningServer, tm
     assert "nothing is promised of 0.001" in guess.stdout
 
 
+def test_a_report_is_printed_written_and_drawn(digits_house: RunningServer, tmp_path: Path) -> None:
+    house, at = digits_house, ("--url", digits_house.url)
+    printed = house.cli("report", "digits:1", *at)
+    assert printed.returncode == 0, printed.stderr
+    assert "The promise" in printed.stdout
+    assert "Limits" in printed.stdout
+    served = house.http.get("/models/digits/versions/1/report").json()
+    assert json.loads(house.cli("report", "digits:1", "--json", *at).stdout) == served
+    for name, begins in (("report.html", "<!doctype html>"), ("report.json", "{")):
+        wrote = house.cli("report", "digits:1", "-o", str(tmp_path / name), *at)
+        assert wrote.returncode == 0, wrote.stderr
+        assert (tmp_path / name).read_text().startswith(begins)
+    assert json.loads((tmp_path / "report.json").read_text()) == served
+    assert house.cli("report", "digits:1", "-o", str(tmp_path / "report.pdf"), *at).returncode == 2
+    drawn = house.cli("plot", "digits:1", "det", "-o", str(tmp_path / "det.png"), *at)
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "det.png").read_bytes().startswith(b"\x89PNG")
+    assert house.cli("plot", "digits:1", "ranking-noise", *at).returncode == 1
+    assert house.cli("plot", "digits:1", "poem", *at).returncode == 2
+
+
 def test_what_cannot_be_decided_is_said_and_fails(digits_house: RunningServer) -> None:
     X, at = digits_house.facts["X"], ("--model", "digits:1", "--url", digits_house.url)
     refused = digits_house.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)

@@ -240,6 +240,21 @@ def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None
     report = http.get(f"{at}/report").json()
     assert report["version"]["kind"] == "similarity-forest"
     assert report["leaderboard"] == board
+    evidence = report["evidence"]
+    assert {one["method"] for one in evidence["likelihood_ratios"]} == {"logistic", "pav"}
+    assert "by_time" in evidence["left_out"]
+    page = http.get(f"{at}/report", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert http.get(f"{at}/report", params={"format": "html"}).text == page.text
+    for forbidden in ("<script", "<link", "http:", "https:", 'src="/'):
+        assert forbidden not in page.text
+    for picture in ("det", "histograms", "tippett", "calibration"):
+        assert http.get(f"{at}/{picture}.png").content.startswith(b"\x89PNG")
+        assert http.get(f"{at}/{picture}.svg").headers["content-type"] == "image/svg+xml"
+    problem(http.get(f"{at}/ranking-noise.svg"), 422, "model-not-capable")
+    problem(http.get(f"{at}/poem.svg"), 422, "invalid-input")
+    problem(http.get(f"{at}/report", params={"format": "pdf"}), 422, "invalid-input")
     svg = http.get("/models/digits/versions/1/roc.svg")
     assert svg.headers["content-type"] == "image/svg+xml"
     assert b"<svg" in svg.content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pairmark.service.api.report_page import report_page
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from tests.service.conftest import House, people
@@ -36,6 +37,13 @@ def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promis
     low, high = south["fpr"]["interval"]
     assert low <= south["fpr"]["value"] <= high
     assert south["fpr"]["value"] > 0.1 > north["fpr"]["value"]
+    told_apart = {one["rate"]: one for one in ten_percent["differentials"]}
+    overall = told_apart["fpr"]["max_over_geomean"]
+    assert overall["low"] > 1 or north["fpr"]["joint_interval"][1] > south["fpr"]["joint_interval"][0]
+    assert told_apart["fpr"]["worst"] == "south"
+    assert told_apart["fnr"]["worst"] == "north"
+    page, _ = report_page(house.store.reports.report(house.store.version("apart", version)))
+    assert "geometric mean" in page
     assert any("'south'" in warning and "promised 0.1" in warning for warning in told["warnings"])
     assert house.store.version("apart", version).metrics["groups"] == told
     again = house.store.evaluate("apart", version, "populations", n_pairs=20_000, groups="compare")

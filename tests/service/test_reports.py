@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pairmark.service.errors import InsufficientCalibration, ModelNotCapable
+from pairmark.service.api.report_page import report_page
+from pairmark.service.errors import CorruptArtefact, InsufficientCalibration, ModelNotCapable
 from pairmark.service.heldout.errors import KEPT
 from pairmark.service.heldout.report import read_arrays
+from pairmark.service.runtime.pictures import pictures_of
 from pairmark.service.training.splitting import split
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people
@@ -71,6 +78,40 @@ def test_the_report_holds_everything(noisy):
     parts = report.version.facts["parts"]
     assert sum(histograms.same) + sum(histograms.different) == parts["test_pairs"]
     report.model_dump_json()
+
+
+def test_the_report_is_a_page_of_its_own_with_every_picture(noisy):
+    report = noisy.store.reports.report(noisy.store.version("noisy", 1))
+    evidence = report.evidence
+    loss = noisy.store.version("noisy", 1).metrics["likelihood_ratios"]["logistic"]
+    assert loss["cllr"] == evidence.likelihood_ratios[0].cllr >= loss["cllr_min"]
+    assert evidence.by_samples.n_people == 12
+    assert [one.fpr for one in report.promises] == [0.1, 0.01, 0.001]
+    assert all(one.refused is not None or one.threshold is not None for one in report.promises)
+    assert report.det.fnmr == [1 - value for value in report.roc.tpr]
+    assert set(pictures_of(report)) >= {"roc", "det", "histograms", "tippett", "calibration"}
+    page, policy = report_page(report)
+    assert policy in html.unescape(page)
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in policy
+    assert page.count("data:image/svg+xml") == len(pictures_of(report))
+    for reason in evidence.left_out.values():
+        assert html.escape(reason, quote=False) in page
+
+
+def test_a_report_that_no_training_writes_is_refused(noisy, monkeypatch):
+    from pairmark.service.heldout import report
+
+    read = report._read
+
+    def tampered(folder):
+        stored = read(folder)
+        return replace(stored, meta={**stored.meta, "evidence": {"likelihood_ratios": [{"cllr": "much"}]}})
+
+    monkeypatch.setattr(report, "_read", tampered)
+    with pytest.raises(CorruptArtefact, match="report cannot be read"):
+        noisy.store.reports.report(noisy.store.version("noisy", 1))
 
 
 def test_a_version_of_before_has_a_report_without_errors(noisy, monkeypatch):

@@ -1,0 +1,235 @@
+"""Scores as likelihood ratios: how much likelier a score is between same than between different pairs.
+
+``log LR`` is natural. Two maps are fitted on the calibration pairs, both rising with the score:
+
+``logistic``
+    log LR = slope x score + intercept, by logistic regression at prior odds 1 (Brümmer & du Preez 2006, section 5).
+``pav``
+    The pool-adjacent-violators map, the rising one that fits the calibration pairs best; steps.
+``own``
+    The score itself, for learners whose score is a log likelihood ratio already.
+
+In open-set use pairs of people and people weigh equally, as in the rates. No value leaves [-log(S + 1), log(D + 1)],
+with S same and D different edges of units: n pairs show no odds beyond n + 1 (the rule of succession). A likelihood
+ratio says what the evidence is worth on average; unlike the operating points it promises no error rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.isotonic import isotonic_regression
+
+from pairmark.models.core.schema import refuse, require
+from pairmark.models.pairs.samples import PairSample, Side, pair_sample
+
+Float64 = NDArray[np.float64]
+LrMethod = Literal["logistic", "pav", "own"]
+
+METHODS = ("logistic", "pav", "own")
+_STEPS = 100
+_PULL = 1e-4
+_FACTS = ("slope", "intercept", "low", "high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LikelihoodRatios:
+    """Maps from scores to natural log likelihood ratios.
+
+    Made by `fit`, `of_sample` or `from_state`.
+
+    Attributes
+    ----------
+    slope, intercept : of the logistic map.
+    pav_scores, pav_values : (k,) where each step of the PAV map begins, ascending, and its log LR.
+    low, high : what the numbers of pairs can show at most.
+    """
+
+    slope: float
+    intercept: float
+    pav_scores: NDArray[np.float32] = field(repr=False)
+    pav_values: Float64 = field(repr=False)
+    low: float
+    high: float
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Self:
+        """Fit both maps on scored held-out pairs.
+
+        Parameters
+        ----------
+        scores : (n,) higher is more similar; taken as float32. same : (n,) 0 or 1, both present.
+        units : (n, 2) the sampling unit on each side, as `pairmark.operating_point` takes it.
+
+        Raises
+        ------
+        ValueError
+            As `operating_point`, and without a same pair.
+        """
+        sample = pair_sample(scores, same, units)
+        if not len(sample.same):
+            raise ValueError("there is no pair marked same; expected both kinds")
+        return cls.of_sample(sample)
+
+    @classmethod
+    def of_sample(cls, sample: PairSample) -> Self:
+        """Fit both maps on pairs of both kinds that were checked before."""
+        n_same, n_different = (side.edge_units.shape[0] for side in (sample.same, sample.different))
+        slope, intercept = _logistic(sample.same, sample.different)
+        begins, values = _pav(sample.same, sample.different)
+        low, high = -math.log(n_same + 1), math.log(n_different + 1)
+        return cls(
+            slope=slope,
+            intercept=intercept,
+            pav_scores=begins,
+            pav_values=np.clip(values, low, high),
+            low=low,
+            high=high,
+        )
+
+    def log_lr(self, scores: ArrayLike, method: str = "logistic") -> Float64:
+        """The natural log likelihood ratio of each score.
+
+        Parameters
+        ----------
+        scores : (n,) finite; taken as float32.
+        method : ``logistic``, ``pav`` or ``own``.
+        """
+        if method not in METHODS:
+            raise ValueError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
+        with np.errstate(over="ignore"):
+            values = np.atleast_1d(np.asarray(scores)).astype(np.float32)
+        if method == "pav":
+            at = np.searchsorted(self.pav_scores, values, side="right") - 1
+            return np.asarray(self.pav_values[np.maximum(at, 0)], dtype=np.float64)
+        exact = values.astype(np.float64)
+        raw = exact if method == "own" else self.slope * exact + self.intercept
+        return np.clip(raw, self.low, self.high)
+
+    def threshold(self, log_lr: float, method: str = "logistic") -> float:
+        """The score whose log LR is that: a float64, infinite where no score has so much (or so little)."""
+        if log_lr >= self.high:
+            return math.inf
+        if log_lr < self.low:
+            return -math.inf
+        if method == "own":
+            return log_lr
+        if method == "pav":
+            # Above the last step that is worth no more; each score from the next step's first on is worth more.
+            at = int(np.searchsorted(self.pav_values, log_lr, side="right"))
+            if at == self.pav_scores.size:
+                return math.inf
+            return -math.inf if at == 0 else float(np.nextafter(self.pav_scores[at], np.float32(-np.inf)))
+        return (log_lr - self.intercept) / self.slope if self.slope > 0 else math.inf
+
+    def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
+        arrays: dict[str, NDArray[Any]] = {"lr_scores": self.pav_scores, "lr_values": self.pav_values}
+        return arrays, {name: getattr(self, name) for name in _FACTS}
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[Any]], facts: Any) -> Self:
+        """Rebuild from `to_state`.
+
+        Raises
+        ------
+        ArtefactError
+            A `ValueError`, for what `to_state` does not write; names the array and row.
+        """
+        if not isinstance(facts, Mapping) or any(
+            not isinstance(facts.get(name), float) or not math.isfinite(facts[name]) for name in _FACTS
+        ):
+            raise refuse("likelihood_ratios", None, f"holds {facts!r}"[:200], "four finite numbers")
+        if facts["slope"] < 0 or not facts["low"] < 0 < facts["high"]:
+            raise refuse("likelihood_ratios", None, "falls, or has no room", "slope >= 0 and low < 0 < high")
+        begins, values = arrays["lr_scores"], arrays["lr_values"]
+        if not begins.size:
+            raise refuse("lr_scores", None, "has no rows", "one or more")
+        require(begins[1:] > begins[:-1], "lr_scores", begins[1:], "more than the row before it", first_row=1)
+        inside = (values >= facts["low"]) & (values <= facts["high"])
+        require(inside, "lr_values", values, "within the limits of the likelihood ratios")
+        return cls(pav_scores=begins, pav_values=values, **{name: float(facts[name]) for name in _FACTS})
+
+
+def bayes_threshold(prior: float, cost_ratio: float) -> float:
+    """The log LR above which calling a pair the same costs less on average.
+
+    Parameters
+    ----------
+    prior : chance that a pair is the same before its score is seen, between 0 and 1.
+    cost_ratio : what a false match costs, in units of a false non-match; positive.
+    """
+    if not 0 < prior < 1:
+        raise ValueError(f"prior is {prior}; expected a number strictly between 0 and 1")
+    if not 0 < cost_ratio < math.inf:
+        raise ValueError(f"cost_ratio is {cost_ratio}; expected a positive number")
+    return math.log(cost_ratio) + math.log1p(-prior) - math.log(prior)
+
+
+def pooled(weight_same: Float64, weight_different: Float64) -> Float64:
+    """The rising log LR that fits weights of same and different pairs, one of each by ascending score, best.
+
+    Minimises Cllr over all rising maps (Ayer et al. 1955): isotonic regression of the posterior at prior 1/2.
+    """
+    weight = weight_same + weight_different
+    posterior = isotonic_regression(weight_same / weight, sample_weight=weight, y_min=0.0, y_max=1.0)
+    with np.errstate(divide="ignore"):
+        found: Float64 = np.log(posterior) - np.log1p(-posterior)
+    return found
+
+
+def by_score(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64, Float64]:
+    """Distinct scores, ascending, and the weight of same and of different pairs at each; each kind sums to 1."""
+    scores = np.concatenate([same.scores, different.scores])
+    distinct, code = np.unique(scores, return_inverse=True)
+    n = len(same)
+    mine: Any = np.bincount(code[:n], same.weight / same.weight.sum(), distinct.size)
+    theirs: Any = np.bincount(code[n:], different.weight / different.weight.sum(), distinct.size)
+    return distinct, mine, theirs
+
+
+def _logistic(same: Side, different: Side) -> tuple[float, float]:
+    """Slope and intercept that minimise Cllr; a slight pull on the slope keeps separated scores finite."""
+    scores = np.concatenate([same.scores, different.scores]).astype(np.float64)
+    weight = np.concatenate([same.weight / same.weight.sum(), different.weight / different.weight.sum()]) / 2
+    target = np.repeat([1.0, 0.0], [len(same), len(different)])
+    centre = float(weight @ scores)
+    spread = math.sqrt(max(float(weight @ (scores - centre) ** 2), np.finfo(np.float64).tiny))
+    z = (scores - centre) / spread
+
+    def loss(a: float, b: float) -> float:
+        line = a * z + b
+        return float(weight @ (np.logaddexp(0.0, line) - target * line)) + _PULL * a * a / 2
+
+    a, b, now = 0.0, 0.0, loss(0.0, 0.0)
+    for _ in range(_STEPS):
+        p = expit(a * z + b)
+        pull, curve = weight * (p - target), weight * p * (1 - p) + 1e-15
+        gradient = np.array([pull @ z + _PULL * a, pull.sum()])
+        hessian = np.array([[curve @ (z * z) + _PULL, curve @ z], [curve @ z, curve.sum()]])
+        step = np.linalg.solve(hessian + 1e-12 * np.eye(2), gradient)
+        size = 1.0
+        while size > 1e-8 and loss(a - size * step[0], b - size * step[1]) > now:
+            size /= 2
+        a, b = float(a - size * step[0]), float(b - size * step[1])
+        before, now = now, loss(a, b)
+        if abs(before - now) < 1e-13:
+            break
+    if a <= 0:
+        # Scores that fall where pairs are the same are no evidence: the best rising line is flat.
+        return 0.0, 0.0
+    return a / spread, b - a * centre / spread
+
+
+def _pav(same: Side, different: Side) -> tuple[NDArray[np.float32], Float64]:
+    """Steps of the PAV map: the first score of each, and its log LR, infinite at the ends where one kind is alone."""
+    scores, mine, theirs = by_score(same, different)
+    values = pooled(mine, theirs)
+    first = np.flatnonzero(np.concatenate([[True], values[1:] > values[:-1]]))
+    return scores[first], values[first]

@@ -1,0 +1,180 @@
+"""What log likelihood ratios are worth on held-out pairs: Cllr, empirical cross-entropy and Tippett plots.
+
+Cllr (Brümmer & du Preez 2006) is the mean cost, in bits, of the decisions that likelihood ratios support over all
+priors; 0 is perfect and 1 is what knowing nothing costs. Cllr_min is what is left after the best rising map of the same
+pairs, so Cllr - Cllr_min is the cost of bad calibration. Values are natural log LRs; same and different pairs each
+weigh 1 in all, people weighing equally in open-set use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, pooled
+from pairmark.models.pairs.samples import pair_sample
+
+Float64 = NDArray[np.float64]
+
+POINTS = 201
+PRIOR_LOG_ODDS = np.linspace(-4, 4, 41) * np.log(10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Log LRs and what each pair weighs: same pairs 1 in all, and different ones.
+
+    Attributes
+    ----------
+    same, different : (n,) natural log LRs. same_weight, different_weight : (n,), each sums to 1.
+    """
+
+    same: Float64 = field(repr=False)
+    same_weight: Float64 = field(repr=False)
+    different: Float64 = field(repr=False)
+    different_weight: Float64 = field(repr=False)
+
+    def cross_entropy(self, prior_log_odds: float = 0.0) -> float:
+        """The empirical cross-entropy in bits at a prior (Ramos & Gonzalez-Rodriguez 2013, equation 6)."""
+        prior = 1 / (1 + np.exp(-prior_log_odds))
+        same = self.same_weight @ np.logaddexp(0.0, -(self.same + prior_log_odds))
+        different = self.different_weight @ np.logaddexp(0.0, self.different + prior_log_odds)
+        return float((prior * same + (1 - prior) * different) / np.log(2))
+
+
+def cllr(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> float:
+    """The cost of log likelihood ratios in bits: 0 is perfect, 1 is knowing nothing, more is misleading.
+
+    Parameters
+    ----------
+    log_lr : (n,) natural, finite. same : (n,) 0 or 1, both present.
+    units : (n, 2) the sampling unit on each side; None: every pair weighs the same.
+    """
+    return evidence(log_lr, same, units).cross_entropy()
+
+
+def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> float:
+    """The least Cllr that a rising map of the scores can have on these very pairs; parameters as `cllr`."""
+    return _best(evidence(scores, same, units)).cross_entropy()
+
+
+def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Evidence:
+    """Log LRs with the weights of their pairs.
+
+    Raises
+    ------
+    ValueError
+        As `roc_curve_pairs`.
+    """
+    given = np.asarray(log_lr, dtype=np.float64)
+    is_same = np.asarray(same)
+    if given.ndim == 1 and given.size and (given == given[0]).all() and np.isfinite(given[0]):
+        # Equal values weigh what they weigh.
+        one, whole = given[:1], np.ones(1)
+        if is_same.shape != given.shape or not (is_same == 1).any() or not (is_same == 0).any():
+            raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
+        return Evidence(same=one, same_weight=whole, different=one, different_weight=whole)
+    sample = pair_sample(given, same, units)
+    if not len(sample.same):
+        raise ValueError("there is no pair marked same; expected both kinds")
+    return Evidence(
+        same=sample.same.scores.astype(np.float64),
+        same_weight=sample.same.weight / sample.same.weight.sum(),
+        different=sample.different.scores.astype(np.float64),
+        different_weight=sample.different.weight / sample.different.weight.sum(),
+    )
+
+
+def likelihood_report(
+    ratios: LikelihoodRatios,
+    scores: ArrayLike,
+    same: ArrayLike,
+    units: ArrayLike | None = None,
+    method: str = "logistic",
+) -> dict[str, Any]:
+    """What a calibrated map's log LRs are worth on held-out pairs.
+
+    Returns
+    -------
+    JSON-able: ``cllr``, ``cllr_min``, ``calibration_loss`` (their difference), ``misleading_same`` and
+    ``misleading_different`` (shares of pairs whose LR supports the other side), ``limits`` (the least and the greatest
+    log LR), and the curves ``tippett`` and ``ece``.
+    """
+    found = evidence(ratios.log_lr(scores, method), same, units)
+    floor = cllr_min(scores, same, units)
+    value = found.cross_entropy()
+    return {
+        "method": method,
+        "cllr": value,
+        "cllr_min": floor,
+        "calibration_loss": value - floor,
+        "misleading_same": float(found.same_weight @ (found.same < 0)),
+        "misleading_different": float(found.different_weight @ (found.different > 0)),
+        "limits": [ratios.low, ratios.high],
+        "tippett": tippett(found),
+        "ece": cross_entropies(found),
+    }
+
+
+def cross_entropies(found: Evidence) -> dict[str, Any]:
+    """Empirical cross-entropy by prior: as given, under the best rising map, and without evidence; in bits.
+
+    Returns
+    -------
+    JSON-able: ``prior_log_odds`` (natural), ``ece``, ``ece_min`` and ``ece_neutral``.
+    """
+    best = _best(found)
+    return {
+        "prior_log_odds": PRIOR_LOG_ODDS.tolist(),
+        "ece": [found.cross_entropy(one) for one in PRIOR_LOG_ODDS],
+        "ece_min": [best.cross_entropy(one) for one in PRIOR_LOG_ODDS],
+        "ece_neutral": [_NEUTRAL.cross_entropy(one) for one in PRIOR_LOG_ODDS],
+    }
+
+
+def tippett(found: Evidence, points: int = POINTS) -> dict[str, Any]:
+    """Shares of same and of different pairs whose log LR is at least each value.
+
+    Returns
+    -------
+    JSON-able: ``log_lr`` (natural, ascending), ``same`` and ``different``.
+    """
+    low = min(found.same.min(), found.different.min())
+    high = max(found.same.max(), found.different.max())
+    at = np.linspace(low, high, points)
+    return {
+        "log_lr": at.tolist(),
+        "same": _share_from(at, found.same, found.same_weight).tolist(),
+        "different": _share_from(at, found.different, found.different_weight).tolist(),
+    }
+
+
+def _share_from(at: Float64, values: Float64, weight: Float64) -> Float64:
+    order = np.argsort(values)
+    below = np.concatenate([[0.0], np.cumsum(weight[order])])
+    share: Float64 = np.clip(1 - below[np.searchsorted(values[order], at, side="left")], 0.0, 1.0)
+    return share
+
+
+def _best(found: Evidence) -> Evidence:
+    """The same pairs under the best rising map of their own values."""
+    values, code = np.unique(np.concatenate([found.same, found.different]), return_inverse=True)
+    n = found.same.size
+    mine: Any = np.bincount(code[:n], found.same_weight, values.size)
+    theirs: Any = np.bincount(code[n:], found.different_weight, values.size)
+    log_lr = pooled(mine, theirs)
+    kept_same, kept_different = mine > 0, theirs > 0
+    return Evidence(
+        same=log_lr[kept_same],
+        same_weight=mine[kept_same],
+        different=log_lr[kept_different],
+        different_weight=theirs[kept_different],
+    )
+
+
+_NEUTRAL = Evidence(
+    same=np.zeros(1), same_weight=np.ones(1), different=np.zeros(1), different_weight=np.ones(1)
+)

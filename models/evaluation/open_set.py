@@ -1,0 +1,218 @@
+"""Open-set identification and enrolment with several samples, played on people who are held out.
+
+The first plays a gallery: half of the people are enrolled with one sample each, another sample of each is searched, and
+so is one sample of each of the others, who are strangers. The second enrols k samples of everybody and compares one
+further sample of everybody. Samples are chosen without looking at scores. Both are estimates on these people; what a
+gallery promises is calibrated on that gallery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.calibration.identification import cmc
+from pairmark.models.core.base import Float32
+
+DIVISIONS = 2
+MAX_COMPARISONS = 200_000
+FPIRS = (0.3, 0.1, 0.03, 0.01)
+FMRS = (0.1, 0.01, 0.001)
+SAMPLES = (1, 2, 5, 10)
+LEAST_PEOPLE = 10
+_POINTS = 200
+
+
+class Scorer(Protocol):
+    """What scores pairs."""
+
+    @property
+    def aggregations(self) -> tuple[str, ...]:
+        """Ways to compare subjects of several samples, the best known one first."""
+
+    def score_against(self, query: Any, gallery: Any) -> Float32:
+        """(n_queries, n_gallery) scores."""
+
+    def subjects(self, samples: Any, *, aggregation: str = "auto") -> Any:
+        """People by their samples."""
+
+    def subject_score(self, left: Any, right: Any, *, aggregation: str = "auto") -> Float32:
+        """Scores of subjects with subjects, (n,)."""
+
+
+def play_gallery(
+    scorer: Scorer,
+    X: Any,
+    y: ArrayLike,
+    *,
+    random_state: int = 0,
+    confidence: float = 0.95,
+    max_comparisons: int = MAX_COMPARISONS,
+) -> dict[str, Any] | None:
+    """FNIR against FPIR, and the CMC, of galleries of held-out people.
+
+    FPIR is the share of strangers' searches that return anybody; FNIR the share of enrolled people's searches that
+    do not return them, both at ``score > threshold`` (ISO/IEC 19795-1).
+
+    Parameters
+    ----------
+    X : (n, d) held-out points. y : (n,) their identities.
+
+    Returns
+    -------
+    JSON-able: ``gallery_size``, ``n_mated``, ``n_strangers`` (people in one of ``divisions`` divisions, over which
+    rates are averaged), ``at`` (by FPIR its ``threshold``, ``fnir`` and ``interval``), ``curve`` (``fpir``, ``fnir``,
+    ``thresholds``) and ``cmc``. None with fewer than `LEAST_PEOPLE` people to enrol.
+    """
+    rng, who, rows = _people(y, random_state)
+    twice = [name for name in who if rows[name].size > 1]
+    size = min(len(twice), len(who) // 2, int(np.sqrt(max_comparisons / (2 * DIVISIONS))))
+    if size < LEAST_PEOPLE:
+        return None
+    best, own, ranks, n_strangers = [], [], [], 0
+    for _ in range(DIVISIONS):
+        enrolled = [twice[at] for at in rng.permutation(len(twice))[:size]]
+        chosen = set(enrolled)
+        strangers = [who[at] for at in rng.permutation(len(who)) if who[at] not in chosen][:size]
+        n_strangers = len(strangers)
+        drawn = np.array([rng.choice(rows[name], 2, replace=False) for name in enrolled])
+        probes = np.array([rng.choice(rows[name]) for name in strangers])
+        gallery = X[drawn[:, 0]]
+        mated = np.asarray(scorer.score_against(X[drawn[:, 1]], gallery))
+        mine = np.diagonal(mated)
+        own.append(mine)
+        others = mated.copy()
+        np.fill_diagonal(others, -np.inf)
+        # A tie with another counts against the right one.
+        ranks.append(1 + (others >= mine[:, None]).sum(axis=1))
+        best.append(np.asarray(scorer.score_against(X[probes], gallery)).max(axis=1))
+    fpir, fnir, thresholds = identification_curve(np.concatenate(best), np.concatenate(own))
+    kept = _spread(fpir)
+    at = []
+    for rate in FPIRS:
+        if rate * n_strangers < 1:
+            continue
+        # The smallest threshold at which no more strangers are returned than that.
+        place = int(np.searchsorted(fpir, rate, side="right")) - 1
+        missed = float(fnir[place])
+        at.append(
+            {
+                "fpir": rate,
+                "threshold": float(thresholds[place]),
+                "fnir": missed,
+                "interval": list(wilson_interval(missed, size, confidence)),
+            }
+        )
+    return {
+        "gallery_size": size,
+        "n_mated": size,
+        "n_strangers": n_strangers,
+        "divisions": DIVISIONS,
+        "confidence": confidence,
+        "at": at,
+        "curve": {
+            "fpir": fpir[kept].tolist(),
+            "fnir": fnir[kept].tolist(),
+            "thresholds": thresholds[kept].astype(np.float64).tolist(),
+        },
+        "cmc": cmc(np.concatenate(ranks), max_rank=min(20, size), confidence=confidence).as_dict(),
+    }
+
+
+def identification_curve(
+    best: ArrayLike, own: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
+    """FPIR and FNIR of ``score > threshold`` at each stranger's best score, and below all of them.
+
+    Parameters
+    ----------
+    best : (n,) best score of each stranger's search. own : (m,) score of each enrolled person's probe with their own.
+
+    Returns
+    -------
+    fpir (ascending), fnir, thresholds (descending).
+    """
+    top = np.sort(np.asarray(best, dtype=np.float32))
+    mates = np.sort(np.asarray(own, dtype=np.float32))
+    distinct = np.unique(top)[::-1]
+    thresholds = np.append(distinct, np.nextafter(distinct[-1], np.float32(-np.inf))).astype(np.float32)
+    fpir = 1 - np.searchsorted(top, thresholds, side="right") / top.size
+    fnir = np.searchsorted(mates, thresholds, side="right") / mates.size
+    return fpir, fnir, thresholds
+
+
+def play_enrolment(
+    scorer: Scorer,
+    X: Any,
+    y: ArrayLike,
+    *,
+    samples: Sequence[int] = SAMPLES,
+    random_state: int = 0,
+    confidence: float = 0.95,
+    max_comparisons: int = MAX_COMPARISONS,
+) -> dict[str, Any] | None:
+    """Missed matches by number of enrolled samples, compared as the model does by itself; the same people at each.
+
+    Returns
+    -------
+    JSON-able: ``n_people``, ``rule`` and ``at``: by number of ``samples`` its ``eer`` and ``fnmr_at_fmr`` (rate ->
+    value and interval). None where fewer than `LEAST_PEOPLE` people have three samples.
+    """
+    rng, who, rows = _people(y, random_state)
+    sizes = np.array([rows[name].size for name in who])
+    asked = [k for k in samples if (sizes > k).sum() >= LEAST_PEOPLE]
+    if len(asked) < 2:
+        return None
+    most = max(asked)
+    able = [name for name, size in zip(who, sizes, strict=True) if size > most]
+    n = min(len(able), int(np.sqrt(max_comparisons / most)))
+    if n < LEAST_PEOPLE:
+        return None
+    chosen = [able[at] for at in rng.permutation(len(able))[:n]]
+    drawn = np.array([rng.choice(rows[name], most + 1, replace=False) for name in chosen])
+    probes = scorer.subjects([X[row] for row in drawn[:, -1:]])
+    at = []
+    for k in asked:
+        enrolled = scorer.subjects([X[row] for row in drawn[:, :k]])
+        found = [scorer.subject_score(enrolled, probes.take(np.array([one]))) for one in range(n)]
+        scores = np.asarray(found, dtype=np.float32)
+        own, others = np.diagonal(scores), np.sort(scores[~np.eye(n, dtype=np.bool_)])[::-1]
+        fnmr = {}
+        for rate in FMRS:
+            if rate * others.size < 10:
+                continue
+            missed = float((own <= others[int(rate * others.size)]).mean())
+            fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, confidence))}
+        at.append({"samples": k, "eer": _equal_errors(own, others), "fnmr_at_fmr": fnmr})
+    return {"n_people": n, "rule": scorer.aggregations[0], "confidence": confidence, "at": at}
+
+
+def _people(
+    y: ArrayLike, random_state: int
+) -> tuple[np.random.Generator, list[Any], dict[Any, NDArray[np.int64]]]:
+    names, codes = np.unique(np.asarray(y), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(codes))[:-1])
+    who = list(range(names.size))
+    return np.random.default_rng([random_state, 21]), who, dict(zip(who, parts, strict=True))
+
+
+def _equal_errors(own: NDArray[np.float32], others: NDArray[np.float32]) -> float:
+    thresholds = np.unique(np.concatenate([own, others]))
+    fmr = 1 - np.searchsorted(others[::-1], thresholds, side="right") / others.size
+    fnmr = np.searchsorted(np.sort(own), thresholds, side="right") / own.size
+    at = int(np.argmin(np.maximum(fmr, fnmr)))
+    return float((fmr[at] + fnmr[at]) / 2)
+
+
+def _spread(ascending: NDArray[np.float64]) -> NDArray[np.int64]:
+    n = ascending.size
+    if n <= _POINTS:
+        return np.arange(n)
+    even = np.linspace(0, n - 1, _POINTS // 2)
+    low = np.geomspace(1, n - 1, _POINTS // 2)
+    return np.unique(np.concatenate([[0], low, even]).astype(np.int64))

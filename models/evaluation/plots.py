@@ -1,0 +1,113 @@
+"""Pictures made from scored pairs, for notebooks and scripts: ``plot_roc(scores, same).save("roc.svg")``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pairmark.models.calibration.identification import cmc
+from pairmark.models.evaluation import drawing
+from pairmark.models.evaluation.drawing import Picture
+from pairmark.models.evaluation.likelihood import cross_entropies, evidence, tippett
+from pairmark.models.evaluation.pairs import pair_report
+from pairmark.models.evaluation.ranking_metrics import pair_disagreement
+
+
+def plot_roc(
+    scores: ArrayLike,
+    same: ArrayLike,
+    *,
+    units: ArrayLike | None = None,
+    confidence: float = 0.95,
+    title: str = "",
+    random_state: int | None = 0,
+    ax: Any = None,
+) -> Picture:
+    """The ROC of scored pairs with its pointwise band, the false positive rate on a logarithmic axis.
+
+    Parameters
+    ----------
+    scores, same, units : as `roc_curve_pairs`.
+    confidence : of the band. random_state : of the draws that it comes from.
+    ax : Matplotlib axes to draw in; None: a figure of its own.
+    """
+    report = pair_report(scores, same, units, confidence=confidence, random_state=random_state)
+    return drawing.draw_roc(report.roc(), title, ax=ax)
+
+
+def plot_det(
+    scores: ArrayLike,
+    same: ArrayLike,
+    *,
+    units: ArrayLike | None = None,
+    confidence: float = 0.95,
+    title: str = "",
+    random_state: int | None = 0,
+    ax: Any = None,
+) -> Picture:
+    """The DET curve on NIST's axes of normal deviates: false non-matches against false matches. See `plot_roc`."""
+    report = pair_report(scores, same, units, confidence=confidence, random_state=random_state)
+    return drawing.draw_det(report.det(), title, ax=ax)
+
+
+def plot_histograms(
+    scores: ArrayLike,
+    same: ArrayLike,
+    *,
+    bins: int = 64,
+    threshold: float | None = None,
+    title: str = "",
+    ax: Any = None,
+) -> Picture:
+    """How scores of same and of different pairs are spread; ``threshold`` is marked."""
+    values, is_same = np.asarray(scores, dtype=np.float64), np.asarray(same).astype(np.bool_)
+    if values.ndim != 1 or values.shape != is_same.shape or not values.size or not np.isfinite(values).all():
+        raise ValueError("scores and same: expected finite numbers and 0 or 1, one of each a pair")
+    edges = np.histogram_bin_edges(values, bins)
+    counts = {
+        "edges": edges,
+        "same": np.histogram(values[is_same], edges)[0],
+        "different": np.histogram(values[~is_same], edges)[0],
+    }
+    marked = None if threshold is None else {"threshold": threshold}
+    return drawing.draw_histograms(counts, title, thresholds=marked, ax=ax)
+
+
+def plot_cmc(
+    ranks: ArrayLike, *, max_rank: int = 20, confidence: float = 0.95, title: str = "", ax: Any = None
+) -> Picture:
+    """How often the right person is among the first so many; ``ranks`` of the own subject, from 1, one a probe."""
+    return drawing.draw_cmc(cmc(ranks, max_rank, confidence).as_dict(), title, ax=ax)
+
+
+def plot_tippett(
+    log_lr: ArrayLike, same: ArrayLike, *, units: ArrayLike | None = None, title: str = "", ax: Any = None
+) -> Picture:
+    """Shares of same and of different pairs with at least each log likelihood ratio (natural logarithms go in)."""
+    return drawing.draw_tippett(tippett(evidence(log_lr, same, units)), title, ax=ax)
+
+
+def plot_calibration(
+    log_lr: ArrayLike, same: ArrayLike, *, units: ArrayLike | None = None, title: str = "", ax: Any = None
+) -> Picture:
+    """Empirical cross-entropy of log likelihood ratios by prior, against the best rising map and no evidence."""
+    return drawing.draw_calibration(cross_entropies(evidence(log_lr, same, units)), title, ax=ax)
+
+
+def plot_ranking_noise(
+    predicted: ArrayLike,
+    truth: ArrayLike,
+    *,
+    labels: Sequence[str] | None = None,
+    title: str = "",
+    ax: Any = None,
+) -> Picture:
+    """How often the predicted order of two labels is not the observed one; (n, k) positions, NaN = label absent."""
+    shares = pair_disagreement(predicted, truth)
+    names = [str(at) for at in range(len(shares))] if labels is None else [str(label) for label in labels]
+    if len(names) != len(shares):
+        raise ValueError(f"labels names {len(names)}; expected {len(shares)}, one a column")
+    return drawing.draw_ranking_noise(shares, names, title, ax=ax)

@@ -1,0 +1,146 @@
+"""The commands that say what is known of a version, as a document and as pictures."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pairmark.service.cli import output
+from pairmark.service.cli.connect import UrlOption, connected
+from pairmark.service.cli.training import resolve, show_metrics
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ModelRef = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
+
+
+class Pictured(StrEnum):
+    """What can be drawn."""
+
+    roc = "roc"
+    det = "det"
+    histograms = "histograms"
+    tippett = "tippett"
+    calibration = "calibration"
+    identification = "identification"
+    cmc = "cmc"
+    ranking_noise = "ranking-noise"
+
+
+def report(
+    ref: ModelRef,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the whole report here: .html is one page with pictures, .json the figures.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """What a version is worth: promise, error rates, groups, evidence and limits."""
+    ending = None if file is None else file.suffix.lower()
+    if ending not in (None, ".html", ".json"):
+        raise typer.BadParameter(
+            f"{file}: expected a file that ends in .html or .json", param_hint="--output"
+        )
+    with connected(url) as client:
+        name, number = resolve(client, ref)
+        if file is not None and ending == ".html":
+            file.write_text(client.report_page(name, number), encoding="utf-8")
+        found = None if ending == ".html" else client.report(name, number)
+    if file is None:
+        assert found is not None
+        told = found.json
+        output.show(found, lambda to: _summary(to, told))
+        return
+    if found is not None:
+        import json as encoder
+
+        file.write_text(encoder.dumps(found.json, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    facts = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
+    output.show(facts, lambda to: to.print(f"wrote the report of {name}:{number} to {file}", markup=False))
+
+
+def plot(
+    ref: ModelRef,
+    picture: Annotated[Pictured, typer.Argument(help="What to draw.")],
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write, .svg or .png.", dir_okay=False, show_default="PICTURE.svg"
+        ),
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Draw one picture of a version's report."""
+    target = file or Path(f"{picture.value}.svg")
+    ending = target.suffix.lower()
+    if ending not in (".svg", ".png"):
+        raise typer.BadParameter(
+            f"{target}: expected a file that ends in .svg or .png", param_hint="--output"
+        )
+    with connected(url) as client:
+        name, number = resolve(client, ref)
+        target.write_bytes(client.picture(name, number, picture.value, format=ending[1:]))
+    facts = {"model": name, "version": number, "picture": picture.value, "file": str(target)}
+    output.show(facts, lambda to: to.print(f"wrote {target}", markup=False))
+
+
+def _summary(to: Console, told: dict[str, Any]) -> None:
+    version, card = told["version"], told["card"]
+    for title, sentences in (
+        ("What it is", card["details"]),
+        ("Trained on", card["training_data"]),
+        ("Measured on", card["evaluation_data"]),
+    ):
+        to.print(title, style="bold")
+        for one in sentences:
+            to.print(f"  {one}", markup=False)
+    to.print("\nThe promise", style="bold")
+    rows: list[tuple[Any, ...]] = [
+        (one["fpr"], None, None, None, "not supported")
+        if one["refused"]
+        else (one["fpr"], one["threshold"], one["fpr_upper_bound"], one["tpr"], one["guarantee"])
+        for one in told["promises"]
+    ]
+    output.table(("fpr", "threshold", "bound", "recognised", "guarantee"), rows, empty="  none")(to)
+    to.print("\nMeasured", style="bold")
+    shown = {
+        key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
+    }
+    show_metrics(to, shown)
+    searched = (told["evidence"] or {}).get("identification")
+    if searched:
+        to.print(f"\nSearches among {searched['gallery_size']} enrolled people", style="bold")
+        rows = [(one["fpir"], one["fnir"], tuple(one["interval"])) for one in searched["at"]]
+        output.table(("fpir", "fnir", "interval"), rows, empty="  none")(to)
+    enrolled = (told["evidence"] or {}).get("by_samples")
+    if enrolled:
+        to.print(f"\nBy enrolled samples, {enrolled['n_people']} people", style="bold")
+        rates = list(enrolled["at"][0]["fnmr_at_fmr"])
+        rows = [
+            (one["samples"], one["eer"], *(one["fnmr_at_fmr"][rate]["value"] for rate in rates))
+            for one in enrolled["at"]
+        ]
+        output.table(("samples", "eer", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
+    for at in (version["metrics"].get("groups") or {}).get("at", []):
+        for one in at.get("differentials") or []:
+            ratio = one["max_over_geomean"]
+            to.print(
+                f"groups at {at['fpr']:g}: {one['rate']}, largest over geometric mean {output.cell(ratio['value'])} "
+                f"({output.cell(ratio['low'])} to {output.cell(ratio['high'])})",
+                markup=False,
+            )
+    to.print("\nLimits", style="bold")
+    for one in card["limits"]:
+        to.print(f"  {one}", markup=False)

@@ -1,0 +1,71 @@
+"""What a version's scores are worth on its held-out part, beyond the ROC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.evaluation.likelihood import likelihood_report
+from pairmark.models.evaluation.open_set import LEAST_PEOPLE, play_enrolment, play_gallery
+from pairmark.service.datasets.data import LabelledData
+from pairmark.service.heldout.pairs import ScoredPairs
+from pairmark.service.heldout.schemas import EnrolmentOut, Evidence, IdentificationOut, LikelihoodOut
+
+NO_TIMES = "datasets have no column of times, so rates by the time between two samples are not known"
+
+
+def measured(
+    estimator: Any,
+    X: Any,
+    data: LabelledData,
+    pairs: ScoredPairs,
+    scores: NDArray[np.float32],
+    ratios: LikelihoodRatios | None,
+    *,
+    own: bool,
+    random_state: int,
+) -> Evidence:
+    """Likelihood ratios, searches of galleries and enrolment with several samples, on held-out pairs and their rows.
+
+    Parameters
+    ----------
+    pairs, scores : held-out pairs that the ratios were not fitted on.
+    own : whether the score is a log likelihood ratio by itself.
+    """
+    left_out = {"by_time": NO_TIMES}
+    found = []
+    if ratios is None:
+        left_out["likelihood_ratios"] = "the calibration part holds no same pair"
+    elif not pairs.same.any():
+        left_out["likelihood_ratios"] = "the test part holds no same pair"
+    else:
+        methods = ("logistic", "pav", *(["own"] if own else []))
+        found = [
+            LikelihoodOut.model_validate(likelihood_report(ratios, scores, pairs.same, pairs.units, method))
+            for method in methods
+        ]
+    searched = enrolled = None
+    if pairs.protocol != "open-set":
+        left_out["identification"] = "the version tells classes that it has learned, not people it never met"
+    elif data.y is None:
+        left_out["identification"] = "nothing says who each row is of"
+    else:
+        rows = np.unique(np.concatenate([pairs.left, pairs.right]))
+        part, y = X[rows], np.asarray(data.y)[rows]
+        searched = play_gallery(estimator, part, y, random_state=random_state)
+        enrolled = play_enrolment(estimator, part, y, random_state=random_state)
+        if searched is None:
+            left_out["identification"] = f"fewer than {LEAST_PEOPLE} held-out people have two samples"
+        if enrolled is None:
+            left_out["by_samples"] = f"fewer than {LEAST_PEOPLE} held-out people have three samples"
+    if "identification" in left_out and searched is None:
+        left_out.setdefault("by_samples", left_out["identification"])
+    return Evidence(
+        likelihood_ratios=found,
+        identification=None if searched is None else IdentificationOut.model_validate(searched),
+        by_samples=None if enrolled is None else EnrolmentOut.model_validate(enrolled),
+        left_out=left_out,
+    )

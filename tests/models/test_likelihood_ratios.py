@@ -1,0 +1,184 @@
+"""Log likelihood ratios: the formulas against their definitions, and what a stored map may not be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.isotonic import IsotonicRegression
+
+from pairmark import LikelihoodRatios, cllr, cllr_min
+from pairmark.models.calibration.likelihood_ratios import bayes_threshold
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.evaluation.likelihood import cross_entropies, evidence, likelihood_report, tippett
+
+
+def scored(seed: int = 0, people: int = 30, rows: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores of all pairs of people with unequal numbers of samples, with units."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(people), rng.integers(2, rows + 2, people))
+    pairs = np.array(list(itertools.combinations(range(who.size), 2)))
+    units = who[pairs]
+    same = units[:, 0] == units[:, 1]
+    scores = rng.normal(size=len(pairs)) + 2.0 * same + rng.normal(size=people)[units].sum(axis=1) * 0.2
+    return scores.astype(np.float32), same, units
+
+
+def weights(same: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Each row's weight by hand: rows of an edge share it, edges of a kind weigh equally, a kind weighs 1."""
+    edges = [tuple(sorted(pair)) for pair in units.tolist()]
+    count = {edge: edges.count(edge) for edge in set(edges)}
+    kinds = {
+        True: len({e for e, s in zip(edges, same, strict=True) if s}),
+        False: len({e for e, s in zip(edges, same, strict=True) if not s}),
+    }
+    return np.array([1 / count[e] / kinds[bool(s)] for e, s in zip(edges, same, strict=True)])
+
+
+def test_cllr_is_the_definition_with_people_weighing_equally():
+    scores, same, units = scored(people=12)
+    log_lr = 1.3 * scores.astype(np.float64) - 1.1
+    weight = weights(same, units)
+    by_hand = 0.5 * (
+        (weight[same] * np.log2(1 + np.exp(-log_lr[same]))).sum()
+        + (weight[~same] * np.log2(1 + np.exp(log_lr[~same]))).sum()
+    )
+    assert cllr(log_lr, same, units) == pytest.approx(by_hand, abs=1e-6)
+    assert cllr(np.zeros(4), [0, 1, 0, 1]) == pytest.approx(1.0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=2, max_size=8).filter(
+        lambda pairs: len({same for _, same in pairs}) == 2 and len({score for score, _ in pairs}) > 1
+    )
+)
+def test_cllr_min_is_the_least_over_all_rising_maps(pairs):
+    scores, same = np.array([one[0] for one in pairs], dtype=float), np.array([one[1] for one in pairs])
+    least = cllr_min(scores, same)
+    distinct = np.unique(scores)
+    grid = np.array([-30.0, -1.0, -0.4, 0.0, 0.4, 1.0, 30.0])
+    tried = [
+        cllr(np.array(values)[np.searchsorted(distinct, scores)], same)
+        for values in itertools.combinations_with_replacement(grid, distinct.size)
+    ]
+    assert all(least <= value + 1e-9 for value in tried)
+    assert least <= 1.0 + 1e-12
+
+
+def test_the_pav_map_is_scikit_learns_isotonic_regression():
+    scores, same, units = scored(1)
+    weight = weights(same, units)
+    ours = LikelihoodRatios.fit(scores, same, units)
+    theirs = IsotonicRegression(y_min=0, y_max=1).fit(scores, same, sample_weight=weight).predict(scores)
+    with np.errstate(divide="ignore"):
+        expected = np.clip(np.log(theirs / (1 - theirs)), ours.low, ours.high)
+    np.testing.assert_allclose(ours.log_lr(scores, "pav"), expected, atol=1e-6)
+    assert ours.pav_scores.size < np.unique(scores).size
+
+
+def test_the_logistic_map_is_where_no_other_line_does_better():
+    scores, same, units = scored(2)
+    found = LikelihoodRatios.fit(scores, same, units)
+    best = cllr(found.log_lr(scores), same, units)
+    for slope, shift in itertools.product((0.8, 1.0, 1.2), (-0.3, 0.0, 0.3)):
+        if (slope, shift) != (1.0, 0.0):
+            other = slope * found.slope * scores.astype(np.float64) + found.intercept + shift
+            assert cllr(other, same, units) > best - 1e-5
+    told = likelihood_report(LikelihoodRatios.fit(*scored(2, 80)), *scored(3, 80))
+    assert told["calibration_loss"] == pytest.approx(told["cllr"] - told["cllr_min"])
+    assert 0 <= told["calibration_loss"] < 0.05
+
+
+def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():
+    scores = np.array([5.0, 6.0, 7.0, 0.0, 1.0, 2.0, -1.0])
+    same = np.array([1, 1, 1, 0, 0, 0, 0])
+    found = LikelihoodRatios.fit(scores, same)
+    for method in ("logistic", "pav", "own"):
+        worth = found.log_lr([-1e6, 0.0, 3.4, 1e6], method)
+        assert (np.diff(worth) >= 0).all()
+        assert worth.min() >= -math.log(4)
+        assert worth.max() <= math.log(5)
+    np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(5)])
+
+
+def test_scores_that_run_backwards_are_no_evidence():
+    found = LikelihoodRatios.fit([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 0])
+    assert found.log_lr([1.0, 4.0]).tolist() == [0.0, 0.0]
+    assert cllr(found.log_lr([1.0, 2.0, 3.0, 4.0]), [1, 1, 0, 0]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("method", ["logistic", "pav", "own"])
+def test_the_bayes_decision_costs_least_and_its_threshold_agrees(method):
+    scores, same, units = scored(4)
+    found = LikelihoodRatios.fit(scores, same, units)
+    worth = found.log_lr(scores, method)
+    for prior, ratio in itertools.product((0.01, 0.3, 0.9), (0.2, 1.0, 50.0)):
+        limit = bayes_threshold(prior, ratio)
+        posterior = 1 / (1 + np.exp(-worth) * (1 - prior) / prior)
+        # Calling it the same risks a false match; calling it different, a false non-match.
+        cheaper = ratio * (1 - posterior) < posterior
+        away = np.abs(worth - limit) > 1e-9
+        assert (cheaper == (worth > limit))[away].all()
+        at = found.threshold(limit, method)
+        assert ((scores.astype(np.float64) > at) == (worth > limit))[away].all()
+
+
+def test_tippett_and_cross_entropy_curves_are_those_of_enumeration():
+    scores, same, units = scored(5, people=10)
+    log_lr = scores.astype(np.float64) - 1
+    weight = weights(same, units)
+    curve = tippett(evidence(log_lr, same, units), points=17)
+    for at, of_same, of_different in zip(curve["log_lr"], curve["same"], curve["different"], strict=True):
+        reached = log_lr.astype(np.float32) >= np.float32(at) - 1e-6
+        assert of_same == pytest.approx((weight * reached)[same].sum(), abs=2e-2)
+        assert of_different == pytest.approx((weight * reached)[~same].sum(), abs=2e-2)
+    entropies = cross_entropies(evidence(log_lr, same, units))
+    for at, value in list(zip(entropies["prior_log_odds"], entropies["ece"], strict=True))[::8]:
+        prior = 1 / (1 + math.exp(-at))
+        by_hand = (
+            prior * (weight * np.log2(1 + np.exp(-log_lr - at)))[same].sum()
+            + (1 - prior) * (weight * np.log2(1 + np.exp(log_lr + at)))[~same].sum()
+        )
+        assert value == pytest.approx(by_hand, rel=1e-5)
+    assert all(low <= value + 1e-9 for low, value in zip(entropies["ece_min"], entropies["ece"], strict=True))
+
+
+def test_a_calibration_keeps_them_to_the_last_bit_and_refuses_what_no_fit_writes():
+    scores, same, units = scored(6)
+    made = Calibration.fit(scores, same, units, random_state=0)
+    arrays, meta = made.to_state()
+    again = Calibration.from_state(arrays, meta).likelihood_ratios
+    assert again is not None
+    for method in ("logistic", "pav", "own"):
+        np.testing.assert_array_equal(
+            again.log_lr(scores, method), made.likelihood_ratios.log_lr(scores, method)
+        )
+    before = {name: value for name, value in meta.items() if name != "likelihood_ratios"}
+    assert Calibration.from_state(arrays, before).likelihood_ratios is None
+    facts = meta["likelihood_ratios"]
+    for broken in ({**facts, "slope": -1.0}, {**facts, "high": math.inf}, {**facts, "low": 1.0}, 7, {}):
+        with pytest.raises(ValueError, match="likelihood_ratios"):
+            Calibration.from_state(arrays, {**meta, "likelihood_ratios": broken})
+    falling = {**arrays, "lr_scores": arrays["lr_scores"][::-1].copy()}
+    with pytest.raises(ValueError, match="lr_scores"):
+        Calibration.from_state(falling, meta)
+    wild = arrays["lr_values"].copy()
+    wild[-1] = 1e9
+    with pytest.raises(ValueError, match="lr_values"):
+        Calibration.from_state({**arrays, "lr_values": wild}, meta)
+    assert Calibration.fit(scores[~same], same[~same], units[~same]).likelihood_ratios is None
+
+
+def test_bad_input_says_what_was_expected():
+    found = LikelihoodRatios.fit([1.0, 2.0, 0.5], [0, 1, 0])
+    with pytest.raises(ValueError, match="expected one of logistic, pav, own"):
+        found.log_lr([1.0], "magic")
+    with pytest.raises(ValueError, match="no pair marked same"):
+        LikelihoodRatios.fit([1.0, 2.0], [0, 0])
+    for prior, ratio in ((0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (0.5, math.inf), (math.nan, 1.0)):
+        with pytest.raises(ValueError, match="expected"):
+            bayes_threshold(prior, ratio)

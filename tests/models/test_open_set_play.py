@@ -1,0 +1,135 @@
+"""Galleries and enrolments played with held-out people, and rates compared between groups, against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from pairmark import MetricSimilarity, Plda
+from pairmark.models.calibration.differentials import differentials
+from pairmark.models.calibration.groups import GroupRates, Rate, group_rates
+from pairmark.models.evaluation.open_set import identification_curve, play_enrolment, play_gallery
+
+
+def crowd(people: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = np.repeat(rng.normal(size=(people, 5)), rows, axis=0) + 0.8 * rng.normal(size=(people * rows, 5))
+    return X.astype(np.float32), np.repeat(np.arange(people), rows)
+
+
+def test_fnir_against_fpir_is_that_of_counting():
+    rng = np.random.default_rng(3)
+    best, own = rng.integers(0, 6, 25).astype(np.float32), rng.integers(1, 9, 17).astype(np.float32)
+    fpir, fnir, thresholds = identification_curve(best, own)
+    assert fpir[0] == 0
+    assert fpir[-1] == 1
+    for at, false, missed in zip(thresholds, fpir, fnir, strict=True):
+        assert false == pytest.approx(sum(score > at for score in best) / 25)
+        assert missed == pytest.approx(sum(score <= at for score in own) / 17)
+
+
+def test_a_played_gallery_keeps_its_rates_and_is_the_same_again():
+    X, y = crowd(60, 3)
+    scorer = MetricSimilarity(metric="euclidean").fit(X, y)
+    found = play_gallery(scorer, X, y, random_state=1)
+    assert found == play_gallery(scorer, X, y, random_state=1)
+    assert found["gallery_size"] == found["n_strangers"] == 30
+    for one in found["at"]:
+        place = found["curve"]["thresholds"].index(one["threshold"])
+        assert found["curve"]["fpir"][place] <= one["fpir"]
+        assert one["interval"][0] <= one["fnir"] <= one["interval"][1]
+    assert found["cmc"]["rate"] == sorted(found["cmc"]["rate"])
+    small = play_gallery(scorer, X, y, max_comparisons=2 * 2 * 12 * 12)
+    assert small["gallery_size"] == 12
+    assert play_gallery(scorer, *crowd(12, 3)) is None
+    assert play_gallery(scorer, *crowd(60, 1)) is None
+
+
+@pytest.mark.parametrize("scorer", [MetricSimilarity(metric="euclidean"), Plda()])
+def test_more_enrolled_samples_miss_less(scorer):
+    X, y = crowd(80, 7)
+    scorer.fit(X, y)
+    found = play_enrolment(scorer, *crowd(80, 7, seed=1), samples=(1, 2, 5))
+    assert [one["samples"] for one in found["at"]] == [1, 2, 5]
+    assert found["rule"] == ("plda" if isinstance(scorer, Plda) else "mean")
+    eers = [one["eer"] for one in found["at"]]
+    assert eers[2] < eers[0]
+    assert play_enrolment(scorer, *crowd(80, 2)) is None
+
+
+def test_one_enrolled_sample_is_a_pair():
+    X, y = crowd(20, 3)
+    scorer = MetricSimilarity(metric="euclidean").fit(X, y)
+    found = play_enrolment(scorer, X, y, samples=(1, 2), random_state=4)
+    rng = np.random.default_rng([4, 21])
+    chosen = rng.permutation(20)
+    drawn = np.array([rng.choice(np.flatnonzero(y == name), 3, replace=False) for name in chosen])
+    scores = -np.linalg.norm(X[drawn[:, 0]][:, None] - X[drawn[:, -1]][None], axis=2)
+    others = np.sort(scores[~np.eye(20, dtype=bool)])[::-1]
+    missed = np.mean(np.diagonal(scores) <= others[int(0.1 * others.size)])
+    assert found["at"][0]["fnmr_at_fmr"]["0.1"]["value"] == pytest.approx(missed)
+
+
+def rates(values: dict[str, tuple[float, tuple[float, float]]]) -> list[GroupRates]:
+    def rate(value: float, joint: tuple[float, float]) -> Rate:
+        return Rate(value=value, interval=joint, joint_interval=joint, n_pairs=9, n_units=9)
+
+    nothing = Rate(value=None, interval=(0, 1), joint_interval=(0, 1), n_pairs=0, n_units=0)
+    return [
+        GroupRates(group=name, fpr=rate(*told), fpr_with_all=nothing, tpr=nothing, warning=None)
+        for name, told in values.items()
+    ]
+
+
+def test_the_interval_of_a_ratio_is_its_range_on_the_box_of_rates():
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        low = 10 ** rng.uniform(-4, -1, 3)
+        high = low * 10 ** rng.uniform(0, 1, 3)
+        value = np.sqrt(low * high)
+        (found,) = differentials(rates({str(g): (value[g], (low[g], high[g])) for g in range(3)}))
+        grid = [np.geomspace(low[g], high[g], 25) for g in range(3)]
+        ratios = [max(p) / np.prod(p) ** (1 / 3) for p in itertools.product(*grid)]
+        overall = found.max_over_geomean
+        assert overall.value == pytest.approx(value.max() / np.prod(value) ** (1 / 3))
+        assert overall.high == pytest.approx(max(ratios))
+        assert min(ratios) * 0.97 <= overall.low <= min(ratios) + 1e-12
+        own = [p[1] / np.prod(p) ** (1 / 3) for p in itertools.product(*grid)]
+        assert found.groups["1"].low == pytest.approx(min(own))
+        assert found.groups["1"].high == pytest.approx(max(own))
+
+
+def test_a_group_without_false_matches_leaves_the_ratio_unbounded_above():
+    (found,) = differentials(rates({"a": (0.0, (0.0, 0.01)), "b": (0.2, (0.1, 0.3))}))
+    assert found.rate == "fpr"
+    assert found.max_over_geomean.value is None
+    assert found.max_over_geomean.high is None
+    assert found.max_over_geomean.low == pytest.approx(math.sqrt(0.1 / 0.01))
+    assert found.worst == "b"
+    assert not differentials(rates({"a": (0.1, (0.0, 0.2))}))
+
+
+def test_joint_intervals_are_wider_and_cover_alike_groups():
+    rng = np.random.default_rng(11)
+    covered = 0
+    for _ in range(100):
+        people = 60
+        group = np.arange(people) % 3
+        left, right = np.triu_indices(people, 1)
+        person = rng.normal(size=people) * 0.5
+        scores = rng.normal(size=left.size) + person[left] + person[right]
+        units = np.stack([left, right], axis=1)
+        found = group_rates(scores, np.zeros(left.size, bool), units, group[units], 1.0)
+        (told,) = differentials(found)
+        covered += told.max_over_geomean.low <= 1.0 + 1e-12
+        assert all(
+            one.fpr.joint_interval[0]
+            <= one.fpr.interval[0]
+            <= one.fpr.interval[1]
+            <= one.fpr.joint_interval[1]
+            for one in found
+        )
+    assert covered >= 93
