@@ -6,7 +6,7 @@ import functools
 import subprocess
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 _HERE = Path(__file__).resolve().parent
 
 
@@ -41,7 +41,7 @@ def checkout_commit(folder: Path) -> tuple[str | None, bool]:
 
 
 def code_version() -> str:
-    """Version and commit, as lineage records them: ``0.1.0+g0123456789ab``, ``.dirty`` where files differ."""
+    """Version and commit, as lineage records them: ``0.2.0+g0123456789ab``, ``.dirty`` where files differ."""
     revision, dirty = commit()
     if revision is None:
         return VERSION

@@ -209,7 +209,7 @@ PAGES: dict[str, Page] = {
             error=errors.TrainingFailed,
             status=500,
             fix="A job ends so when its attempts were lost or something unexpected happened. `GET /jobs/{id}` has its "
-            "history, and the worker's log the details under the job's id. Submit it again once that is mended.",
+            "history, and the worker's log the details under the job's id. Submit it again once that is fixed.",
         ),
         Page(
             error=errors.OutOfMemory,
@@ -389,11 +389,11 @@ async def show_problem(slug: str) -> HTMLResponse:
     if page is None:
         raise NotFound(f"there is no problem called {slug[:100]!r}; GET /problems lists them")
     parts = escape(page.fix).split("`")
-    mend = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
+    fix = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     return _html(
         page.error.title,
         f"<p><a href='/problems'>Problems</a></p><h1>{escape(page.error.title)}</h1>"
-        f"<p><code>{slug}</code>, status {page.status}</p><h2>How to fix it</h2><p>{mend}</p>",
+        f"<p><code>{slug}</code>, status {page.status}</p><h2>How to fix it</h2><p>{fix}</p>",
     )
 
 

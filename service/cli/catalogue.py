@@ -334,9 +334,9 @@ def _show_dataset(to: Console, found: dict[str, Any]) -> None:
     shown = {"dataset": f"{found['name']}:{found['version']}", **{key: found.get(key) for key in named}}
     counts = found.get("label_counts")
     if isinstance(counts, dict):
-        more = len(counts) - LABELS_SHOWN
+        more = (found.get("n_labels") or len(counts)) - LABELS_SHOWN
         first = ", ".join(f"{key}: {value}" for key, value in list(counts.items())[:LABELS_SHOWN])
-        shown["label_counts"] = first + (f", and {more} more" if more > 0 else "")
+        shown["label_counts"] = first + (f", and {more:,} more" if more > 0 else "")
     output.facts(shown)(to)
     show_promise(to, found)
     for warning in found.get("warnings") or []:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import sys
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from pairmark.service.cli import (
 )
 from pairmark.service.deferred import defer_unused
 
+_POINT = re.compile(r"-\.?\d[^,\s]*,")
 app = typer.Typer(
     name="pairmark",
     help="Learn similarity from your own data; answer 'same or different' at the false positive rate you ask for.",
@@ -87,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
     output.reset()
     try:
         with acting(Actor(name=f"command line {_user()}")):
-            app(arguments)
+            app(_points_apart(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
         output.complain("interrupted")
         sys.exit(130)
@@ -100,6 +102,11 @@ def main(arguments: list[str] | None = None) -> None:
         if code is None:
             raise
         sys.exit(code)
+
+
+def _points_apart(words: list[str]) -> list[str]:
+    """Points that begin with a minus, such as -0.1,0.7, with a blank before them: they are no options."""
+    return [f" {word}" if _POINT.match(word) else word for word in words]
 
 
 def _user() -> str:

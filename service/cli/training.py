@@ -206,11 +206,11 @@ def plan(
         rows = [[need[name] for name in shown] for need in needs]
         output.table([named[name] for name in shown], rows, empty="")(to)
         to.print(
-            f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}. finite-sample holds for every "
-            "distribution, and is what\n`auto` means; at its least it leaves a low TPR, and from about "
-            f"{ample:,} {counted} to calibrate on its price is small.\nbootstrap is asymptotic, answers only where it "
-            "is asked for (method=bootstrap) or a policy allows it, is kept for\nconfidence 0.90, 0.95 and 0.99, and "
-            "its numbers are approximate."
+            f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.\nfinite-sample holds for every "
+            "distribution; it is what `auto` uses. With the smallest number the TPR is low;\nwith about "
+            f"{ample:,} {counted} to calibrate on, the threshold is close to the best one.\nbootstrap is asymptotic. It "
+            "answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
+            "0.99. Its numbers here are approximate."
         )
 
     output.show(
@@ -358,8 +358,20 @@ def _interval(interval: list[float] | None) -> str | None:
     return f"{interval[0]:.4g} to {interval[1]:.4g}" if interval else None
 
 
+_METRICS = {
+    "auc": "AUC",
+    "eer": "equal error rate",
+    "tpr_at_fpr": "TPR at FPR",
+    "fnmr_at_fmr": "FNMR at FMR",
+    "n_units": "held-out units",
+    "n_negative_pairs": "held-out different pairs",
+    "n_same_pairs": "held-out same pairs",
+}
+_FOOTNOTES = ("intervals", "estimand")
+
+
 def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
-    """Metrics with their intervals, as a table."""
+    """Metrics with their intervals, as a table; what the intervals are, below it."""
     rows: list[tuple[str, Any, str | None]] = []
 
     def add(name: str, value: Any) -> None:
@@ -372,8 +384,12 @@ def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
             rows.append((name, value, None))
 
     for name, value in metrics.items():
-        add(name, value)
+        if name not in _FOOTNOTES:
+            add(_METRICS.get(name, name), value)
     output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
+    for name in _FOOTNOTES:
+        if isinstance(metrics.get(name), str):
+            to.print(f"{name}: {metrics[name]}", style="dim", markup=False)
 
 
 def _show_evaluation(to: Console, report: dict[str, Any]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +17,16 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 from sqlalchemy import make_url
 
+from benchmarks._crowd import crowd
 from tests.browser.browsing import complaints, hosts, until
 from tests.serving import RunningServer, Serve, serving
 
 AXE = Path(__file__).parent / "axe-core" / "axe.min.js"
+PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+BYTES = """
+const parts = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+return parts.filter((one) => !one.name.endsWith("/events")).reduce((sum, one) => sum + one.decodedBodySize, 0)
+"""
 MARKUP = "<img src=x onerror=alert(1)>"
 
 
@@ -436,43 +440,17 @@ def test_a_curve_of_100_000_points_is_drawn_at_once(browser: WebDriver, house: R
     assert drawn[1] < 60_000, drawn
 
 
-def many(house: RunningServer, n: int) -> None:
-    """Copies of a model's rows under other names, for importing each would take a second."""
+def test_200_models_and_1000_jobs_stay_usable(browser: WebDriver, house: RunningServer) -> None:
     path = make_url(house.environment["PAIRMARK_DATABASE_URL"]).database
-    with closing(sqlite3.connect(path or "", timeout=30)) as database, database:
-        database.row_factory = sqlite3.Row
-
-        def rows(table: str, where: str, *values: object) -> list[dict[str, object]]:
-            return [dict(row) for row in database.execute(f"SELECT * FROM {table} WHERE {where}", values)]
-
-        def insert(table: str, row: dict[str, object]) -> None:
-            marks = ", ".join("?" * len(row))
-            database.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
-
-        (model,) = rows("models", "name = ?", "faces")
-        versions = rows("model_versions", "model_id = ?", model["id"])
-        aliases = rows("aliases", "model_id = ?", model["id"])
-        for at in range(n):
-            copy = f"{at:032x}"
-            insert("models", {**model, "id": copy, "name": f"many-{at:03d}"})
-            for row in versions:
-                # A job registers one version.
-                insert("model_versions", {**row, "model_id": copy, "job_id": None})
-            for row in aliases:
-                insert("aliases", {**row, "model_id": copy})
-
-
-def test_200_models_stay_usable(browser: WebDriver, house: RunningServer) -> None:
-    many(house, 200)
+    crowd(Path(path or ""), model="faces", n_models=200, n_jobs=1000)
     until("them", lambda: house.http.get("/models?contains=many-199").json()["items"])
-    for path in ("/", "/console/models", "/console/try", "/console/galleries"):
+    for path in (*PAGES, "/login"):
         browser.get(house.url + path)
-        seconds = browser.execute_script(
-            "const [seen] = performance.getEntriesByType('navigation'); return seen.domInteractive / 1000"
-        )
-        size = browser.execute_script("return performance.getEntriesByType('navigation')[0].decodedBodySize")
-        assert size < 200_000, path
-        assert seconds < 5, path  # generous: tests share the machine
+        until("a paint", lambda: browser.execute_script(PAINT) is not None)
+        assert browser.execute_script(PAINT) < 5000, (
+            path
+        )  # generous: tests share the machine; see benchmarks/console.py
+        assert browser.execute_script(BYTES) < 200_000, path
     browser.get(f"{house.url}/console/models")
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 25
     browser.find_element(By.LINK_TEXT, "Next page").click()

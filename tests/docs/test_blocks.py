@@ -1,0 +1,75 @@
+"""Every code block of the README and the how-to pages runs, in order, and prints what is shown."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import blocks
+import pytest
+from serving import ROOT, RunningServer, serving
+
+PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+
+
+LOCKING = ("keys",)
+"""Pages that make a key, after which every request needs one: they have a service of their own."""
+
+
+@contextmanager
+def reader(place: Path) -> Iterator[tuple[RunningServer, Path]]:
+    """A service on its default database, and an empty folder to follow a page in."""
+    home, folder = place / "home", place / "folder"
+    folder.mkdir(parents=True)
+    database = f"sqlite:///{home / 'pairmark.db'}"
+    with serving(home, database, "--with-worker") as server:
+        yield server, folder
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServer, Path]]:
+    """A service and a folder in which somebody has followed the README: the how-to pages go on from there."""
+    with reader(tmp_path_factory.mktemp("docs")) as (server, folder):
+        subprocess.run([sys.executable, ROOT / "docs" / "examples" / "people.py"], cwd=folder, check=True)
+        follow(ROOT / "README.md", server, folder)
+        yield server, folder
+
+
+def follow(page: Path, server: RunningServer, folder: Path) -> None:
+    """Run a page's blocks as its reader would; `pairmark` and `python` are this environment's."""
+    shims = folder / ".bin"
+    shims.mkdir(exist_ok=True)
+    for name, module in (("pairmark", " -m pairmark.service.cli"), ("python", "")):
+        shim = shims / name
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n')
+        shim.chmod(0o755)
+    known = {name: value for name, value in server.environment.items() if name != "PAIRMARK_DATABASE_URL"}
+    blocks.run(page, folder, server.url, {**known, "PATH": f"{shims}:{known['PATH']}"})
+
+
+def test_the_readme_does_what_it_shows(followed: tuple[RunningServer, Path]) -> None:
+    server, _ = followed
+    assert server.http.get("/models/people").json()["aliases"][0]["alias"] == "production"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in LOCKING], ids=lambda page: page.stem
+)
+def test_the_page_does_what_it_shows(followed: tuple[RunningServer, Path], page: Path) -> None:
+    follow(page, *followed)
+
+
+@pytest.mark.parametrize("name", LOCKING)
+def test_the_page_that_locks_the_service_does_what_it_shows(name: str, tmp_path: Path) -> None:
+    with reader(tmp_path) as (server, folder):
+        follow(ROOT / "docs" / "how-to" / f"{name}.md", server, folder)
+
+
+def test_what_is_not_run_says_why() -> None:
+    for page in (ROOT / "README.md", *PAGES):
+        for found in blocks.FENCE.finditer(page.read_text()):
+            if found["language"] in ("bash", "console", "python") and found["skip"]:
+                assert len(found["reason"]) > 10, page
