@@ -208,8 +208,8 @@ def plan(
         to.print(
             f"\nA training job calibrates on {fraction:.0%} of the dataset's {counted}.\nfinite-sample holds for every "
             "distribution; it is what `auto` uses. With the smallest number the TPR is low;\nwith about "
-            f"{ample:,} {counted} to calibrate on, the threshold is close to the best one.\nbootstrap is asymptotic. It "
-            "answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
+            f"{ample:,} {counted} to calibrate on, the threshold is close to the best one.\nbootstrap is asymptotic. "
+            "It answers only if you ask for it (method=bootstrap) or a policy allows it, at confidence\n0.90, 0.95 or "
             "0.99. Its numbers here are approximate."
         )
 

@@ -34,7 +34,7 @@ async def galleries_page(request: Request, query: Annotated[CursorQuery, FROM_QU
     """Galleries by name."""
     api = Api(request)
     answer, models = await asyncio.gather(
-        api.get("/galleries", limit=ON_A_PAGE, cursor=query.cursor), api.get("/models", limit=200)
+        api.get("/galleries", limit=ON_A_PAGE, cursor=query.cursor), api.get("/models", limit=ON_A_PAGE)
     )
     if not answer.ok:
         return refused(request, answer, AT)

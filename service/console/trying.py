@@ -16,6 +16,8 @@ from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page, refused
 
 AT = "/console/try"
+SUGGESTED = 25
+"""Models offered by name; any other can be typed."""
 FIELDS_SHOWN = 40
 """Above this many features a form of one field each helps nobody; the vector is pasted."""
 
@@ -32,7 +34,9 @@ class TryQuery(Query):
 async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> HTMLResponse:
     """A form for what the chosen model can do."""
     api = Api(request)
-    listed, datasets = await asyncio.gather(api.get("/models", limit=200), api.get("/datasets", limit=100))
+    listed, datasets = await asyncio.gather(
+        api.get("/models", limit=SUGGESTED), api.get("/datasets", limit=100)
+    )
     if not listed.ok:
         return refused(request, listed, AT)
     choices = [
@@ -46,7 +50,8 @@ async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> 
     if chosen is not None:
         name, _, number = chosen.partition(":")
         if not number:
-            number = next((one.partition(":")[2] for one in choices if one.partition(":")[0] == name), "1")
+            alias = await api.get(f"/models/{name}/aliases/production")
+            number = str(alias.data["version"]) if alias.ok else "1"
         answer = await api.get(f"/models/{name}/versions/{number}")
         if not answer.ok:
             return refused(request, answer, AT)
@@ -55,7 +60,7 @@ async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> 
         request,
         "try.html",
         at=AT,
-        choices=choices if chosen is None or chosen in choices else [chosen, *choices],
+        choices=choices,
         chosen=chosen,
         version=version,
         query=query,

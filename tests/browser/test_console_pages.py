@@ -231,7 +231,8 @@ def test_galleries_are_made_filled_searched_and_erased(
     browser.get(f"{house.url}/console/galleries")
     press(browser, "New gallery")
     one(browser, "#gallery-name").send_keys("visitors")
-    Select(one(browser, "#gallery-model")).select_by_visible_text("faces")
+    one(browser, "#gallery-model").clear()
+    one(browser, "#gallery-model").send_keys("faces")
     press(browser, "Make it", "dialog[open]")
     until("the gallery", lambda: "Nobody is enrolled yet" in text(browser))
     file = tmp_path / "visitors.npz"
@@ -308,41 +309,39 @@ PAGES = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_are_accessible_quiet_and_from_here(
+def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
     browser: WebDriver, house: RunningServer, scheme: str
 ) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
     script = AXE.read_text()
+    # Colours are what differs in the dark; everything else is looked at once.
+    options = "{resultTypes: ['violations']" + (", runOnly: ['color-contrast']}" if scheme == "dark" else "}")
     job = house.http.get("/jobs?limit=1").json()["items"][0]["id"]
     found = {}
     for path in (*PAGES, f"/console/jobs/{job}"):
         browser.get(house.url + path)
-        time.sleep(0.3)
+        until("the page", lambda: browser.execute_script("return document.readyState") == "complete")
         browser.execute_script(script)
         result = browser.execute_async_script(
-            "const done = arguments[arguments.length - 1]; axe.run(document, {resultTypes: ['violations']})"
+            "const done = arguments[arguments.length - 1]; axe.run(document, " + options + ")"
             ".then((result) => done(result.violations.map((one) => [one.impact, one.id, one.nodes.map((node) => "
             "node.target + ' ' + (node.failureSummary || ''))])), (error) => done([['critical', String(error), []]]))"
         )
         serious = [entry for entry in result if entry[0] in ("serious", "critical")]
         if serious:
             found[path] = serious
+        for width in (360, 1280) if scheme == "light" else ():
+            screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (
+                path,
+                width,
+            )
     assert not found, json.dumps(found, indent=1)[:6000]
     assert complaints(browser) == []
     assert hosts(browser) == {house.url.removeprefix("http://")}
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-def test_pages_fit_the_screen(browser: WebDriver, house: RunningServer, width: int) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-    for path in PAGES:
-        browser.get(house.url + path)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, path
 
 
 def test_names_made_of_markup_are_only_names(browser: WebDriver, house: RunningServer) -> None:
@@ -447,9 +446,8 @@ def test_200_models_and_1000_jobs_stay_usable(browser: WebDriver, house: Running
     for path in (*PAGES, "/login"):
         browser.get(house.url + path)
         until("a paint", lambda: browser.execute_script(PAINT) is not None)
-        assert browser.execute_script(PAINT) < 5000, (
-            path
-        )  # generous: tests share the machine; see benchmarks/console.py
+        # Generous, since tests share the machine: benchmarks/console.py has the goal.
+        assert browser.execute_script(PAINT) < 5000, path
         assert browser.execute_script(BYTES) < 200_000, path
     browser.get(f"{house.url}/console/models")
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 25
