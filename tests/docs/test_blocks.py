@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import blocks
 import pytest
-from serving import ROOT, RunningServer, serving
+
+from tests.docs import blocks
+from tests.serving import ROOT, RunningServer, serving
 
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 

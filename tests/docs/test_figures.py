@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from serving import ROOT
-
 from docs import figures
+from tests.serving import ROOT
 
 
 def test_the_readme_states_what_the_result_files_hold() -> None:
