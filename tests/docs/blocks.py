@@ -82,8 +82,8 @@ def run(page: Path, folder: Path, url: str, environment: dict[str, str]) -> None
             command = [sys.executable, "-c", code]
         else:
             lines = [line for line in code.splitlines() if not line.strip().startswith(STARTED)]
-            # What a block exports is there in the next one, as in a reader's shell.
-            script = ["[ ! -f .exports ] || . ./.exports", *lines, "export -p > .exports"]
+            # What a block sets is there in the next one, as in a reader's shell.
+            script = ["set -a", "[ ! -f .exports ] || . ./.exports", *lines, "export -p > .exports"]
             command = ["bash", "-euo", "pipefail", "-c", "\n".join(script)]
         done = subprocess.run(
             command,
