@@ -27,7 +27,7 @@ from pairmark.models.core.base import (
     checked_matrix,
     checked_pairs,
 )
-from pairmark.models.core.checkpoints import Shelf, shelf
+from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
@@ -175,7 +175,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
             task, kept, seed, lambda model: model.fit_pairs(a, b, flags, sample_weight=sample_weight)
         )
 
-    def _race(self, task: Task, kept: Shelf | None, seed: int, fit: Any) -> Self:
+    def _race(self, task: Task, kept: Checkpoints | None, seed: int, fit: Any) -> Self:
         from threadpoolctl import threadpool_limits
 
         at = judged_rates(self.target_fpr)
@@ -227,8 +227,8 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _shelf(self, seed: int, rows: Any, codes: NDArray[Any]) -> Shelf | None:
-        told = {
+    def _shelf(self, seed: int, rows: Any, codes: NDArray[Any]) -> Checkpoints | None:
+        described = {
             "learner": "similarity-auto",
             "race": RACE_VERSION,
             "seed": seed,
@@ -237,8 +237,8 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
             "max_rows": self.max_rows,
         }
         if _is_sparse(rows):
-            return shelf(told, rows.data, rows.indices, rows.indptr, codes)
-        return shelf(told, rows, codes)
+            return checkpoints_of(described, rows.data, rows.indices, rows.indptr, codes)
+        return checkpoints_of(described, rows, codes)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
         """What a version says of itself: the winner and the race."""
@@ -266,8 +266,8 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """The winner's account of one pair's score."""
-        told: dict[str, Any] = self.model_.explain(left, right, feature_names=feature_names)
-        return {"learner": self._kind, **told}
+        described: dict[str, Any] = self.model_.explain(left, right, feature_names=feature_names)
+        return {"learner": self._kind, **described}
 
     @property
     def aggregations(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ CandidateName = Literal[
 
 
 class SimilarityAutoParams(Params):
-    """What the race can be told."""
+    """Parameters of the race."""
 
     candidates: list[CandidateName] | None = Field(
         None, description="candidates that race; null: all that take the data"

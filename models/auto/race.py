@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.auto.candidates import Candidate, Data
-from pairmark.models.core.checkpoints import Shelf
+from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import note, preparing, report
 from pairmark.models.evaluation.validation import Fold, tpr_at
 
@@ -74,7 +74,7 @@ class IdentityTask:
             return None
         choice = estimator.choose(self.X, self.codes, self.folds)
         assert choice.rates is not None
-        return Tuned(choice.setting.told(), choice.rates)
+        return Tuned(choice.setting.as_params(), choice.rates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Race:
         at: tuple[float, ...],
         shared: dict[str, Any],
         budget_seconds: float,
-        kept: Shelf | None,
+        kept: Checkpoints | None,
         verbose: int = 0,
     ) -> None:
         self._task, self._at, self._shared, self._kept = task, at, shared, kept
@@ -269,10 +269,10 @@ class Race:
         if self._verbose:
             print(f"SimilarityAuto: {entry.candidate.name}, mean TPR {entry.means.mean():.4f}")
         if self._kept is not None and entry.whole:
-            told = json.dumps(entry.params)
+            written = json.dumps(entry.params)
             self._kept.store(
                 _file(entry),
-                {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(told)},
+                {"rates": entry.rates, "seconds": np.array(entry.seconds), "params": np.array(written)},
             )
 
     def _restored(self, entry: Entry) -> bool:

@@ -39,10 +39,10 @@ class AutoState(Stateful):
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
-        told = meta["model"]
-        spec = RACING[told["kind"]]
-        model = spec.estimator(**spec.params.model_validate(told["params"]).model_dump())
-        self.model_ = model.from_state(_own(arrays), told["meta"])
+        inner_model = meta["model"]
+        spec = RACING[inner_model["kind"]]
+        model = spec.estimator(**spec.params.model_validate(inner_model["params"]).model_dump())
+        self.model_ = model.from_state(_own(arrays), inner_model["meta"])
         if "n_features_in" in meta:
             self.model_.n_features_in_ = int(meta["n_features_in"])
         self.winner_, self.leaderboard_ = meta["winner"], meta["leaderboard"]
@@ -79,19 +79,21 @@ class AutoSchema(StateSchema):
             line = error.errors(include_url=False, include_context=False)[0]
             raise ArtefactError(f"{'.'.join(map(str, line['loc']))}: {line['msg']}") from None
         assert isinstance(facts, AutoFacts)
-        told = facts.model
-        if told.kind not in RACING:
-            raise ArtefactError(f"model.kind is {told.kind[:80]!r}; expected one of {', '.join(RACING)}")
+        inner_model = facts.model
+        if inner_model.kind not in RACING:
+            raise ArtefactError(
+                f"model.kind is {inner_model.kind[:80]!r}; expected one of {', '.join(RACING)}"
+            )
         stray = sorted(name for name in arrays if not name.startswith(_PREFIX))
         if stray:
             raise ArtefactError(f"array {stray[0]!r} is none of the winner's")
-        spec = RACING[told.kind]
+        spec = RACING[inner_model.kind]
         try:
-            inner = spec.params.model_validate(told.params).model_dump()
+            inner = spec.params.model_validate(inner_model.params).model_dump()
         except ValidationError as error:
             line = error.errors(include_url=False, include_context=False)[0]
             raise ArtefactError(f"model.params.{'.'.join(map(str, line['loc']))}: {line['msg']}") from None
-        own = {**told.meta, "n_features_in": facts.n_features_in, "feature_names_in": None}
+        own = {**inner_model.meta, "n_features_in": facts.n_features_in, "feature_names_in": None}
         try:
             spec.state.check(inner, own, _own(arrays))
         except ArtefactError as error:

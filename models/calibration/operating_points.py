@@ -10,7 +10,7 @@ threshold that keeps alpha, and the test was wrong at that single point.
 ``bootstrap``
     Asymptotic: see `pairmark.models.calibration.bootstrap`. Its admission counts the pairs above the threshold, so it
     answers more readily where people who match everybody happen to be missing from the sample; no rule on sizes alone
-    is known to mend that, so it answers only where it is asked for, or where a policy allows it.
+    is known to correct that, so it answers only where it is asked for, or where a policy allows it.
 ``estimate``
     The threshold that the data suggest, which promises nothing (`pairmark.models.calibration.estimate`), and the
     finite-sample bound that holds there.

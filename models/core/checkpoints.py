@@ -1,8 +1,8 @@
 """Parts of a long fit kept on disk, so that a fit that was killed goes on where it stood.
 
-A caller opens `keeping` around the fit, with a folder that outlives it; a learner asks `shelf` for a place under a
-key that names everything its parts depend on, and leaves finished parts there. Nobody keeping costs nothing. Parts are
-plain arrays: reading one back runs no code, and a part that was cut short is made anew.
+A caller opens `keeping` around the fit, with a folder that outlives it; a learner asks `checkpoints_of` for a place
+under a key that names everything its parts depend on, and leaves finished parts there. Without a folder nothing is
+kept. Parts are plain arrays: reading one back runs no code, and a part that was cut short is made anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def keeping(folder: Path) -> Iterator[None]:
         _folder.reset(token)
 
 
-class Shelf:
+class Checkpoints:
     """Finished parts under one key; its methods may be called from any thread."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,19 +67,19 @@ class Shelf:
             part.unlink(missing_ok=True)
 
 
-def shelf(told: Mapping[str, Any], *arrays: NDArray[Any] | None) -> Shelf | None:
-    """The shelf of a fit, by its JSON-able settings and its data; None when nobody keeps checkpoints."""
+def checkpoints_of(settings: Mapping[str, Any], *arrays: NDArray[Any] | None) -> Checkpoints | None:
+    """The checkpoints of a fit, by its JSON-able settings and its data; None when nobody keeps checkpoints."""
     folder = _folder.get()
     if folder is None:
         return None
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for array in arrays:
         if array is None:
             digest.update(b"none")
             continue
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
-    return Shelf(folder / digest.hexdigest()[:32])
+    return Checkpoints(folder / digest.hexdigest()[:32])
 
 
 def kept_seed() -> int | None:
@@ -87,7 +87,7 @@ def kept_seed() -> int | None:
     folder = _folder.get()
     if folder is None:
         return None
-    kept = Shelf(folder)
+    kept = Checkpoints(folder)
     stored = kept.load("seed")
     if stored is None:
         kept.store("seed", {"seed": np.array(secrets.randbits(32), dtype=np.int64)})

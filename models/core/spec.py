@@ -1,4 +1,4 @@
-"""What a learner is to the house: its kind, what it can serve, its parameters, how its state is saved."""
+"""What a learner is to the library: its kind, what it can serve, its parameters, how its state is saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Params(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerSpec:
-    """Everything the house needs to know of a learner.
+    """Everything the library and the service need to know of a learner.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ def classification_metrics(
     ----------
     probabilities : (n, k), rows sum to 1.
     truth : (n,) columns of the true classes; -1 for a class that was not learned, which is always an error.
-    reference : classes learned from: what always naming the most frequent one would reach is told beside.
+    reference : classes learned from: what always naming the most frequent one would reach is reported beside it.
     units : (n,) groups that rows depend within; default: every row stands for itself.
 
     Returns
@@ -42,12 +42,12 @@ def classification_metrics(
     ValueError
         When there are no rows, or shapes do not fit.
     """
-    told, true = np.asarray(probabilities, dtype=np.float64), np.asarray(truth, dtype=np.int64)
-    if told.ndim != 2 or true.shape != (told.shape[0],) or not true.size:
+    estimated, true = np.asarray(probabilities, dtype=np.float64), np.asarray(truth, dtype=np.int64)
+    if estimated.ndim != 2 or true.shape != (estimated.shape[0],) or not true.size:
         raise ValueError(
-            f"probabilities has shape {told.shape} and truth {true.shape}; expected (n, k) and (n,), n >= 1"
+            f"probabilities has shape {estimated.shape} and truth {true.shape}; expected (n, k) and (n,), n >= 1"
         )
-    right = (told.argmax(axis=1) == true).astype(np.float64)
+    right = (estimated.argmax(axis=1) == true).astype(np.float64)
     classes, code, counts = np.unique(true, return_inverse=True, return_counts=True)
     recalls = np.bincount(code, right) / counts
     accuracy, balanced = float(right.mean()), float(recalls.mean())
@@ -70,7 +70,7 @@ def classification_metrics(
     }
     known = np.flatnonzero(true >= 0)
     if known.size:
-        given = np.maximum(told[known, true[known]], 1e-6)
+        given = np.maximum(estimated[known, true[known]], 1e-6)
         metrics["log_loss"] = float(-np.log(given).mean())
     if reference is not None:
         learned = np.asarray(reference, dtype=np.int64)

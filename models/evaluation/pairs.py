@@ -345,7 +345,7 @@ def _widened(value: float, draws: Float64, sample: PairSample, confidence: float
     """Wilson's interval for as many observations as the draws say that a figure is worth, with Student's quantile.
 
     At least as many as same pairs share no unit, which are independent; just those where the draws do not vary, since
-    draws of units show no more than was seen: with everybody told apart all of them say 1.
+    draws of units show no more than was seen: with everybody distinguished all of them say 1.
     """
     least = max(2, sample.same.n_blocks)
     share, variance = min(1.0, max(0.0, value)), float(draws.var())

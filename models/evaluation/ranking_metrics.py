@@ -80,23 +80,25 @@ def ranking_metrics(
     ValueError
         When no row of ``truth`` orders two labels.
     """
-    told, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    if told.shape != seen.shape or told.ndim != 2:
-        raise ValueError(f"predicted has shape {told.shape} and truth {seen.shape}; expected (n, k) for both")
+    answers, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if answers.shape != seen.shape or answers.ndim != 2:
+        raise ValueError(
+            f"predicted has shape {answers.shape} and truth {seen.shape}; expected (n, k) for both"
+        )
     low, high = _extremes(seen)
     judged = np.flatnonzero(low < high)
     if not judged.size:
         raise ValueError("no held-out row orders two labels; bring more rows, or rankings of more labels")
-    told, seen, low = told[judged], seen[judged], low[judged]
+    answers, seen, low = answers[judged], seen[judged], low[judged]
     owners = judged if units is None else np.unique(np.asarray(units)[judged], return_inverse=True)[1]
 
     def entry(values: Float64, lowest: float = 0.0) -> dict[str, Any]:
         return _mean_with_interval(values, owners, confidence, lowest)
 
     # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
-    metrics: dict[str, Any] = {"kendall_tau": entry(np.nan_to_num(kendall_tau(told, seen), nan=0.0), -1.0)}
-    metrics["pair_accuracy"] = entry(_pairs_right(told, seen))
-    among = np.where(np.isnan(seen), np.inf, told)
+    metrics: dict[str, Any] = {"kendall_tau": entry(np.nan_to_num(kendall_tau(answers, seen), nan=0.0), -1.0)}
+    metrics["pair_accuracy"] = entry(_pairs_right(answers, seen))
+    among = np.where(np.isnan(seen), np.inf, answers)
     first = among == among.min(axis=1, keepdims=True)
     best = seen == low[:, None]
     metrics["top_1"] = entry((first & best).sum(axis=1) / first.sum(axis=1))
@@ -147,13 +149,13 @@ def _extremes(positions: Float64) -> tuple[Float64, Float64]:
     )
 
 
-def _pairs_right(told: Float64, seen: Float64) -> Float64:
+def _pairs_right(answers: Float64, seen: Float64) -> Float64:
     right, asked = np.zeros(len(seen)), np.zeros(len(seen))
     for label in range(seen.shape[1] - 1):
         # Comparisons with NaN are false, so absent labels are in no pair.
         for sign in (1.0, -1.0):
             ordered = sign * seen[:, label, None] < sign * seen[:, label + 1 :]
-            rest = sign * (told[:, label + 1 :] - told[:, label, None])
+            rest = sign * (answers[:, label + 1 :] - answers[:, label, None])
             right += (ordered * np.where(rest > 0, 1.0, np.where(rest == 0, 0.5, 0.0))).sum(axis=1)
             asked += ordered.sum(axis=1)
     return right / asked

@@ -22,7 +22,7 @@ REPEATS, FOLDS = 2, 4
 JUDGED_ROWS = 800
 """Most rows of a fold that are held against each other, all pairs of them."""
 OPEN_SET_LEARNERS_FROM = 15
-"""With fewer training identities than this a learner that is not told takes classes to be shared (closed-set)."""
+"""With fewer training identities than this a learner without a setting takes classes to be shared (closed-set)."""
 _TARGET_SPREAD = (3.0, 1.0, 1.0 / 3.0)
 
 

@@ -614,7 +614,7 @@ def _score(distance: Float64) -> Float32:
 
 
 def _reach(coordinates: Float32) -> Float64:
-    """The greatest sum of absolute coordinates of a row, (1,), with room for coordinates too small for float32."""
+    """The greatest sum of absolute coordinates of a row, (1,), with headroom for coordinates too small for float32."""
     sums = np.abs(coordinates).sum(axis=1, dtype=np.float64)
     return np.array([sums.max(initial=0.0) + coordinates.shape[1] * 2.0**-120])
 

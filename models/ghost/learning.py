@@ -240,7 +240,7 @@ def learn(
     sets: Sequence[Callable[[], TrainingSet]],
     start: Weights,
     settings: Settings,
-    told: Callable[[float], None] = lambda fraction: None,
+    on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Weights, list[Progress]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
 
@@ -305,7 +305,7 @@ def learn(
                     weights.exemplar - steps.of_price(price, training.exemplar * len(training)), 0.0
                 ),
             )
-        told((turn + 1) / settings.max_iter)
+        on_progress((turn + 1) / settings.max_iter)
     return best, history
 
 

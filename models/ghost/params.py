@@ -13,7 +13,7 @@ Strategy = Literal["auto", "average", "minimum", "maximum", "center", "knn"]
 
 
 class GhostParams(Params):
-    """What GHOST can be told."""
+    """Parameters of GHOST."""
 
     order: int = Field(
         2, ge=2, le=5, description="points in the largest sets that are weighed; 2 is pairs only"

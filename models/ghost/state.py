@@ -133,8 +133,8 @@ class GhostState(Stateful):
         self.n_features_in_ = int(scales.differences.size)
         self._weigh()
         self._classes = None
-        told = meta["classes"]
-        if told is not None:
+        saved = meta["classes"]
+        if saved is not None:
             rows = held["rows"] if graph is None else held["graph_rows"]
             points = (
                 space.graph_points if graph is not None else Points(space, rows, np.arange(rows.shape[0]))
@@ -150,13 +150,13 @@ class GhostState(Stateful):
                         members=held[f"sets{size}_members"],
                         first=held[f"sets{size}_first"],
                     )
-                    for size in told["sizes"]
+                    for size in saved["sizes"]
                 },
             )
             self.exemplars_ = held["exemplars"]
-            self.strategy_ = str(told["strategy"])
-            self.temperature_ = float(told["temperature"])
-            self.validation_ = {str(name): float(value) for name, value in told["validation"].items()}
+            self.strategy_ = str(saved["strategy"])
+            self.temperature_ = float(saved["temperature"])
+            self.validation_ = {str(name): float(value) for name, value in saved["validation"].items()}
         return self
 
 
@@ -175,7 +175,7 @@ class GraphFacts(_Strict):
 
 
 class ClassFacts(_Strict):
-    """How classes are told."""
+    """How classes are described."""
 
     strategy: Literal["center", "average", "knn", "minimum", "maximum"]
     temperature: float = Field(gt=0.0)

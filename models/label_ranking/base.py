@@ -65,7 +65,7 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         ----------
         X : (n, d) finite numbers.
         abstain : between 0.5 and 1: give a partial ranking instead, in which every label that is put before
-            another is so with at least this confidence (`pairwise_confidence`). Labels that cannot be told apart
+            another is so with at least this confidence (`pairwise_confidence`). Labels that cannot be distinguished
             with it share the middle of their places. ``None``: always a complete ranking.
         """
         if abstain is not None and not 0.5 <= abstain <= 1.0:

@@ -52,8 +52,8 @@ class PairCalibration:
             rows = np.unique(np.linspace(0, n - 1, max(1, _MAX_PAIRS // pairs)).astype(np.intp))
         i, j = np.triu_indices(k, 1)
         share, difference = before[rows][:, i, j], positions[rows][:, j] - positions[rows][:, i]
-        told = np.isfinite(share) & np.isfinite(difference) & (difference != 0)
-        share, first = share[told], difference[told] > 0
+        known = np.isfinite(share) & np.isfinite(difference) & (difference != 0)
+        share, first = share[known], difference[known] > 0
         sure = np.maximum(share, 1.0 - share)
         right = np.where(share == 0.5, 0.5, (share > 0.5) == first)
         if sure.size < 10:

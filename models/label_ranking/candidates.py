@@ -397,10 +397,10 @@ def pair_agreement(before: Float64, positions: NDArray[np.float32]) -> float:
     scores = before.sum(axis=2)
     difference = positions[:, None, :] - positions[:, :, None]
     lead = scores[:, :, None] - scores[:, None, :]
-    told = np.isfinite(difference) & (difference != 0)
-    if not told.any():
+    known = np.isfinite(difference) & (difference != 0)
+    if not known.any():
         return 0.0
-    return float(np.sign(lead[told] * difference[told]).mean())
+    return float(np.sign(lead[known] * difference[known]).mean())
 
 
 def standard(X: Float32) -> tuple[Float64, Float64]:

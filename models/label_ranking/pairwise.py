@@ -43,7 +43,7 @@ class PairwiseLabelRanker(PairwiseState, RankerBase):
         ``False``: confidences are the classifiers' own probabilities.
     random_state : seed of forests, of a classifier's own ``random_state``, and of folds.
     n_jobs : threads over pairs.
-    verbose : accepted for uniformity; progress is told through `pairmark.models.core.progress`.
+    verbose : accepted for uniformity; progress is reported through `pairmark.models.core.progress`.
 
     Attributes
     ----------

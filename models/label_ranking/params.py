@@ -17,7 +17,7 @@ MaxFeatures = (
 
 
 class LabelRankingTreeParams(Params):
-    """What a label ranking tree can be told."""
+    """Parameters of a label ranking tree."""
 
     split: Literal["breiman", "level"] = Field(
         "breiman", description="best split of each node, or one feature a level (Level-Splits)"
@@ -56,7 +56,7 @@ class LabelRankingTreeParams(Params):
 
 
 class LabelRankingForestParams(LabelRankingTreeParams):
-    """What a label ranking forest can be told."""
+    """Parameters of a label ranking forest."""
 
     n_estimators: int = Field(100, ge=1, le=10_000, description="trees")
     bootstrap: bool = Field(
@@ -66,7 +66,7 @@ class LabelRankingForestParams(LabelRankingTreeParams):
 
 
 class PairwiseLabelRankerParams(Params):
-    """What a pairwise label ranker can be told."""
+    """Parameters of a pairwise label ranker."""
 
     estimator: Literal["logistic", "forest", "tree"] = Field(
         "logistic", description="binary classifier of each pair of labels"
@@ -83,7 +83,7 @@ class PairwiseLabelRankerParams(Params):
 
 
 class LabelRankingAutoParams(Params):
-    """What the automatic choice of a label ranker can be told."""
+    """Parameters of the automatic choice of a label ranker."""
 
     candidates: (
         Annotated[

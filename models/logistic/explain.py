@@ -11,7 +11,7 @@ from pairmark.models.logistic.learning import Weights
 from pairmark.models.logistic.rows import RowMap, Rows
 
 LISTED = 1_000
-"""Features told one by one; the contributions of the rest are added up."""
+"""Features listed one by one; the contributions of the rest are added up."""
 
 
 def contributions(

@@ -12,7 +12,7 @@ RowScale = Literal["unit", "standard"]
 
 
 class SimilarityLogisticParams(Params):
-    """What the logistic similarity can be told."""
+    """Parameters of the logistic similarity."""
 
     rows: Literal["auto"] | RowScale = Field(
         "auto",

@@ -161,7 +161,7 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
         Parameters
         ----------
         left, right : (d,) or (1, d), one pair.
-        feature_names : (d,) names to tell it in; those learned with when None.
+        feature_names : (d,) names to use; those of training when None.
         """
         check_is_fitted(self)
         given: tuple[Any, Any] = (left, right)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 
 LISTED = 1_000
-"""Features told one by one; the contributions of the rest are added up."""
+"""Features listed one by one; the contributions of the rest are added up."""
 
 
 def contributions(

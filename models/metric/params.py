@@ -24,7 +24,7 @@ Metric = Literal[
 
 
 class MetricParams(Params):
-    """What the metric learner can be told."""
+    """Parameters of the metric learner."""
 
     metric: Metric = Field(
         "cosine",

@@ -84,8 +84,8 @@ def listed_units(
             first = int(contradictory[0])
             raise ValueError(
                 f"{contradictory.size} pairs are marked different although their points are one person's by label, "
-                f"unit or a chain of same pairs, the first is ({int(a[first])}, {int(b[first])}): mend the labels, or "
-                "use protocol 'closed-set'"
+                f"unit or a chain of same pairs, the first is ({int(a[first])}, {int(b[first])}): correct the labels, "
+                "or use protocol 'closed-set'"
             )
         of_point, name, assumed = people, "people", not (known or in_group)
     elif in_group:

@@ -144,7 +144,7 @@ def pair_sample(
         different = _side(values, relative, pairs, ~is_same, edges.shape[0], blocks=blocks)
         mates = _side(values, relative, pairs, is_same, None, blocks=None)
         if different.edge_units.shape[0] + mates.edge_units.shape[0] != edges.shape[0]:
-            raise ValueError("a pair of samples is marked both same and different: mend the labels")
+            raise ValueError("a pair of samples is marked both same and different: correct the labels")
         n_units = int(np.unique(edges).size)
     return PairSample(
         protocol=chosen,
@@ -321,7 +321,7 @@ def _protocol_of(pairs: Indices, is_same: NDArray[np.bool_], protocol: str | Non
     if (~is_same & alike).any():
         row = int(np.flatnonzero(~is_same & alike)[0])
         raise ValueError(
-            f"pair {row} is marked different but carries the same unit twice: mend same or units"
+            f"pair {row} is marked different but carries the same unit twice: correct same or units"
         )
     if chosen == "open-set" and crossing:
         row = int(np.flatnonzero(is_same & ~alike)[0])

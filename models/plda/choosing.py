@@ -41,7 +41,7 @@ class Setting(NamedTuple):
     shrink_between: float
     residual_rounds: int = 0
 
-    def told(self) -> dict[str, Any]:
+    def as_params(self) -> dict[str, Any]:
         """For people, JSON-able."""
         return {
             **self.shape._asdict(),

@@ -199,7 +199,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
         preparation, model, trees = fitted_model(X, codes, choice, random)
-        self.settings_ = choice.setting.told()
+        self.settings_ = choice.setting.as_params()
         at = judged_rates(self.target_fpr)
         self.validated_tpr_ = (
             {}
@@ -302,7 +302,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         Parameters
         ----------
         left, right : (d,) or (1, d), one pair.
-        feature_names : (d,) names to tell it in; those learned with when None.
+        feature_names : (d,) names to use; those of training when None.
         """
         check_is_fitted(self)
         a, b = (

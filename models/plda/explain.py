@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LISTED, FEATURES = 50, 5
-"""Coordinates told one by one, and features named of each."""
+"""Coordinates listed one by one, and features named of each."""
 
 
 def contributions(

@@ -15,7 +15,7 @@ MOST_COMPONENTS = 1_024
 
 
 class PldaParams(Params):
-    """What PLDA can be told; ``auto`` is chosen by cross-validation over the training identities."""
+    """Parameters of PLDA; ``auto`` is chosen by cross-validation over the training identities."""
 
     marginals: Literal["auto", "raw", "normal"] = Field(
         "auto",

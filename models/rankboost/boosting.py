@@ -158,14 +158,14 @@ def boost(
     task: Task,
     settings: Settings,
     *,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
     watch: Callable[[Rules, int], bool] | None = None,
 ) -> Rules:
     """Learn the rankers of one task.
 
     Parameters
     ----------
-    told : called with the share of rounds done.
+    on_progress : called with the share of rounds done.
     watch : called with each round's ranker, as `Rules` of one, and its number; true stops.
 
     Returns
@@ -200,8 +200,8 @@ def boost(
         if perfect:
             break
         weights.add(found.rows, alpha)
-        if told is not None:
-            told((number + 1) / settings.n_estimators)
+        if on_progress is not None:
+            on_progress((number + 1) / settings.n_estimators)
     return Rules.joined(kept)
 
 

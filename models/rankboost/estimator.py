@@ -200,7 +200,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         pool = self._pool(unlabelled, points)
         rng = np.random.default_rng(self.random_state)
         self.classes_ = None
-        rules = pair_task(points, flags, weight, self._settings(), self.max_bins, _told(0.0, 0.8))
+        rules = pair_task(points, flags, weight, self._settings(), self.max_bins, _progress(0.0, 0.8))
         self._keep(rules, np.zeros(len(rules), np.int64), np.sqrt(rules.alpha))
         self._embed(pool, rng)
         self.svm_ = None
@@ -217,7 +217,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         data = binned(rows if held is None else rows[kept], self.max_bins) if bags == 1 else None
         for number in range(len(tasks) * bags):
             task = tasks[number // bags]
-            told = _told(0.8 * number / (len(tasks) * bags), 0.8 / (len(tasks) * bags))
+            on_progress = _progress(0.8 * number / (len(tasks) * bags), 0.8 / (len(tasks) * bags))
             watcher = None if held is None else Watcher(rows[held], subset(task, held), self.n_iter_no_change)
             sample = kept
             if data is None:
@@ -226,7 +226,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
                 data or binned(_half_of_features(rows[sample], rng), self.max_bins),
                 subset(task, sample),
                 self._settings(alternate=len(tasks) == 1),
-                told=told,
+                on_progress=on_progress,
                 watch=watcher,
             )
             if watcher is not None:
@@ -389,7 +389,7 @@ def _as_args(rows: Coordinates) -> tuple[Any, ...]:
     return rows.starts, rows.at, rows.values, rows.means, rows.norms
 
 
-def _told(start: float, share: float) -> Any:
+def _progress(start: float, share: float) -> Any:
     return lambda done: progress.report(start + share * done, "choosing weak rankers")
 
 

@@ -183,7 +183,7 @@ def train(
     rate: float,
     n_iter: int,
     rng: np.random.Generator,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> list[float]:
     """Passes of gradient descent; the mean loss of each.
 
@@ -201,8 +201,8 @@ def train(
             curve.append(float(np.mean([step(network, batch, loss, rate) for batch in batches(rng)])))
         if not np.isfinite(curve[-1]) or not network.finite:
             raise Diverged
-        if told is not None:
-            told((number + 1) / n_iter)
+        if on_progress is not None:
+            on_progress((number + 1) / n_iter)
     if loss_of(values_of(network, watched)[0], watched, loss)[0] > _WORSE * start:
         raise Diverged
     return curve

@@ -23,7 +23,7 @@ _SEED = Field(
 
 
 class RankBoostKernelParams(Params):
-    """What the RankBoost kernel can be told."""
+    """Parameters of the RankBoost kernel."""
 
     n_estimators: int = Field(
         300, ge=1, le=50_000, description="rounds of boosting: in each bag, for each class if more than two"
@@ -107,7 +107,7 @@ class RankBoostKernelParams(Params):
 
 
 class AlignedKernelParams(Params):
-    """What the aligned kernel can be told."""
+    """Parameters of the aligned kernel."""
 
     hidden: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = Field(
         (20, 20), min_length=1, max_length=4, description="sizes of the hidden layers of tanh units"

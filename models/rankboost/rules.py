@@ -174,7 +174,7 @@ class FeatureMap:
         starts, columns, values = parts(rows)
         n = starts.size - 1
         done, pieces = 0, []
-        # Room for what most rows need, and one row more; a block that fills up is continued in a larger one.
+        # Space for what most rows need, and one row more; a block that fills up is continued in a larger one.
         capacity = self.width + 64 * n
         while True:
             out_starts = np.zeros(n - done + 1, dtype=np.int64)

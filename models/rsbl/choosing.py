@@ -145,7 +145,7 @@ def choose(
     held_out: bool,
     fixed: list[int] | None = None,
     select: Callable[[Judge, int], NDArray[np.bool_] | None] | None = None,
-    told: tuple[float, float] = (0.0, 1.0),
+    span: tuple[float, float] = (0.0, 1.0),
 ) -> Chosen:
     """Grow all spaces together, layer by layer; each layer keeps the k whose errors, summed over them, are fewest.
 
@@ -156,7 +156,7 @@ def choose(
     fixed : ks to use without trying others.
     select : which references' features a space keeps, from (judge, k).
     held_out : whether the judged rows did not train; then their decisions are kept.
-    told : share of the fit that this is, for its progress.
+    span : share of the fit that this is, for its progress.
     """
     total = sum(judge.judged.size for judge in judges)
     ks: list[int] = []
@@ -174,7 +174,7 @@ def choose(
             for k in range(1, most + 1):
                 tried.append(sum(judge.try_next(k) for judge in judges) / total)
                 report(
-                    told[0] + (told[1] - told[0]) * (layer + k / most) / n_layers,
+                    span[0] + (span[1] - span[0]) * (layer + k / most) / n_layers,
                     f"layer {layer + 1} of {n_layers}: {k} neighbours",
                 )
                 since = k - 1 - int(np.argmin(tried))

@@ -243,18 +243,18 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         }
         judges = [self.judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
         if self.selection == "folds":
-            chosen = choose(judges, choose_depth=self.choose_depth, held_out=True, told=(0.0, 0.8), **options)
+            chosen = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
             return chosen, chosen.errors
         everyone = np.arange(X.shape[0])
         whole = self.judge(X, codes, n_classes, everyone, everyone, beta, relative)
-        first = choose([whole], choose_depth=False, held_out=False, told=(0.0, 0.6), **options)
+        first = choose([whole], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
         del whole
         again = choose(
             judges,
             choose_depth=self.choose_depth,
             held_out=True,
             fixed=first.ks,
-            told=(0.6, 0.8),
+            span=(0.6, 0.8),
             **options,
         )
         return again, first.errors
@@ -273,7 +273,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
                 patience=2,
                 choose_depth=False,
                 held_out=False,
-                told=(0.0, 0.0),
+                span=(0.0, 0.0),
             )
             errors.append(min(tried.errors[0]))
         return BETA_MULTIPLES[int(np.argmin(errors))]

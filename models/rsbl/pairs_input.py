@@ -41,7 +41,7 @@ def classes_of_pairs(
     n_groups, group = joined_groups(first.size, left[joined], right[joined])
     if n_groups < 2:
         raise ValueError(
-            "same pairs join all rows into one class: expected rows that are different; mend the labels, or leave "
+            "same pairs join all rows into one class: expected rows that are different; correct the labels, or leave "
             "weak pairs out"
         )
     # In the order in which rows first occur, so that ties between neighbours do not hang on their values.

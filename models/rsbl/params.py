@@ -12,7 +12,7 @@ Metric = Literal["euclidean", "manhattan", "chebyshev", "mahalanobis", "cosine",
 
 
 class RSBLParams(Params):
-    """What recursive similarity-based learning can be told; the defaults are the paper's."""
+    """Parameters of recursive similarity-based learning; the defaults are the paper's."""
 
     depth: int = Field(5, ge=1, le=20, description="layers of similarity features")
     k_max: int = Field(

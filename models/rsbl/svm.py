@@ -86,7 +86,7 @@ def iterative_primal(
     size = max(float(spread.max()), 1e-12)
     scale = (1.0 / np.maximum(spread, 1e-3 * size)).astype(np.float32)
 
-    def told(flat: Float64) -> tuple[float, Float64]:
+    def loss_and_slope(flat: Float64) -> tuple[float, Float64]:
         steps = flat.reshape(m, p + 1)
         coef = steps[:, :p] * scale
         decisions = rows @ coef.T.astype(np.float32) + (steps[:, p] - coef @ mean).astype(np.float32)
@@ -106,7 +106,7 @@ def iterative_primal(
         begin[:, :p] = start[0] / scale
         begin[:, p] = start[1] + start[0] @ mean
     found = minimize(
-        told,
+        loss_and_slope,
         begin.ravel(),
         jac=True,
         method="L-BFGS-B",
@@ -126,7 +126,7 @@ def fitted_sharpness(decisions: Float64, codes: Indices) -> float:
     """The one number that decisions are multiplied by before the softmax, from rows that did not train them.
 
     One number for all classes, so that the most probable class is the one with the highest decision. Targets are
-    smoothed as Platt's (1999), so that rows told apart without an error do not give certainty.
+    smoothed as Platt's (1999), so that rows separated without an error do not give certainty.
     """
     from scipy.optimize import minimize_scalar
 

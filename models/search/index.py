@@ -62,7 +62,7 @@ class GalleryIndex:
         Raises
         ------
         ValueError
-            When the model cannot be saved, and so could never be told from another.
+            When the model cannot be saved, and so could never be distinguished from another.
         """
         if self.digest is None:
             raise ValueError(

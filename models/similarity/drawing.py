@@ -46,7 +46,7 @@ def tree_svg(data: Mapping[str, Any], *, depth: int = 5, title: str = "") -> str
     height = _TOP + rows * (_HEIGHT + _BETWEEN) - _BETWEEN + _EDGE
     width = max(2 * _EDGE + columns * _WIDTH + (columns - 1) * _ACROSS, 860)
     root = cells[0]
-    told = (
+    shown = (
         f"{_many(root['same'])} same and {_many(root['different'])} different pairs to learn from, "
         f"training AUC {data['auc']:.3f}"
     )
@@ -54,11 +54,11 @@ def tree_svg(data: Mapping[str, Any], *, depth: int = 5, title: str = "") -> str
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'role="img" aria-labelledby="t d" font-family="system-ui, sans-serif" font-size="12">',
         f'<title id="t">{_words(title or "Similarity tree")}</title>',
-        f'<desc id="d">{_words(told)}</desc>',
+        f'<desc id="d">{_words(shown)}</desc>',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<text x="{_EDGE}" y="26" font-size="15" font-weight="600" fill="{_TEXT}">{_words(title or "Similarity tree")}'
         "</text>",
-        f'<text x="{_EDGE}" y="44" fill="{_QUIET}">{_words(told)}</text>',
+        f'<text x="{_EDGE}" y="44" fill="{_QUIET}">{_words(shown)}</text>',
         *_legend(),
     ]
     for cell, (row, level) in place.items():
@@ -92,13 +92,13 @@ def _links(
 ) -> list[str]:
     """Curves to both children, with what leads there where one question decides."""
     out = []
-    told = cells[cell]
-    if told.get("left") not in place:
+    shown = cells[cell]
+    if shown.get("left") not in place:
         return []
     x, y = _corner(row, level)
-    single = _single(nodes, told)
+    single = _single(nodes, shown)
     for side in ("left", "right"):
-        child = told[side]
+        child = shown[side]
         to_x, to_y = _corner(*place[child])
         start, end = y + _HEIGHT / 2, to_y + _HEIGHT / 2
         middle = x + _WIDTH + _ACROSS / 2
@@ -119,25 +119,25 @@ def _links(
 def _box(
     cells: list[Any], nodes: list[Any], cell: int, row: float, level: int, place: dict[int, tuple[float, int]]
 ) -> list[str]:
-    told = cells[cell]
+    shown = cells[cell]
     x, y = _corner(row, level)
-    hidden = "split" in told and told["left"] not in place
+    hidden = "split" in shown and shown["left"] not in place
     if hidden:
         last = f"+ {_many(_below(cells, cell))} cells below"
-    elif "split" in told:
-        last = _question(nodes, told)
+    elif "split" in shown:
+        last = _question(nodes, shown)
     else:
-        last = f"score {_number(told['score'])}"
+        last = f"score {_number(shown['score'])}"
     lines = [
-        f"same {_share(told['tpr'])} · different {_share(told['fpr'])}",
-        f"{_many(told['same'])} : {_many(told['different'])} pairs",
+        f"same {_share(shown['tpr'])} · different {_share(shown['fpr'])}",
+        f"{_many(shown['same'])} : {_many(shown['different'])} pairs",
         last,
     ]
-    hint = "\n".join([*lines[:2], *_hints(nodes, told)]) if "split" in told else "\n".join(lines)
+    hint = "\n".join([*lines[:2], *_hints(nodes, shown)]) if "split" in shown else "\n".join(lines)
     dash = ' stroke-dasharray="4 3"' if hidden else ""
     out = [
         f"<g><title>{_words(hint)}</title>",
-        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{_colour(told)}" stroke="{_LINE}"'
+        f'<rect x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6" fill="{_colour(shown)}" stroke="{_LINE}"'
         f"{dash}/>",
     ]
     for number, line in enumerate(lines):
@@ -152,9 +152,9 @@ def _box(
     return [*out, "</g>"]
 
 
-def _single(nodes: list[Any], told: Mapping[str, Any]) -> Any | None:
+def _single(nodes: list[Any], shown: Mapping[str, Any]) -> Any | None:
     """The only question of a cell's split, where it has one and that has a border."""
-    first = nodes[told["split"]]
+    first = nodes[shown["split"]]
     if (
         "node" in first["low"]
         or "node" in first["high"]
@@ -164,9 +164,9 @@ def _single(nodes: list[Any], told: Mapping[str, Any]) -> Any | None:
     return first
 
 
-def _asked(nodes: list[Any], told: Mapping[str, Any]) -> list[Any]:
+def _asked(nodes: list[Any], shown: Mapping[str, Any]) -> list[Any]:
     """The questions of a cell's split, the first one first."""
-    found, todo = [], [told["split"]]
+    found, todo = [], [shown["split"]]
     while todo:
         node = nodes[todo.pop(0)]
         found.append(node)
@@ -174,14 +174,14 @@ def _asked(nodes: list[Any], told: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def _question(nodes: list[Any], told: Mapping[str, Any]) -> str:
-    first = nodes[told["split"]]
+def _question(nodes: list[Any], shown: Mapping[str, Any]) -> str:
+    first = nodes[shown["split"]]
     if "terms" in first:
         name = _name(first["terms"][0]) if first["terms"] else first["feature"]
         more = first["n_features"] - 1
     else:
         name = _name(first)
-        more = len({_name(node) for node in _asked(nodes, told)}) - 1
+        more = len({_name(node) for node in _asked(nodes, shown)}) - 1
     if not more:
         return name
     # The count matters more than the end of a long name.
@@ -189,11 +189,11 @@ def _question(nodes: list[Any], told: Mapping[str, Any]) -> str:
     return _short(name, _CHARACTERS - len(tail)) + tail
 
 
-def _hints(nodes: list[Any], told: Mapping[str, Any]) -> list[str]:
-    first = nodes[told["split"]]
+def _hints(nodes: list[Any], shown: Mapping[str, Any]) -> list[str]:
+    first = nodes[shown["split"]]
     if "terms" in first:
         return [f"{first['feature']}, most by:", *(_name(term) for term in first["terms"][:8])]
-    return [f"{_name(node)} ≤ {_number(node['threshold'])}?" for node in _asked(nodes, told)]
+    return [f"{_name(node)} ≤ {_number(node['threshold'])}?" for node in _asked(nodes, shown)]
 
 
 def _name(node: Mapping[str, Any]) -> str:
@@ -210,18 +210,18 @@ def _below(cells: list[Any], cell: int) -> int:
     """How many leaves a cell ends in."""
     found, todo = 0, [cell]
     while todo:
-        told = cells[todo.pop()]
-        if "split" in told:
-            todo += [told["left"], told["right"]]
+        shown = cells[todo.pop()]
+        if "split" in shown:
+            todo += [shown["left"], shown["right"]]
         else:
             found += 1
     return found
 
 
-def _colour(told: Mapping[str, Any]) -> str:
+def _colour(shown: Mapping[str, Any]) -> str:
     """From orange (different) by white to blue (same), by its shares of both kinds; pale, for text stands on it."""
-    total = told["tpr"] + told["fpr"]
-    lean = 2.0 * told["tpr"] / total - 1.0 if total else 0.0
+    total = shown["tpr"] + shown["fpr"]
+    lean = 2.0 * shown["tpr"] / total - 1.0 if total else 0.0
     towards = _SAME if lean > 0 else _DIFFERENT
     return "#" + "".join(f"{round(255 + 0.42 * abs(lean) * (value - 255)):02x}" for value in towards)
 
@@ -229,12 +229,12 @@ def _colour(told: Mapping[str, Any]) -> str:
 def _legend() -> list[str]:
     y = 58
     out = []
-    for x, told, text in (
+    for x, shown, text in (
         (_EDGE, {"tpr": 1.0, "fpr": 0.0}, "mostly same"),
         (_EDGE + 100, {"tpr": 0.0, "fpr": 1.0}, "mostly different"),
     ):
         out.append(
-            f'<rect x="{x}" y="{y - 8}" width="10" height="10" rx="2" fill="{_colour(told)}" stroke="{_LINE}"/>'
+            f'<rect x="{x}" y="{y - 8}" width="10" height="10" rx="2" fill="{_colour(shown)}" stroke="{_LINE}"/>'
             f'<text x="{x + 15}" y="{y + 1}" font-size="11" fill="{_QUIET}">{text}</text>'
         )
     out.append(
@@ -254,12 +254,12 @@ def _words(text: str) -> str:
     return escape(allowed.replace("\ufffe", "").replace("\uffff", ""), {'"': "&quot;"})
 
 
-def _short(text: str, room: int = _CHARACTERS) -> str:
+def _short(text: str, most: int = _CHARACTERS) -> str:
     """As much as fits into a box; wide letters count twice."""
     used = 0
     for at, one in enumerate(text):
         used += 2 if unicodedata.east_asian_width(one) in "WF" else 1
-        if used > room:
+        if used > most:
             return text[: max(at - 1, 1)].rstrip() + "…"
     return text
 

@@ -25,7 +25,7 @@ from pairmark.models.core.base import (
     checked_same,
     checked_weight,
 )
-from pairmark.models.core.checkpoints import Shelf, kept_seed, shelf
+from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.pairs.identities import identities_of_pairs
@@ -158,7 +158,7 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         Parameters
         ----------
         left, right : (d,) or (1, d), one pair.
-        feature_names : (d,) names to tell it in; those learned with when None.
+        feature_names : (d,) names to use; those of training when None.
 
         Returns
         -------
@@ -248,19 +248,19 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         self._finish()
         return self
 
-    def _shelf(self, X: Float32, source: PairSource) -> Shelf | None:
+    def _shelf(self, X: Float32, source: PairSource) -> Checkpoints | None:
         """Where finished trees are kept, by everything that a tree of a given seed depends on."""
-        told = {
+        settings = {
             name: value
             for name, value in self.get_params(deep=False).items()
             if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation", "oob_score")
         }
-        told |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
+        settings |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
         given = source.given
         if given is None:
-            return shelf(told, X, source.codes, None, None)
+            return checkpoints_of(settings, X, source.codes, None, None)
         weight = given.weight[:1] if given.is_even else given.weight
-        return shelf(told, X, source.codes, given.pairs, weight, given.learned)
+        return checkpoints_of(settings, X, source.codes, given.pairs, weight, given.learned)
 
     def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
         """Pairs to judge the trees on, where that is asked for."""
@@ -635,7 +635,7 @@ class SimilarityForest(ForestState, _SimilarityBase):
         return {"score": score, **explain.forest(self.trees_, left, right, words)}
 
 
-def _stored_trees(kept: Shelf, seeds: list[int], kind: type[Splits]) -> Iterator[tuple[int, Tree]]:
+def _stored_trees(kept: Checkpoints, seeds: list[int], kind: type[Splits]) -> Iterator[tuple[int, Tree]]:
     for seed in seeds:
         stored = kept.load(f"tree-{seed}")
         if stored is not None:

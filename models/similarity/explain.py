@@ -15,7 +15,7 @@ from pairmark.models.similarity.learned import LearnedFeatures
 from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
 TERMS = 16
-"""Most features told of a sum."""
+"""Most features listed of a sum."""
 
 
 def names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:

@@ -17,7 +17,7 @@ MaxFeatures = (
 
 
 class _SharedParams(Params):
-    """What trees and forests can be told."""
+    """Parameters of trees and forests."""
 
     max_depth: int = Field(8, ge=1, le=24, description="depth of the similarity tree: at most 2^depth scores")
     leaf_depth: int = Field(3, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
@@ -61,7 +61,7 @@ class _SharedParams(Params):
 
 
 class SimilarityTreeParams(_SharedParams):
-    """What a similarity tree can be told."""
+    """Parameters of a similarity tree."""
 
     prune: bool = Field(
         False, description="cut back by a cross-validated AUC: fewer cells that hold on other pairs"
@@ -69,7 +69,7 @@ class SimilarityTreeParams(_SharedParams):
 
 
 class SimilarityForestParams(_SharedParams):
-    """What a similarity forest can be told."""
+    """Parameters of a similarity forest."""
 
     n_estimators: int = Field(50, ge=1, le=10_000, description="trees")
     max_depth: int = Field(12, ge=1, le=24, description="depth of each similarity tree")

@@ -269,12 +269,12 @@ def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     values, axes = values[::-1], axes[:, ::-1]
     # Without any spread between classes no direction tells them apart.
     length = np.linalg.norm(axes, axis=0)
-    told = (values > 1e-9 * max(float(values[0]), 1e-9)) & (length > 0)
-    axes = np.where(told, axes / np.where(told, length, 1.0), 0.0)
+    defined = (values > 1e-9 * max(float(values[0]), 1e-9)) & (length > 0)
+    axes = np.where(defined, axes / np.where(defined, length, 1.0), 0.0)
     return TwoCovariance(
         np.average(means, axis=0, weights=counts),
         pointed(solve_triangular(root, axes, check_finite=False)),
-        np.where(told, np.maximum(values - float((1.0 / counts).mean()), 0.0), 0.0),
+        np.where(defined, np.maximum(values - float((1.0 / counts).mean()), 0.0), 0.0),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.core.checkpoints import keeping, kept_seed, shelf
+from pairmark.models.core.checkpoints import checkpoints_of, keeping, kept_seed
 from pairmark.models.core.progress import listening
 from pairmark.models.similarity.growing import Grower
 
@@ -69,5 +69,5 @@ def test_a_part_cut_short_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_nobody_keeping_costs_nothing() -> None:
-    assert shelf({}, np.zeros(3)) is None
+    assert checkpoints_of({}, np.zeros(3)) is None
     assert kept_seed() is None

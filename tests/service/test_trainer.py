@@ -9,7 +9,7 @@ import pytest
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import read_artefact
-from pairmark.models.core.checkpoints import Shelf
+from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.pairs.splits import split_data
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import Fenced, InvalidInput, NotReady, UnknownModel
@@ -255,9 +255,9 @@ def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatc
     done = {file.name: file.stat().st_mtime_ns for file in folder.rglob("tree-*.npz")}
     assert done
     seen = []
-    load = Shelf.load
+    load = Checkpoints.load
     monkeypatch.setattr(
-        Shelf,
+        Checkpoints,
         "load",
         lambda self, name: seen.append((name, load(self, name))) or seen[-1][1],  # type: ignore[func-returns-value]
     )

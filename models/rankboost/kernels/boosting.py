@@ -77,7 +77,7 @@ def _spread_and_note(codes, owners, active, change, mass, sums, moved):
 def reweigh(
     rows, alpha, starts, codes, owners, active, scores, u, w, slot_u, slot_w, mass, sums, moved, totals, tops
 ):  # fmt: skip
-    """Add alpha to the scores of the rows that a ranker fires on, and mend their weights and the sums they are in.
+    """Add alpha to the scores of the rows that a ranker fires on, and update their weights and the sums they are in.
 
     ``tops`` stays at least the largest weight of each slot. ``moved``: of features with bins, the sums of changes
     without their signs since `scan` last looked at them.

@@ -24,18 +24,18 @@ def in_order(codes, order, out):
 @kernel
 def histograms(rows, out):
     """Fill ``out``, (u, 256) float64, with how many of the rows (m, u) uint8 have each code of each feature."""
-    room = np.empty((_AT_A_TIME, _CODES), dtype=np.uint32)
+    buffer = np.empty((_AT_A_TIME, _CODES), dtype=np.uint32)
     for begin in range(0, rows.shape[1], _AT_A_TIME):
         width = min(_AT_A_TIME, rows.shape[1] - begin)
-        room[:] = 0
+        buffer[:] = 0
         first = np.uint64(begin)
         for i in range(rows.shape[0]):
             row = rows[i]
             for k in range(np.uint64(width)):
-                room[k, np.uint64(row[first + k])] += np.uint32(1)
+                buffer[k, np.uint64(row[first + k])] += np.uint32(1)
         for k in range(width):
             for t in range(_CODES):
-                out[begin + k, t] = room[k, t]
+                out[begin + k, t] = buffer[k, t]
 
 
 @kernel

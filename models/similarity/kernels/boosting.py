@@ -41,7 +41,7 @@ def _sort(values, n):
 
 
 @kernel
-def _borders(f, n_same, k, room, found, out):
+def _borders(f, n_same, k, buffer, found, out):
     """Borders of the bins of feature ``k``: halfway between values that are even quantiles of either kind of pair.
 
     All borders between distinct values where there are few. Returns how many; a value is in the bin of the first
@@ -52,19 +52,19 @@ def _borders(f, n_same, k, room, found, out):
         start, stop = (0, n_same) if kind == 0 else (n_same, f.shape[0])
         taken = min(stop - start, SAMPLED)
         for i in range(taken):
-            room[i] = f[start + (stop - start) * i // taken, k]
-        _sort(room, taken)
+            buffer[i] = f[start + (stop - start) * i // taken, k]
+        _sort(buffer, taken)
         distinct = np.int64(taken > 0)
         for i in range(1, taken):
-            distinct += np.int64(room[i] != room[i - 1])
+            distinct += np.int64(buffer[i] != buffer[i - 1])
         if distinct <= BINS // 2:
             for i in range(taken):
-                if i == 0 or room[i] != room[i - 1]:
-                    found[n_found] = room[i]
+                if i == 0 or buffer[i] != buffer[i - 1]:
+                    found[n_found] = buffer[i]
                     n_found += 1
         else:
             for q in range(BINS // 2):
-                found[n_found] = room[(taken - 1) * q // (BINS // 2 - 1)]
+                found[n_found] = buffer[(taken - 1) * q // (BINS // 2 - 1)]
                 n_found += 1
     _sort(found, n_found)
     n = 0
@@ -83,9 +83,9 @@ def code(f, n_same, borders, n_borders, codes):
 
     ``borders`` (m, `BINS`) float32 and ``n_borders`` (m,) int64 become the borders between a feature's bins.
     """
-    room, found = np.empty(SAMPLED, dtype=np.float32), np.empty(BINS, dtype=np.float32)
+    buffer, found = np.empty(SAMPLED, dtype=np.float32), np.empty(BINS, dtype=np.float32)
     for k in range(f.shape[1]):
-        n_borders[k] = _borders(f, n_same, k, room, found, borders[k])
+        n_borders[k] = _borders(f, n_same, k, buffer, found, borders[k])
         for b in range(n_borders[k], BINS):
             borders[k, b] = np.inf
     m = np.uint64(f.shape[1])

@@ -75,7 +75,7 @@ def _draw_first(features, n_first, state):
 
 @kernel
 def _longer(table):
-    """The table with room for twice as many rows."""
+    """The table with space for twice as many rows."""
     longer = np.empty((2 * table.shape[0], table.shape[1]), dtype=table.dtype)
     for row in range(table.shape[0]):
         for column in range(table.shape[1]):
@@ -119,7 +119,7 @@ def _widest(points):
 
 @kernel
 def _new_scratch(points, learned, leaf_depth, n_tried, n_pairs):
-    """Room for any draw of features."""
+    """Memory for any draw of features."""
     widest = _widest(points)
     n_own_bins, longest = learned.n_bins.sum(), widest
     for k in range(learned.n_bins.shape[0]):

@@ -88,7 +88,7 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
     half, place, last_bin = -1, -1, -1
     splits = sums[0] > 0 and sums[1] > 0
     most = least_gain(sums, costs)
-    room, n_tried = scratch.word, bins.shift.shape[0]
+    buffer, n_tried = scratch.word, bins.shift.shape[0]
     n_words, n_own = points.words.shape[0], learned.n_bins.shape[0]
     for q in range(n_words + (1 if n_own > 0 else 0)):
         if q < n_words:
@@ -100,20 +100,20 @@ def split_by_word(parent, points, pairs, learned, segment, bins, sums, costs, sc
             origin, size = bins.learned_starts[0], learned.n_bins.sum()
         for kind in range(2):
             for b in range(size):
-                room[kind, b] = 0
+                buffer[kind, b] = 0
         if q < n_words:
-            count_words(room, points, pairs, segment, bins, q, q + 1)
+            count_words(buffer, points, pairs, segment, bins, q, q + 1)
         else:
-            count_learned(room, pairs, learned, segment, bins, origin)
+            count_learned(buffer, pairs, learned, segment, bins, origin)
         if splits:
             its_half, its_place, its_bin, most = best_split(
-                room, bins, learned, sums, costs, scratch, origin, first, last, most
+                buffer, bins, learned, sums, costs, scratch, origin, first, last, most
             )
             if its_half >= 0:
                 half, place, last_bin = its_half, its_place, its_bin
         for kind in range(2):
             for b in range(size):
-                parent[kind, origin + b] -= room[kind, b]
+                parent[kind, origin + b] -= buffer[kind, b]
     return half, place, last_bin
 
 
