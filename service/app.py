@@ -1,4 +1,4 @@
-"""The application: rooms behind endpoints, endpoints behind the edge."""
+"""The application: features behind endpoints, endpoints behind the edge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker starts for one attempt at a job: the room that does such jobs is opened, and no other."""
+"""What a worker starts for one attempt at a job: only the package that runs such jobs is imported."""
 
 from __future__ import annotations
 

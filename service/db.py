@@ -112,7 +112,7 @@ class Database:
                     return not busy
                 time.sleep(0.02)
         except sqlite3.Error:
-            # A full or failing disk: what was deleted is deleted, but stays in the log until there is room.
+            # A full or failing disk: what was deleted is deleted, but stays in the log until there is space.
             return False
         finally:
             connection.close()
@@ -198,7 +198,7 @@ class Database:
         Raises
         ------
         StorageFailed
-            When there is no room for it.
+            When there is no space for it.
         """
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)

@@ -57,30 +57,30 @@ async def logged_decision(
 
 
 def _of_json(body: bytes) -> dict[str, Any]:
-    told = json.loads(body)
-    found = told.get("matches")
-    if found is None and "results" in told:
-        found = [hit for hits in told["results"] for hit in hits]
+    answer = json.loads(body)
+    found = answer.get("matches")
+    if found is None and "results" in answer:
+        found = [hit for hits in answer["results"] for hit in hits]
     if found is None:
-        found = [told]
+        found = [answer]
     # Who was found is not kept: ids of people must stay erasable.
     kept = [
         {name: one[name] for name in ("score", "match", "decision") if name in one} for one in found[:LOGGED]
     ]
     return {
-        "model": told.get("model"),
-        "operating_point": told.get("operating_point"),
+        "model": answer.get("model"),
+        "operating_point": answer.get("operating_point"),
         "n": len(found),
         "decisions": kept,
     }
 
 
 def _of_headers(extra: tuple[tuple[bytes, bytes], ...]) -> dict[str, Any]:
-    told = {name.decode().lower(): value.decode() for name, value in extra}
+    answer = {name.decode().lower(): value.decode() for name, value in extra}
     return {
         "operating_point": {
-            "threshold": told.get("x-pairmark-threshold"),
-            "calibration_id": told.get("x-pairmark-calibration-id"),
+            "threshold": answer.get("x-pairmark-threshold"),
+            "calibration_id": answer.get("x-pairmark-calibration-id"),
         },
-        "model": told.get("x-pairmark-model"),
+        "model": answer.get("x-pairmark-model"),
     }

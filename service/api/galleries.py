@@ -124,7 +124,7 @@ async def upsert_items(
 ) -> UpsertOut:
     """Enrol items, or replace those of the same id.
 
-    Rows that can be stored are stored, each batch of them at once; the others are told in `errors` with their 0-based
+    Rows that can be stored are stored, each batch of them at once; the others are listed in `errors` with their 0-based
     place. When none could be: 422 with the same list. Within one request an id counts once, the first time.
 
     Bulk: `application/x-npz` with arrays `ids`, `vectors` and perhaps `subjects` and `metadata` (JSON texts);

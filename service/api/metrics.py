@@ -166,8 +166,8 @@ def live(model: str, version: int) -> dict[str, Any] | None:
     ``scores`` counted, ``decided`` by rate with ``n`` and ``matched``, ``windows`` and ``alarms``; once a window was
     whole, ``alarm``, ``distance`` and ``limit``; ``unrelated`` by rate with ``pairs``, ``above`` and ``alarms``.
     """
-    told: dict[str, Any] = {"scores": 0, "decided": {}, "windows": 0, "alarms": 0, "alarm": None}
-    told["unrelated"] = {}
+    totals: dict[str, Any] = {"scores": 0, "decided": {}, "windows": 0, "alarms": 0, "alarm": None}
+    totals["unrelated"] = {}
     for family in _registry().collect():
         if not family.name.startswith("pairmark_live_"):
             continue
@@ -179,21 +179,21 @@ def live(model: str, version: int) -> dict[str, Any] | None:
             if sample.name.endswith("_created"):
                 continue
             if what == "scores":
-                told["scores"] += int(sample.value)
+                totals["scores"] += int(sample.value)
             elif what in ("decided", "matched"):
-                rate = told["decided"].setdefault(labels["fpr"], {"n": 0, "matched": 0})
+                rate = totals["decided"].setdefault(labels["fpr"], {"n": 0, "matched": 0})
                 rate["n" if what == "decided" else "matched"] += int(sample.value)
             elif what == "windows":
-                told["windows"] += int(sample.value)
-                told["alarms"] += int(sample.value) if labels["outcome"] == "alarm" else 0
+                totals["windows"] += int(sample.value)
+                totals["alarms"] += int(sample.value) if labels["outcome"] == "alarm" else 0
             elif what == "alarm":
-                told["alarm"] = bool(sample.value)
+                totals["alarm"] = bool(sample.value)
             elif what in _UNRELATED:
-                entry = told["unrelated"].setdefault(labels["fpr"], {"pairs": 0, "above": 0, "alarms": 0})
+                entry = totals["unrelated"].setdefault(labels["fpr"], {"pairs": 0, "above": 0, "alarms": 0})
                 entry[_UNRELATED[what]] += int(sample.value)
             elif what in ("distance", "limit"):
-                told[what] = sample.value
-    return told if told["scores"] else None
+                totals[what] = sample.value
+    return totals if totals["scores"] else None
 
 
 _UNRELATED = {"unrelated": "pairs", "unrelated_above": "above", "rate_alarms": "alarms"}

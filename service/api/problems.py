@@ -196,7 +196,7 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.StorageFailed,
             status=507,
-            fix="Nothing was stored. Free some space (or mend the storage) and send the request again.",
+            fix="Nothing was stored. Free some space (or repair the storage) and send the request again.",
         ),
         Page(
             error=errors.CorruptArtefact,

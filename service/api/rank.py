@@ -45,7 +45,7 @@ class Ranking(BaseModel):
 
     labels: list[str]
     positions: dict[str, float] = Field(
-        description="0-based places; with `abstain`, labels that are not told apart share the middle of theirs"
+        description="0-based places; with `abstain`, labels that are not distinguished share the middle of theirs"
     )
     scores: dict[str, float] = Field(description="higher is better")
     confidence: float | None = Field(
@@ -68,7 +68,7 @@ async def rank_point(call: Call) -> Answer:
 
     Labels are listed best first; `positions` are 0-based and scores are higher for better. With `detail`, how sure the
     ranking and each pair of labels is (calibrated). With `abstain`, only the order that is at least so sure: labels
-    that are not told apart share a place. Unknown or missing features: 422 with `expected_features`. Instead of
+    that are not distinguished share a place. Unknown or missing features: 422 with `expected_features`. Instead of
     `features`, each feature can be given by its name: `?x.NAME=5.1`.
     """
     _check_media(call)

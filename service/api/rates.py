@@ -2,7 +2,7 @@
 
 Each bucket is one number in a memory-mapped file, the moment at which it will be full again (the generic cell rate
 algorithm), so taking from it reads and writes eight bytes and waits for nobody. Two processes that take in the same
-instant may count once; a bucket that was not used lately makes room for another.
+instant may count once; a bucket that was not used lately is dropped for another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pairmark.service.errors import RateLimited
 
 SETS: Final = 8_192
 WAYS: Final = 8
-"""Buckets are found in a set by their fingerprint; the one that has been full for longest makes room."""
+"""Buckets are found in a set by their fingerprint; the one that has been full for longest is dropped."""
 _BYTES: Final = SETS * WAYS * 16
 
 

@@ -81,7 +81,7 @@ async def verify(call: Call) -> Answer:
 
 
 def _limit(call: Call, a_minute: float, what: str, said: str) -> None:
-    """Count a try of the key, which gets a minute's worth at once; without keys nobody is told apart."""
+    """Count a try of the key, which gets a minute's worth at once; without keys clients are not distinguished."""
     key = call.key
     if key is not None and a_minute:
         call.services.rates.take(

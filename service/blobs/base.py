@@ -106,6 +106,6 @@ def storage_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFailed(f"no room left while {doing}: free some space and try again") from error
+            raise StorageFailed(f"no space left while {doing}: free some space and try again") from error
         reason = error.strerror or type(error).__name__
         raise StorageFailed(f"the file system failed while {doing}: {reason}") from error

@@ -25,7 +25,7 @@ class LocalBlobs(Blobs):
     """Blobs at ``root/blobs/ab/abcd...``, work under way at ``root/tmp``.
 
     Work under way is known by a lock on a file next to it, which the system lets go when its process dies,
-    however it dies: so what a killed process left can be told from what a live one is writing.
+    however it dies: so what a killed process left can be distinguished from what a live one is writing.
     """
 
     def __init__(self, root: Path) -> None:

@@ -286,8 +286,8 @@ def export_model(
     with connected(url) as client:
         name, number = resolve(client, ref)
         client.export_version(name, number, file)
-    told = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
-    output.show(told, lambda to: to.print(f"wrote {name}:{number} to {file}", markup=False))
+    written = {"model": name, "version": number, "file": str(file), "bytes": file.stat().st_size}
+    output.show(written, lambda to: to.print(f"wrote {name}:{number} to {file}", markup=False))
 
 
 @models.command("import")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pairmark.client import Classes, Client
 
 SHOWN = 3
-"""Labels that are told of a point, the most probable first."""
+"""Labels shown for a point, the most probable first."""
 
 
 def classify(
@@ -50,8 +50,8 @@ def classify(
         answers = _classified(client, model, names, points)
     labels = [label for answer in answers for label in answer["labels"]]
     probabilities = [chances for answer in answers for chances in answer["probabilities"]]
-    told = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
-    output.show(told, lambda to: _show(to, probabilities))
+    shown = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
+    output.show(shown, lambda to: _show(to, probabilities))
 
 
 def _classified(

@@ -77,7 +77,7 @@ def add(
 ) -> None:
     """Enrol the rows of a file, or replace items of the same ids."""
     with connected(url) as client, output.progress_bar(f"enrolling {file.name}") as progress:
-        told = client.upsert_file(
+        answer = client.upsert_file(
             name,
             file,
             id=id,
@@ -87,13 +87,13 @@ def add(
         )
 
     def human(to: Console) -> None:
-        to.print(f"enrolled {told['upserted']} items", markup=False)
-        for error in told["errors"][:20]:
+        to.print(f"enrolled {answer['upserted']} items", markup=False)
+        for error in answer["errors"][:20]:
             to.print(f"row {error['row']}: {error['detail']}", style="yellow", markup=False)
-        if told["n_errors"] > 20:
-            to.print(f"and {told['n_errors'] - 20} more rows were refused", style="yellow", markup=False)
+        if answer["n_errors"] > 20:
+            to.print(f"and {answer['n_errors'] - 20} more rows were refused", style="yellow", markup=False)
 
-    output.show(told, human)
+    output.show(answer, human)
 
 
 @galleries.command("search")

@@ -76,7 +76,7 @@ def _show_new(made: NewKey) -> None:
 
 
 def seconds_until(text: str) -> float:
-    """Seconds to a moment told as a span (``90d``) or a date (UTC), or a usage error."""
+    """Seconds to a moment given as a span (``90d``) or a date (UTC), or a usage error."""
     number, unit = text[:-1], text[-1:]
     if unit in _UNITS and number.isascii() and number.isdigit() and len(number) < 7:
         return int(number) * _UNITS[unit]

@@ -51,13 +51,13 @@ def audit(
 
 def _facts(entry: dict[str, Any]) -> str:
     before, after = entry["before"] or {}, entry["after"] or {}
-    told = []
+    described = []
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
         if old == new or (old is None and new is None):
             continue
-        told.append(f"{name}: {new}" if old is None else f"{name}: {old} -> {new}")
-    return ", ".join(told)
+        described.append(f"{name}: {new}" if old is None else f"{name}: {old} -> {new}")
+    return ", ".join(described)
 
 
 def backup(
@@ -121,10 +121,12 @@ def doctor(
 
     with _opened() as (chosen, database, blobs):
         findings = Doctor(database, blobs, chosen, quick=quick).examine()
-    told = as_json(findings)
+    described = as_json(findings)
     rows = [[one.status, one.check, one.detail, one.advice] for one in findings]
-    output.show(told, output.table(("status", "check", "finding", "what to do"), rows, empty="No findings."))
-    if told["status"] == "failure":
+    output.show(
+        described, output.table(("status", "check", "finding", "what to do"), rows, empty="No findings.")
+    )
+    if described["status"] == "failure":
         raise typer.Exit(1)
 
 

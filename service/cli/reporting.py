@@ -59,8 +59,8 @@ def report(
         found = None if ending == ".html" else client.report(name, number)
     if file is None:
         assert found is not None
-        told = found.json
-        output.show(found, lambda to: _summary(to, told))
+        parts = found.json
+        output.show(found, lambda to: _summary(to, parts))
         return
     if found is not None:
         import json as encoder
@@ -96,8 +96,8 @@ def plot(
     output.show(facts, lambda to: to.print(f"wrote {target}", markup=False))
 
 
-def _summary(to: Console, told: dict[str, Any]) -> None:
-    version, card = told["version"], told["card"]
+def _summary(to: Console, parts: dict[str, Any]) -> None:
+    version, card = parts["version"], parts["card"]
     for title, sentences in (
         ("What it is", card["details"]),
         ("Trained on", card["training_data"]),
@@ -111,7 +111,7 @@ def _summary(to: Console, told: dict[str, Any]) -> None:
         (one["fpr"], None, None, None, "not supported")
         if one["refused"]
         else (one["fpr"], one["threshold"], one["fpr_upper_bound"], one["tpr"], one["guarantee"])
-        for one in told["promises"]
+        for one in parts["promises"]
     ]
     output.table(("fpr", "threshold", "bound", "recognised", "guarantee"), rows, empty="  none")(to)
     to.print("\nMeasured", style="bold")
@@ -119,12 +119,12 @@ def _summary(to: Console, told: dict[str, Any]) -> None:
         key: value for key, value in version["metrics"].items() if key not in ("groups", "pair_disagreement")
     }
     show_metrics(to, shown)
-    searched = (told["evidence"] or {}).get("identification")
+    searched = (parts["evidence"] or {}).get("identification")
     if searched:
         to.print(f"\nSearches among {searched['gallery_size']} enrolled people", style="bold")
         rows = [(one["fpir"], one["fnir"], tuple(one["interval"])) for one in searched["at"]]
         output.table(("fpir", "fnir", "interval"), rows, empty="  none")(to)
-    enrolled = (told["evidence"] or {}).get("by_samples")
+    enrolled = (parts["evidence"] or {}).get("by_samples")
     if enrolled:
         to.print(f"\nBy enrolled samples, {enrolled['n_people']} people", style="bold")
         rates = list(enrolled["at"][0]["fnmr_at_fmr"])

@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
-        code = _told(error)
+        code = _exit_code_of(error)
         if code is None:
             raise
         sys.exit(code)
@@ -117,7 +117,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _told(error: Exception) -> int | None:
+def _exit_code_of(error: Exception) -> int | None:
     """Tell an error that a person can act on; None when it is a bug, which deserves its traceback."""
     from pairmark.client import ClientError, Problem
     from pairmark.service.errors import PairmarkError

@@ -31,12 +31,12 @@ class Answer:
     @classmethod
     def of(cls, value: Any) -> Self:
         """The record of a JSON object; members that it does not know stay in `json`."""
-        told = as_dict(value)
+        given = as_dict(value)
         if not cls._known:
             cls._known = {one.name: one for one in fields(cls) if one.name != "json"}
-        known: dict[str, Any] = {"json": told}
+        known: dict[str, Any] = {"json": given}
         for name, one in cls._known.items():
-            found = told.get(name)
+            found = given.get(name)
             make = one.metadata.get("of")
             known[name] = found if make is None or found is None else make(found)
         return cls(**known)

@@ -168,7 +168,7 @@ class Training(Calls):
         progress: Progress | None = None,
         idempotency_key: str | None = None,
     ) -> Steps[Job]:
-        """Submit a training job and, unless told otherwise, wait for it.
+        """Submit a training job and, unless asked otherwise, wait for it.
 
         Parameters
         ----------
@@ -213,8 +213,8 @@ class Training(Calls):
         return (yield from self._wait(job_id, progress))
 
     def _wait(self, job_id: str, progress: Progress | None) -> Steps[Job]:
-        def follow(told: tuple[str, dict[str, Any]]) -> None:
-            event, data = told
+        def follow(message: tuple[str, dict[str, Any]]) -> None:
+            event, data = message
             if event == "progress" and progress is not None:
                 progress(float(data.get("progress", 0.0)), str(data.get("stage", "")))
 
@@ -239,12 +239,12 @@ class Training(Calls):
                 response = yield from opened(f"/jobs/{path_part(job_id)}/events", headers=headers)
                 events = ServerSent()
                 while (line := (yield Read(response, lines=True))) is not None:
-                    told = events.read(line)
-                    if told is None:
+                    message = events.read(line)
+                    if message is None:
                         continue
-                    last, failures = told[0] or last, 0
-                    yield Emit(told[1:])
-                    if told[1] == "done":
+                    last, failures = message[0] or last, 0
+                    yield Emit(message[1:])
+                    if message[1] == "done":
                         yield Close(response)
                         return
                 yield Close(response)

@@ -107,9 +107,9 @@ class ServerSent:
     def read(self, line: str) -> tuple[str | None, str, dict[str, Any]] | None:
         """(id, event, data) where the line ends an event."""
         if not line:
-            told = (self._id, self._event, json.loads("\n".join(self._data))) if self._data else None
+            message = (self._id, self._event, json.loads("\n".join(self._data))) if self._data else None
             self._event, self._data = "message", []
-            return told
+            return message
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "id":

@@ -75,7 +75,7 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
     if not answer.ok:
         return refused(request, answer, AT)
     version = answer.data
-    told = await promise(api, version)
+    stated = await promise(api, version)
     history, live, leaderboard, misses, alarms, roc = await asyncio.gather(
         api.get(f"/models/{name}/aliases/production/history", limit=20),
         api.get(f"{base}/live"),
@@ -92,7 +92,7 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
         at=AT,
         model=model,
         version=version,
-        promise=told,
+        promise=stated,
         production=production,
         roll_back_to=previous[0]["previous"] if previous else None,
         history=previous,

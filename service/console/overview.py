@@ -48,8 +48,8 @@ async def overview(request: Request) -> HTMLResponse:
         *(f"/models/{one['model']}/versions/{one['version']}/leaderboard" for one in shown)
     )
     rows = [
-        {"version": version, "promise": told, "live": seen.found, "leaderboard": board.found}
-        for version, told, seen, board in zip(shown, promised, live, boards, strict=True)
+        {"version": version, "promise": stated, "live": seen.found, "leaderboard": board.found}
+        for version, stated, seen, board in zip(shown, promised, live, boards, strict=True)
     ]
     jobs = {
         state: (answer.found or nothing)["items"]
@@ -90,7 +90,7 @@ def _attention(
         note("bad", "service", f"{words[:1].upper()}{words[1:]}", "/console/jobs")
     for row in rows:
         version: dict[str, Any] = row["version"]
-        name, told, live = f"{version['model']}:{version['version']}", row["promise"], row["live"]
+        name, stated, live = f"{version['model']}:{version['version']}", row["promise"], row["live"]
         href = f"/console/models/{version['model']}/{version['version']}"
         if live is not None and live.get("alarm"):
             words = f"{name}: live scores no longer look like those it was calibrated on. Calibrate it on recent pairs."
@@ -103,11 +103,11 @@ def _attention(
                 f"{name}: {board.get('verdict') or 'a baseline does better'}.",
                 f"{href}#leaderboard-title",
             )
-        if told is not None and told.point is None:
-            note("bad", "no promise", f"{name} is in production and {_why(told)}.", href)
-        elif told is not None and told.refusal is not None and told.point is not None:
-            rate = f"{100 * told.point['fpr']:.3g}\u00a0%"
-            asked = f"{100 * told.asked:.3g}\u00a0%"
+        if stated is not None and stated.point is None:
+            note("bad", "no promise", f"{name} is in production and {_why(stated)}.", href)
+        elif stated is not None and stated.refusal is not None and stated.point is not None:
+            rate = f"{100 * stated.point['fpr']:.3g}\u00a0%"
+            asked = f"{100 * stated.asked:.3g}\u00a0%"
             words = f"{name} cannot promise {asked}: {rate} is the least its calibration supports."
             note("warn", "few people", words, href)
     for job in recent:
@@ -122,8 +122,8 @@ def _attention(
     return sorted(found, key=lambda entry: entry["level"] != "bad")[:8]
 
 
-def _why(told: Promise) -> str:
-    return told.refusal or "cannot decide"
+def _why(stated: Promise) -> str:
+    return stated.refusal or "cannot decide"
 
 
 ROUTES = (Route("GET", "/", overview, access="any", gives="text/html"),)

@@ -101,7 +101,7 @@ class Beginning:
             self._fields.setdefault(name, []).append(self._data.decode("utf-8", "replace"))
 
     def _check(self, head: bytes) -> None:
-        """Name, format, and for plain CSV the columns; whatever cannot be told yet is left for later."""
+        """Name, format, and for plain CSV the columns; whatever is not known yet is left for later."""
         given: dict[str, Any] = {
             name: values[-1] for name, values in self._fields.items() if name in DatasetRequest.model_fields
         }

@@ -1,4 +1,4 @@
-"""The datasets room's front door: uploads in, versions listed, data opened."""
+"""The entry point of datasets: uploads in, versions listed, data opened."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Datasets:
         Parameters
         ----------
         file : a path, or an open binary file, read in pieces.
-        filename : where the format is told from when the request names none; default: the path's name.
+        filename : where the format is read from when the request names none; default: the path's name.
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
 
         Raises

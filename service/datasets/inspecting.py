@@ -83,10 +83,10 @@ def inspected(
         )
     except (InvalidInput, TooLarge) as error:
         problem = error.detail
-    return _told(kind, columns, request, read, problem)
+    return _inspection(kind, columns, request, read, problem)
 
 
-def _told(
+def _inspection(
     kind: Format,
     columns: list[ColumnOut],
     request: DatasetRequest,

@@ -1,4 +1,4 @@
-"""What the columns of a table hold, told from its first rows, and which role each probably has."""
+"""What the columns of a table hold, by its first rows, and which role each probably has."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def format_of(request_format: Format | None, filename: str | None) -> Format:
     suffix = Path((filename or "").lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
         raise InvalidInput(
-            f"format cannot be told from the file name {(filename or '')[-60:]!r}; expected format = csv, parquet, npz "
+            f"the file name does not say the format: {(filename or '')[-60:]!r}; expected format = csv, parquet, npz "
             f"or svmlight, or one of the extensions {', '.join(FORMATS)}",
             field="format",
         )

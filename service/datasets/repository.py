@@ -1,4 +1,4 @@
-"""All SQL of the datasets room."""
+"""All SQL of ."""
 
 from __future__ import annotations
 

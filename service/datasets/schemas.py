@@ -1,4 +1,4 @@
-"""What the datasets room takes and answers."""
+"""Requests and answers about datasets."""
 
 from __future__ import annotations
 

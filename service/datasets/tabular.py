@@ -335,7 +335,9 @@ def _raise_if_full(error: Exception) -> None:
     if isinstance(error, PairmarkError):
         raise error
     if "No space left" in said or "could not write" in said.lower() or "File too large" in said:
-        raise StorageFailed("no room left while reading the upload: free some space and try again") from error
+        raise StorageFailed(
+            "no space left while reading the upload: free some space and try again"
+        ) from error
     if isinstance(error, duckdb.OutOfMemoryException):
         raise TooLarge(
             "the file needs more memory than this service gives one upload: send it as npz"

@@ -268,7 +268,7 @@ class Galleries:
             self.disk(state).drop()
             self._remove_rows(state.id)
         except (OSError, StorageFailed) as error:
-            # The gallery is gone, whatever becomes of what it held: `sweep` removes the rest when there is room.
+            # The gallery is gone, whatever becomes of what it held: `sweep` removes the rest when there is space.
             log.warning("a deleted gallery's data is removed later", extra={"reason": str(error)})
         self._db.truncate_log()
 
@@ -305,14 +305,16 @@ class Galleries:
         if served is not None and stored > TAIL_ROWS:
             self._index_meanwhile(self.state(name), served, at_once=True)
         if not stored and errors.count:
-            first = errors.told[0]
+            first = errors.listed[0]
             raise InvalidInput(
                 f"no row could be stored; row {first['row']}: {first['detail']}",
                 field=f"items[{first['row']}]",
-                errors=errors.told,
+                errors=errors.listed,
                 n_errors=errors.count,
             )
-        return UpsertOut.model_validate({"upserted": stored, "errors": errors.told, "n_errors": errors.count})
+        return UpsertOut.model_validate(
+            {"upserted": stored, "errors": errors.listed, "n_errors": errors.count}
+        )
 
     def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, State]:
         with self._db.write() as session:
@@ -519,7 +521,7 @@ class Galleries:
                 pass
 
         try:
-            self._upkeep.submit(do).add_done_callback(_told)
+            self._upkeep.submit(do).add_done_callback(_log_failure)
         except RuntimeError:
             # The process is ending.
             self._scheduled.discard(id(live))
@@ -714,7 +716,7 @@ def _alive(pid: str) -> bool:
     return True
 
 
-def _told(future: Future[None]) -> None:
+def _log_failure(future: Future[None]) -> None:
     if future.cancelled() or future.exception() is None:
         return
     import logging

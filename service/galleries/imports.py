@@ -1,7 +1,7 @@
 """Bulk bodies as batches of checked rows: JSON, npz, raw float32, CSV, Parquet. Memory stays flat in all but JSON.
 
-One rule for all forms: rows that can be stored are stored, the others are told with their 0-based place and why. What
-is wrong with the body as a whole (a damaged file, a matrix of another width) refuses all of it.
+One rule for all forms: rows that can be stored are stored, the others are reported with their 0-based place and
+why. What is wrong with the body as a whole (a damaged file, a matrix of another width) refuses all of it.
 """
 
 from __future__ import annotations
@@ -317,8 +317,8 @@ def _table_rows(
     import duckdb
 
     if options.id not in names:
-        told = ", ".join(list(names)[:20])
-        raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {told}", field="id")
+        known = ", ".join(list(names)[:20])
+        raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {known}", field="id")
     missing = [name for name in options.metadata if name not in names]
     if missing:
         raise InvalidInput(f"there is no column {missing[0][:60]!r} for metadata", field="metadata")

@@ -236,8 +236,8 @@ class Thresholds:
                     calibration_id=head.id,
                     changed=state.seq - head.seq,
                 )
-        told = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
-        return told, np.float32(point.threshold), view
+        stated = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
+        return stated, np.float32(point.threshold), view
 
     def _point(
         self, key: tuple[str, int, int, float, float], calibration: Callable[[], GalleryCalibration]

@@ -137,8 +137,8 @@ def parse_filter(given: Any, known: Iterable[str]) -> Filter:
     for name, wanted in given.items():
         where = f"filter.{name[:60]}"
         if name not in fields:
-            told = ", ".join(sorted(fields)[:20]) or "none"
-            raise InvalidInput(f"{where}: no item has that field; known: {told}", field=where)
+            listed = ", ".join(sorted(fields)[:20]) or "none"
+            raise InvalidInput(f"{where}: no item has that field; known: {listed}", field=where)
         conditions.append(_condition(name, wanted, where))
     return tuple(conditions)
 

@@ -18,7 +18,7 @@ Float32 = NDArray[np.float32]
 
 MAX_ID_BYTES = 512
 ERRORS_SHOWN = 1_000
-"""Rows that are told one by one when they cannot be stored; the rest are counted."""
+"""Rows that are listed one by one when they cannot be stored; the rest are counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,18 +83,18 @@ class StoredRows:
 
 
 class RowErrors:
-    """Rows that could not be stored: the first thousand told, all counted."""
+    """Rows that could not be stored: the first thousand listed, all counted."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.told: list[dict[str, Any]] = []
+        self.listed: list[dict[str, Any]] = []
 
     def add(self, row: int, id: str | None, detail: str) -> None:
         """Keep one: ``row`` is 0-based in the request."""
         self.count += 1
-        if len(self.told) < ERRORS_SHOWN:
+        if len(self.listed) < ERRORS_SHOWN:
             known = {} if id is None else {"id": id[:100]}
-            self.told.append({"row": row, **known, "detail": detail})
+            self.listed.append({"row": row, **known, "detail": detail})
 
 
 class RowChecks:
@@ -103,7 +103,7 @@ class RowChecks:
     Parameters
     ----------
     dimension : numbers in a vector.
-    errors : where refused rows are told.
+    errors : where refused rows are listed.
     """
 
     def __init__(self, dimension: int, errors: RowErrors) -> None:

@@ -170,7 +170,7 @@ class Searches:
         self._galleries.tidy_later(live)
         answer: dict[str, Any] = {
             "model": served.model,
-            "results": [_told(some, point, scores) for some in hits],
+            "results": [_hits_of(some, point, scores) for some in hits],
         }
         if point is not None:
             answer["operating_point"] = point
@@ -229,7 +229,7 @@ def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
     return np.ascontiguousarray(rows, dtype=np.float32)
 
 
-def _told(hits: list[Hit], point: Any, scores: bool) -> list[dict[str, Any]]:
+def _hits_of(hits: list[Hit], point: Any, scores: bool) -> list[dict[str, Any]]:
     more = {} if point is None else {"match": True}
     if not scores:
         return [{"id": hit.id, "subject": hit.subject, **more} for hit in hits]

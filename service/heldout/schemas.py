@@ -1,4 +1,4 @@
-"""How rows are held out, and what is told of measuring them."""
+"""How rows are held out, and what is reported about measuring them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Protocol = Literal["auto", "open-set", "closed-set"]
 GroupRole = Literal["together", "compare"]
 ROLE_TEXT = (
     "what the dataset's group column is: `together`, rows of one group depend on each other (one person's recordings, "
-    "say) and are never torn apart; `compare`, groups are populations whose rates are to be told apart"
+    "say) and are never split; `compare`, groups are populations whose rates are to be compared"
 )
 DEFAULT_EVALUATION_PAIRS = 200_000
 

@@ -54,13 +54,13 @@ def score_pairs(
     X: Any,
     left: NDArray[np.int64],
     right: NDArray[np.int64],
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Float32:
     """Scores of the pairs (X[left], X[right]), (n,) float32.
 
     Parameters
     ----------
-    told : called with the share done, 0 to 1, after each block.
+    on_progress : called with the share done, 0 to 1, after each block.
     """
     width = max(1, int(X.shape[1]))
     block = int(min(SCORE_BLOCK, max(256, _BLOCK_BYTES // (8 * width))))
@@ -68,8 +68,8 @@ def score_pairs(
     for start in range(0, left.size, block):
         part = slice(start, start + block)
         scores[part] = estimator.pair_score(X[left[part]], X[right[part]])
-        if told is not None:
-            told(min(1.0, (start + block) / left.size))
+        if on_progress is not None:
+            on_progress(min(1.0, (start + block) / left.size))
     return scores
 
 

@@ -76,30 +76,30 @@ def out_of_memory(limit: int) -> OutOfMemory:
 
 
 def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | None:
-    """Run it; returns what a person should be told when it failed. `Fenced` goes through.
+    """Run it; returns the message for people when it failed. `Fenced` goes through.
 
     Parameters
     ----------
     limit : bytes of memory that the work may take.
     """
-    told: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
+    fields: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
     if claim.trace_id is not None:
-        told["trace_id"] = claim.trace_id
+        fields["trace_id"] = claim.trace_id
     try:
         made = runner.run(claim)
     except Fenced:
         raise
     except PairmarkError as error:
-        logger.warning("job failed", extra={**told, "problem": error.slug})
+        logger.warning("job failed", extra={**fields, "problem": error.slug})
         return error
     except MemoryError:
         release_memory_limit()
-        logger.warning("job ran out of memory", extra={**told, "limit_bytes": limit})
+        logger.warning("job ran out of memory", extra={**fields, "limit_bytes": limit})
         return out_of_memory(limit)
     except Exception:
-        logger.exception("job failed unexpectedly", extra=told)
+        logger.exception("job failed unexpectedly", extra=fields)
         return TrainingFailed(
             f"something unexpected happened; the worker's log has the details under job {claim.job_id}"
         )
-    logger.info("job succeeded", extra={**told, "model": claim.model, "made": made})
+    logger.info("job succeeded", extra={**fields, "model": claim.model, "made": made})
     return None

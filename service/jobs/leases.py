@@ -172,9 +172,9 @@ class Leases:
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
         """End the job with an error that a person can act on. Raises `Fenced` when superseded."""
-        told = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
+        note = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
         persist(
-            self._db, lambda session: self._fail(session, claim.job_id, claim.attempt, told, outcome="failed")
+            self._db, lambda session: self._fail(session, claim.job_id, claim.attempt, note, outcome="failed")
         )
 
     def cancelled(self, claim: Claim) -> None:
@@ -189,12 +189,12 @@ class Leases:
 
         def give_back(session: Session) -> None:
             now = self._db.now(session)
-            told = f"attempt {claim.attempt} was given back: {detail}"
-            self._write(session, claim, {**_WAITING, "message": told})
+            note = f"attempt {claim.attempt} was given back: {detail}"
+            self._write(session, claim, {**_WAITING, "message": note})
             repository.close_attempt(
                 session, claim.job_id, claim.attempt, outcome="released", detail=detail, now=now
             )
-            repository.add_event(session, claim.job_id, "log", {"message": told}, now)
+            repository.add_event(session, claim.job_id, "log", {"message": note}, now)
 
         persist(self._db, give_back)
 
@@ -235,8 +235,8 @@ class Leases:
         error: type[PairmarkError] = TrainingFailed,
     ) -> None:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
-        told = f"attempt {attempt} was lost: {detail}"
-        if not repository.write_fenced(session, job_id, attempt, {"message": told}):
+        note = f"attempt {attempt} was lost: {detail}"
+        if not repository.write_fenced(session, job_id, attempt, {"message": note}):
             raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
         repository.close_attempt(session, job_id, attempt, outcome="lost", detail=detail, now=now)
         lost = repository.count_lost(session, job_id)
@@ -249,8 +249,8 @@ class Leases:
             }
             self._fail(session, job_id, attempt, failed, outcome="lost", attempt_detail=detail)
             return
-        repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": told})
-        repository.add_event(session, job_id, "log", {"message": told}, now)
+        repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": note})
+        repository.add_event(session, job_id, "log", {"message": note}, now)
 
     def _fail(
         self,

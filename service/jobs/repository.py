@@ -228,7 +228,7 @@ def durations(session: Session) -> dict[tuple[str, str], tuple[int, float]]:
 
 
 def thin_progress(session: Session, job_id: str) -> None:
-    """Drop the progress events of earlier attempts: what was lost is told by the log events."""
+    """Drop the progress events of earlier attempts: log events say what was lost."""
     session.execute(delete(JobEvent).where(JobEvent.job_id == job_id, JobEvent.event == "progress"))
 
 

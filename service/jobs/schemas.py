@@ -1,4 +1,4 @@
-"""What goes into a training job and what is told about it."""
+"""What goes into a training job and what is reported about it."""
 
 from __future__ import annotations
 

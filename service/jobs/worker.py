@@ -129,8 +129,8 @@ class Worker:
                 logger.info("storage tidied", extra={"blobs": len(gone)})
 
     def _work(self, claim: Claim, stop: threading.Event) -> None:
-        told = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
-        logger.info("attempt started", extra={**told, "learner": claim.learner})
+        fields = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
+        logger.info("attempt started", extra={**fields, "learner": claim.learner})
         child = subprocess.Popen(
             [
                 sys.executable,
@@ -153,12 +153,12 @@ class Worker:
             raise
         self._beat(now=True)
         try:
-            self._end(claim, child, ended, told)
+            self._end(claim, child, ended, fields)
         except Fenced:
-            logger.info("attempt superseded", extra=told)
+            logger.info("attempt superseded", extra=fields)
         except PairmarkError as error:
             # If the child had not ended the job, its lease runs out and another attempt is made.
-            logger.warning("the attempt is left to its lease", extra={**told, "reason": error.detail})
+            logger.warning("the attempt is left to its lease", extra={**fields, "reason": error.detail})
 
     def _watch(
         self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
@@ -226,10 +226,10 @@ class Worker:
         claim: Claim,
         child: subprocess.Popen[bytes],
         ended: Lease | PairmarkError | None,
-        told: Mapping[str, object],
+        fields: Mapping[str, object],
     ) -> None:
         if ended is None:
-            logger.info("attempt ended", extra={**told, "status": child.returncode})
+            logger.info("attempt ended", extra={**fields, "status": child.returncode})
             standing = self._queue.look(claim)
             if standing.cancel_requested:
                 self._queue.cancelled(claim)
@@ -240,14 +240,14 @@ class Worker:
             return
         self._blobs.sweep()
         if isinstance(ended, PairmarkError):
-            logger.warning("attempt reached a limit", extra={**told, "problem": ended.slug})
+            logger.warning("attempt reached a limit", extra={**fields, "problem": ended.slug})
             self._queue.fail(claim, ended)
         elif ended.cancel_requested:
             self._queue.cancelled(claim)
-            logger.info("attempt cancelled", extra=dict(told))
+            logger.info("attempt cancelled", extra=dict(fields))
         elif ended.held:
             self._queue.release(claim, "its worker was stopped")
-            logger.info("attempt given back", extra=dict(told))
+            logger.info("attempt given back", extra=dict(fields))
         else:
             raise Fenced
 

@@ -1,4 +1,4 @@
-"""All SQL of the keys room."""
+"""All SQL of ."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
     Raises
     ------
     StorageFailed
-        When there is no room, or ``target`` cannot be written.
+        When there is no space, or ``target`` cannot be written.
     """
     db.check_schema()
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")

@@ -84,9 +84,7 @@ class Doctor:
             return list(check())
         except PairmarkError as error:
             return [
-                Finding(
-                    check=name, status="failure", detail=error.detail, advice="mend this and run it again"
-                )
+                Finding(check=name, status="failure", detail=error.detail, advice="fix this and run it again")
             ]
 
     def _database(self) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 0.5
 """How long a request waits for a slow database before the view at hand serves it."""
 _LOOK_UP_PATIENCE_S = 10.0
-"""How long one waits that the view at hand cannot serve, before it is told to come back."""
+"""How long one waits that the view at hand cannot serve, before it is asked to retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class Catalogue:
             return self._view
 
     def expire(self) -> None:
-        """Let the next request look anew: something changed, and somebody was told so."""
+        """Let the next request look anew: something changed, and a client was told so."""
         self._changed_at = time.monotonic()
         self._fresh_until = 0.0
 

@@ -53,7 +53,7 @@ class RankBody(BaseModel):
     detail: bool = Field(False, description="also how sure the ranking and each pair of labels is")
     abstain: Annotated[float, Field(ge=0.5, le=1.0)] | None = Field(
         None,
-        description="keep only the order that is at least this sure; labels not told apart share a place",
+        description="keep only the order that is at least this sure; labels not distinguished share a place",
     )
 
 
@@ -197,7 +197,8 @@ def features_of(points: Points, names: Sequence[str] | None, n_features: int) ->
     if isinstance(points.rows, np.ndarray):
         if points.rows.shape[1] != n_features:
             raise InvalidInput(
-                f"features has {points.rows.shape[1]} numbers a point; the model expects {n_features}: {_told(known)}",
+                f"features has {points.rows.shape[1]} numbers a point; the model expects {n_features}: "
+                f"{_name_list(known)}",
                 field="features",
                 expected_dimension=n_features,
                 expected_features=list(known),
@@ -211,9 +212,9 @@ def features_of(points: Points, names: Sequence[str] | None, n_features: int) ->
         missing = [name for name in known if name not in row]
         if unknown or missing:
             said = [f"has no feature {unknown[0][:100]!r}"] if unknown else []
-            said += [f"needs {_told(missing)}"] if missing else []
+            said += [f"needs {_name_list(missing)}"] if missing else []
             raise InvalidInput(
-                f"{at}: the model {' and '.join(said)}; it expects {_told(known)}",
+                f"{at}: the model {' and '.join(said)}; it expects {_name_list(known)}",
                 field=f"{at}.{(unknown or missing)[0][:100]}",
                 unknown=[name[:100] for name in unknown[:NAMES_TOLD]] or None,
                 missing=missing[:1000] or None,
@@ -223,7 +224,7 @@ def features_of(points: Points, names: Sequence[str] | None, n_features: int) ->
     return matrix
 
 
-def _told(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     shown = ", ".join(names[:NAMES_TOLD])
     return shown if len(names) <= NAMES_TOLD else f"{shown} and {len(names) - NAMES_TOLD} more"
 
@@ -254,8 +255,8 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
             "the ranking is not finite: a point is too extreme for this model", field="features"
         )
     if len(X) == 1 and points.abstain is None and not points.detail:
-        told = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), shown)
-        return b'{"model":%b,"rankings":[%b]}' % (served.model_json, to_json(told))
+        ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), shown)
+        return b'{"model":%b,"rankings":[%b]}' % (served.model_json, to_json(ordered))
     # Labels that share a place are listed best score first, then in the dataset's order.
     order = np.lexsort((-scores, positions), axis=1)[:, :shown]
     pairwise = confidence = None

@@ -346,7 +346,7 @@ class Runtime:
         return BatchPlace(self._batches, self._places, self.settings.max_concurrent_batches)
 
     async def load_promoted(self) -> None:
-        """Load what production means, as far as there is room for, so that no request waits for it.
+        """Load what production means, as far as memory allows, so that no request waits for it.
 
         A version that cannot be loaded is logged, and refused when it is asked for; it keeps no other from serving.
         """

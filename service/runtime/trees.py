@@ -34,7 +34,7 @@ def tree_svg(served: Served, number: int = 0, depth: int = 5) -> str:
 
 
 def _tree(served: Served, number: int) -> tuple[int, dict[str, int]]:
-    """How many trees there are, and how the learner is told which one; a lone tree is not told."""
+    """How many trees there are, and how the learner is asked for one; a lone tree needs no number."""
     entry = served.entry
     if not hasattr(served.estimator, "tree_data"):
         raise ModelNotCapable(f"{entry.name}:{entry.version} is a {entry.kind}, which has no tree to show")

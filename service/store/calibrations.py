@@ -41,7 +41,7 @@ from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
 DEFAULT_PAIRS = 200_000
-Told = Callable[[float, str], None]
+OnProgress = Callable[[float, str], None]
 
 
 class Calibrations:
@@ -62,7 +62,7 @@ class Calibrations:
         default: bool | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on a dataset it was not trained on.
 
@@ -73,7 +73,7 @@ class Calibrations:
         n_pairs : most pairs scored; default 200,000.
         default : whether it answers from now on when a request names no calibration; by default only if the
             version has none.
-        told : called with (share done, stage).
+        on_progress : called with (share done, stage).
 
         Raises
         ------
@@ -96,10 +96,10 @@ class Calibrations:
             protocol=chosen,
             n_pairs=n_pairs,
             random_state=random_state,
-            told=told,
+            on_progress=on_progress,
         )
-        if told is not None:
-            told(0.8, "calibrating")
+        if on_progress is not None:
+            on_progress(0.8, "calibrating")
         calibration = fitted(
             scores,
             pairs.same,
@@ -158,8 +158,8 @@ class Calibrations:
 
     def detail(self, calibration_id: str) -> CalibrationDetail:
         """A calibration with its curve for people."""
-        calibration, told = self.load(calibration_id)
-        return CalibrationDetail(**told.model_dump(), curve=calibration.curve())
+        calibration, detail = self.load(calibration_id)
+        return CalibrationDetail(**detail.model_dump(), curve=calibration.curve())
 
     def page(self, limit: int, cursor: str | None) -> CalibrationPage:
         """Calibrations, newest first."""
@@ -186,14 +186,14 @@ class Calibrations:
         protocol: str,
         n_pairs: int | None,
         random_state: int,
-        told: Told | None,
+        on_progress: OnProgress | None,
     ) -> tuple[NDArray[np.float32], ScoredPairs]:
         """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._shelf.load(row, name)
         asked = min(n_pairs or DEFAULT_PAIRS, self._shelf.settings.max_calibration_pairs)
         pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
         X = taken_by(spec_of(row.kind), data.X, self._shelf.settings.max_dense_bytes)
-        report = None if told is None else (lambda share: told(0.8 * share, "scoring"))
+        report = None if on_progress is None else (lambda share: on_progress(0.8 * share, "scoring"))
         return score_pairs(estimator, X, pairs.left, pairs.right, report), pairs
 
     def check_width(self, row: ModelVersion, name: str, data: LabelledData) -> None:
@@ -221,10 +221,10 @@ class Calibrations:
         if row.report is None:
             return
         overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)
-        told = f"{name}:{row.version} was trained on"
+        reason = f"{name}:{row.version} was trained on"
         if overlap.rows:
             raise CalibrationOverlap(
-                f"{overlap.rows} of the {len(data)} rows of {data.name}:{data.version} are rows that {told}: leave "
+                f"{overlap.rows} of the {len(data)} rows of {data.name}:{data.version} are rows that {reason}: leave "
                 "them out, since rates measured on them would promise too much",
                 rows=overlap.rows,
                 first_rows=overlap.first_rows,
@@ -232,7 +232,7 @@ class Calibrations:
         if protocol == "open-set" and overlap.identities:
             raise CalibrationOverlap(
                 f"{overlap.identities} of the {len(data.identities)} identities of {data.name}:{data.version} are ones "
-                f"that {told}, and it was evaluated for identities it never saw: leave them out",
+                f"that {reason}, and it was evaluated for identities it never saw: leave them out",
                 identities=overlap.identities,
                 first_identities=overlap.first_identities,
             )

@@ -46,32 +46,32 @@ def model_card(version: VersionOut, promises: list[PromisedRate], evidence: Evid
 
 def _training(version: VersionOut) -> list[str]:
     lineage, parts = version.lineage, version.facts.get("parts") or {}
-    told = []
+    sentences = []
     if lineage.dataset is None:
-        told.append("Where its training data came from is not known here.")
+        sentences.append("Where its training data came from is not known here.")
     else:
-        told.append(f"Dataset {lineage.dataset}, sha256 {lineage.dataset_sha256}.")
+        sentences.append(f"Dataset {lineage.dataset}, sha256 {lineage.dataset_sha256}.")
     sizes = [f"{count:,} {name.replace('_', ' ')}" for name, count in parts.items() if isinstance(count, int)]
     if sizes:
-        told.append(f"Its parts: {_listed(sizes)}.")
-    return told
+        sentences.append(f"Its parts: {_listed(sizes)}.")
+    return sentences
 
 
 def _evaluation(facts: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
     protocol = metrics.get("protocol") or facts.get("protocol")
-    told = []
+    sentences = []
     if protocol == "open-set":
-        told.append("Open-set: nobody in the calibration and test parts was seen in training.")
+        sentences.append("Open-set: nobody in the calibration and test parts was seen in training.")
     elif protocol == "closed-set":
-        told.append("Closed-set: the classes of the held-out parts are those of training.")
+        sentences.append("Closed-set: the classes of the held-out parts are those of training.")
     if "n_units" in metrics and "n_negative_pairs" in metrics:
-        told.append(
+        sentences.append(
             f"The test part: {metrics['n_units']:,} independent units, {metrics['n_negative_pairs']:,} different and "
             f"{metrics['n_same_pairs']:,} same pairs."
         )
     elif "n_rows" in metrics:
-        told.append(f"The test part: {metrics['n_rows']:,} rows.")
-    return told
+        sentences.append(f"The test part: {metrics['n_rows']:,} rows.")
+    return sentences
 
 
 def _factors(metrics: dict[str, Any]) -> list[str]:
@@ -81,38 +81,38 @@ def _factors(metrics: dict[str, Any]) -> list[str]:
             "Rates by group of people were not measured: train with a dataset that has a group column and "
             "groups set to compare to know them."
         ]
-    told = ["Rates by group of people were measured; see the section on groups."]
-    return told + [f"Warning: {warning}." for warning in groups.get("warnings", [])]
+    sentences = ["Rates by group of people were measured; see the section on groups."]
+    return sentences + [f"Warning: {warning}." for warning in groups.get("warnings", [])]
 
 
 def _limits(version: VersionOut, promises: list[PromisedRate], evidence: Evidence | None) -> list[str]:
-    told = []
+    sentences = []
     if "match" in version.capabilities:
         if not promises:
-            told.append("It has no calibration of its own, so it promises no false positive rate.")
+            sentences.append("It has no calibration of its own, so it promises no false positive rate.")
         refused = [one for one in promises if one.refused is not None]
         if refused:
             worst = refused[0]
             said = (
                 "no rate at all" if worst.smallest_fpr is None else f"rates from {worst.smallest_fpr:.2g} up"
             )
-            told.append(f"Its calibration supports {said} at confidence {worst.confidence:g}.")
-        told.append(
+            sentences.append(f"Its calibration supports {said} at confidence {worst.confidence:g}.")
+        sentences.append(
             "A promised rate holds for new people drawn like those of the calibration data. It does not cover other "
             "populations, other sensors, attacks, or wrong labels."
         )
-        told.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
+        sentences.append("Intervals of the rates on this page are asymptotic, unless they say otherwise.")
     if evidence is not None:
-        told += [f"Not measured: {reason}." for reason in evidence.left_out.values()]
+        sentences += [f"Not measured: {reason}." for reason in evidence.left_out.values()]
         if evidence.likelihood_ratios:
             low, high = evidence.likelihood_ratios[0].limits
-            told.append(
+            sentences.append(
                 f"Log likelihood ratios stay between {low:.3g} and {high:.3g}, since the numbers of pairs show no "
                 "stronger evidence. They promise no error rate."
             )
     if version.promise is None and "match" in version.capabilities and not promises:
-        told.append("What it could promise is not known.")
-    return list(dict.fromkeys(told))
+        sentences.append("What it could promise is not known.")
+    return list(dict.fromkeys(sentences))
 
 
 def _listed(words: list[str]) -> str:

@@ -41,7 +41,7 @@ class Evaluations:
         n_pairs: int | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
-        told: Callable[[float, str], None] | None = None,
+        on_progress: Callable[[float, str], None] | None = None,
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored.
 
@@ -65,11 +65,11 @@ class Evaluations:
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,
             random_state=random_state,
-            told=told,
+            on_progress=on_progress,
         )
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
-        if told is not None:
-            told(0.8, "evaluating")
+        if on_progress is not None:
+            on_progress(0.8, "evaluating")
         try:
             report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
         except ValueError as error:

@@ -52,7 +52,7 @@ def split_ref(text: str) -> tuple[str, str, str]:
 
 
 def checked_alias(alias: str, field: str = "alias") -> str:
-    """An alias that can be told from a version number, or `InvalidInput`."""
+    """An alias that is not a version number, or `InvalidInput`."""
     if alias.isdigit() or len(alias) > _ALIAS_LENGTH or alias in _RESERVED:
         raise InvalidInput(
             f"{field}: an alias is a word of at most {_ALIAS_LENGTH} characters that is neither a number nor one of "

@@ -55,7 +55,7 @@ from pairmark.service.times import iso
 log = logging.getLogger(__name__)
 
 VERSIONS_SHOWN = 100
-Told = Callable[[float, str], None]
+OnProgress = Callable[[float, str], None]
 
 
 class ModelStore:
@@ -344,7 +344,7 @@ class ModelStore:
         default: bool | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on another dataset; see `Calibrations.calibrate`."""
         return self._calibrations.calibrate(
@@ -356,7 +356,7 @@ class ModelStore:
             default=default,
             random_state=random_state,
             groups=groups,
-            told=told,
+            on_progress=on_progress,
         )
 
     def overlap(
@@ -426,7 +426,7 @@ class ModelStore:
         n_pairs: int | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> EvaluationOut:
         """Measure a version on another dataset; see `Evaluations.evaluate`."""
         return self._evaluations.evaluate(
@@ -437,7 +437,7 @@ class ModelStore:
             n_pairs=n_pairs,
             random_state=random_state,
             groups=groups,
-            told=told,
+            on_progress=on_progress,
         )
 
     # Moving versions between houses: see `transfer`

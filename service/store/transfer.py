@@ -262,10 +262,10 @@ def _copy_checked(bundle: zipfile.ZipFile, entry: str, folders: dict[str, Path],
 
 def _verified(export: _Export, folders: dict[str, Path], name: str | None, settings: Settings) -> NewVersion:
     """Try what is to be registered, in a process that may die of it; facts come from the artefact itself."""
-    told = export.version
+    described = export.version
     try:
         found = tried(folders["artefact"], settings)
-        if found.artefact_sha256 != told.artefact_sha256 or found.kind != told.kind:
+        if found.artefact_sha256 != described.artefact_sha256 or found.kind != described.kind:
             raise ArtefactError("the artefact is not the one that the manifest names")
         if any(folders["report"].iterdir()):
             read_roc(folders["report"])
@@ -273,27 +273,27 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
             raise ArtefactError("the calibration's files and facts do not go together")
         if export.calibration is not None:
             read_calibration(folders["calibration"])
-        json.dumps([told.metrics, told.lineage, told.facts], allow_nan=False)
+        json.dumps([described.metrics, described.lineage, described.facts], allow_nan=False)
         capabilities = set(found.capabilities)
         if found.n_labels is not None:
-            _check_names("label_names", told.facts["label_names"], found.n_labels)
-        if told.facts.get("class_names") is None:
+            _check_names("label_names", described.facts["label_names"], found.n_labels)
+        if described.facts.get("class_names") is None:
             # Learned from listed pairs: what its classes are called, nobody said.
             capabilities.discard("classify")
         elif "classify" in capabilities:
-            _check_names("class_names", told.facts["class_names"], found.n_classes or 0)
+            _check_names("class_names", described.facts["class_names"], found.n_classes or 0)
     except InvalidInput as error:
         raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
     return NewVersion(
-        model=checked_name(name or told.model, "model"),
+        model=checked_name(name or described.model, "model"),
         kind=found.kind,
         capabilities=tuple(sorted(capabilities)),
         params=found.params,
-        metrics=told.metrics,
-        lineage={**told.lineage, "imported_from": f"{told.model}:{told.version}"},
-        facts={**told.facts, "n_features": found.n_features},
+        metrics=described.metrics,
+        lineage={**described.lineage, "imported_from": f"{described.model}:{described.version}"},
+        facts={**described.facts, "n_features": found.n_features},
         artefact="",
         artefact_sha256=found.artefact_sha256,
         report=None,

@@ -27,7 +27,7 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
     loaded = parts.loaded
     spec = loaded.spec
     estimator = spec.estimator(
-        **{**spec.params.model_validate(loaded.claim.params).model_dump(), **_told(parts)}
+        **{**spec.params.model_validate(loaded.claim.params).model_dump(), **_data_params(parts)}
     )
     more = _unlabelled(loaded, settings)
     with (
@@ -44,7 +44,7 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
     return Fitted(parts=parts, estimator=estimator)
 
 
-def _told(parts: Parts) -> dict[str, Any]:
+def _data_params(parts: Parts) -> dict[str, Any]:
     """What the job knows and a learner that chooses by cross-validation should: the use it is meant for."""
     claim = parts.loaded.claim
     known: dict[str, Any] = {}

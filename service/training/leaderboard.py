@@ -30,10 +30,10 @@ from pairmark.service.training.records import Indices, Parts, Scored
 MODEL = "this model"
 MAX_ROWS = 5_000
 """Held-out rows that rankers and classifiers are compared on; more are sampled."""
-Told = Callable[[float, str], None]
+OnProgress = Callable[[float, str], None]
 
 
-def leaderboard(scored: Scored, told: Told) -> dict[str, Any]:
+def leaderboard(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     """The model among baselines, best first.
 
     Returns
@@ -46,13 +46,13 @@ def leaderboard(scored: Scored, told: Told) -> dict[str, Any]:
     parts = scored.fitted.parts
     if parts.loaded.spec.needs == "rankings":
         return _rankings(scored)
-    board = _pairs(scored, told)
+    board = _pairs(scored, on_progress)
     if scored.rows is not None:
         board["classification"] = _classes(scored)
     return board
 
 
-def _pairs(scored: Scored, told: Told) -> dict[str, Any]:
+def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     parts = scored.fitted.parts
     pairs, X = parts.test, parts.loaded.X
     assert pairs is not None
@@ -62,7 +62,7 @@ def _pairs(scored: Scored, told: Told) -> dict[str, Any]:
     left_out: list[dict[str, str]] = []
     baselines = pair_baselines(int(X.shape[1]))
     for number, baseline in enumerate(baselines):
-        told(number / (len(baselines) + 1), f"baseline {baseline.name}")
+        on_progress(number / (len(baselines) + 1), f"baseline {baseline.name}")
         try:
             estimator = _fitted(baseline, parts)
             found = score_pairs(estimator, X, pairs.left, pairs.right)
@@ -73,7 +73,7 @@ def _pairs(scored: Scored, told: Told) -> dict[str, Any]:
             continue
         scores[baseline.name] = found
         trained_by[baseline.name] = {"learner": "metric", "params": baseline.params}
-    told(len(baselines) / (len(baselines) + 1), "comparing")
+    on_progress(len(baselines) / (len(baselines) + 1), "comparing")
     rates = resolved_rates(int((~pairs.same).sum()), parts.loaded.claim.evaluation.target_fpr)
     compared = compare_pairs(
         scores,

@@ -24,7 +24,7 @@ from pairmark.service.training.rankers import ranked, ranker_metrics
 from pairmark.service.training.records import Calibrated, Fitted, Reported, Scored
 from pairmark.service.training.refusals import refusals
 
-Told = Callable[[float], None]
+OnProgress = Callable[[float], None]
 
 
 def score(fitted: Fitted, progress: Progress) -> Scored:
@@ -41,8 +41,8 @@ def score(fitted: Fitted, progress: Progress) -> Scored:
         if parts.calibration is not None and parts.test is not None:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
 
-            def scored(pairs: Any, told: Told) -> NDArray[np.float32]:
-                return score_pairs(estimator, X, pairs.left, pairs.right, told)
+            def scored(pairs: Any, on_progress: OnProgress) -> NDArray[np.float32]:
+                return score_pairs(estimator, X, pairs.left, pairs.right, on_progress)
 
             calibration = scored(parts.calibration, lambda done: progress.within(done * share))
             test = scored(parts.test, lambda done: progress.within(share + done * (1 - share)))

@@ -45,11 +45,11 @@ def promotion(scored: Scored, store: ModelStore, settings: Settings) -> Promotio
         production = store.version(*store.resolve(ModelRef(name=claim.model, alias=PRODUCTION)))
     except UnknownModel:
         return Promotion(alias=PRODUCTION, only_from=0, reason="the first version in production")
-    told = _Comparison(scored, production, store, settings)
+    decided = _Comparison(scored, production, store, settings)
     try:
-        return told.decision()
+        return decided.decision()
     except _CannotCompare as error:
-        return told.refused(str(error))
+        return decided.refused(str(error))
 
 
 class _CannotCompare(Exception):
@@ -90,13 +90,13 @@ class _Comparison:
             "difference_interval": None if old.difference_interval is None else list(old.difference_interval),
         }
         low, high = old.difference_interval or (old.difference, old.difference)
-        told = (
+        decided = (
             f"{judged_by}: {new.value:.3f} against {old.value:.3f} of {self._name} in production on the same held-out "
             f"data (difference {old.difference:+.3f}, {CONFIDENCE:.0%} interval {low:+.3f} to {high:+.3f}"
         )
         if old.difference >= 0 or low >= -MARGIN:
-            return self._promoted(f"{told})")
-        return self.refused(f"{told}; it may be at most {MARGIN:g} worse)")
+            return self._promoted(f"{decided})")
+        return self.refused(f"{decided}; it may be at most {MARGIN:g} worse)")
 
     def refused(self, reason: str) -> Promotion:
         """Registered only."""

@@ -52,7 +52,7 @@ def checked_request(
     if unlabelled is not None:
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
-    params = checked_params(spec, _told(spec, request, dataset))
+    params = checked_params(spec, _data_params(spec, request, dataset))
     evaluation = filled_evaluation(request.evaluation, dataset, learns=spec.learns(params))
     _check_evaluation(evaluation, dataset, settings, learns=spec.learns(params))
     return CheckedRequest(
@@ -114,7 +114,7 @@ def checked_params(spec: LearnerSpec, params: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def _told(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> dict[str, Any]:
+def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) -> dict[str, Any]:
     """The parameters, and what the job says that the learner wants to know: budget, rate and protocol of its race."""
     if request.budget_seconds is not None and "budget_seconds" not in spec.params.model_fields:
         raise InvalidInput(

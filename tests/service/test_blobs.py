@@ -195,7 +195,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    assert "no room left" in said
+    assert "no space left" in said
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
 
 

@@ -212,7 +212,7 @@ def test_a_new_calibration_becomes_the_default_only_when_asked(house):
     house.upload("strangers", *people(50, 5, seed=9, first=1000))
     seen = []
     made = house.store.calibrate(
-        "faces", 1, "strangers", told=lambda share, stage: seen.append((share, stage))
+        "faces", 1, "strangers", on_progress=lambda share, stage: seen.append((share, stage))
     )
     assert seen[0][1] == "scoring"
     assert (made.model, made.version, made.summary["dataset"]) == ("faces", 1, "strangers:1")

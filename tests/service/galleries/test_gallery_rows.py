@@ -39,7 +39,7 @@ def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject)
         told.append(
             (
                 [(one.ids, one.subjects, one.vectors.tolist(), one.metadata, one.places) for one in found],
-                errors.told,
+                errors.listed,
             )
         )
     assert told[0] == told[1]
