@@ -221,6 +221,9 @@ def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False)
         if promotion:
             became = "promoted" if promotion["promoted"] else "not promoted"
             to.print(f"\n{became}: {promotion['reason']}", markup=False)
+        suspects = (found.get("facts") or {}).get("suspects") or {}
+        if suspects.get("text"):
+            to.print(f"warning: {suspects['text']}", style="yellow", markup=False)
         show_promise(to, found.json)
 
     output.show(found, human)

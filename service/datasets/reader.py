@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_blocks
+from pairmark.service.datasets.duplicates import duplicate_warnings
 from pairmark.service.datasets.pairs import read_pairs
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest, Format
@@ -121,6 +122,7 @@ def _write(
     finally:
         writer.close()
     stored.warnings[:0] = warnings
+    stored.warnings += duplicate_warnings(writer.folder)
     return stored, 0 if read is None else read.same.size, 0 if read is None else int(read.same.sum())
 
 

@@ -14,6 +14,7 @@ from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
 from pairmark.service.heldout.report import write_report
+from pairmark.service.heldout.suspects import doubtful
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
@@ -103,6 +104,7 @@ class Registry:
                 "parts": parts.sizes,
                 "size_bytes": size,
                 "leaderboard": reported.leaderboard,
+                **_suspects(reported),
                 **({} if reported.promotion.facts is None else {"promotion": reported.promotion.facts}),
             },
             artefact=artefact,
@@ -180,6 +182,16 @@ def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> st
             else f". It can promise false positive rates from {smallest:.2g} up (95% confidence)"
         )
     return said
+
+
+def _suspects(reported: Reported) -> dict[str, Any]:
+    """What looks wrong among the people that the promise counts."""
+    scored = reported.calibrated.scored
+    parts = scored.fitted.parts
+    if parts.calibration is None or scored.calibration is None:
+        return {}
+    found = doubtful(parts.calibration, scored.calibration, parts.loaded.data)
+    return {} if found is None else {"suspects": found}
 
 
 def _lineage(loaded: Loaded) -> dict[str, Any]:

@@ -86,6 +86,22 @@ GALLERIES = (
 
 VALIDITY = (
     mutant(
+        "double-names-unreported",
+        "one person under two names is reported",
+        "models/evaluation/suspects.py",
+        "np.flatnonzero(means > typical_same)",
+        "np.flatnonzero(means > values.max())",
+        "tests/models/test_suspects.py",
+    ),
+    mutant(
+        "near-duplicates-across-labels-unreported",
+        "rows that are nearly equal under two labels are reported",
+        "models/evaluation/suspects.py",
+        "across = codes[pairs[:, 0]] != codes[pairs[:, 1]]",
+        "across = codes[pairs[:, 0]] < codes[pairs[:, 0]]",
+        "tests/models/test_suspects.py",
+    ),
+    mutant(
         "candidates-share-nothing",
         "a simultaneous promise holds for whichever version is chosen",
         "models/calibration/promises.py",

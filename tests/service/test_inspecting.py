@@ -10,6 +10,8 @@ import pytest
 
 from pairmark.service.datasets import DatasetRequest
 from pairmark.service.datasets.profiles import inferred, profiled
+from pairmark.service.heldout.pairs import pairs_among
+from pairmark.service.heldout.suspects import doubtful
 from tests.service.conftest import people
 
 
@@ -103,3 +105,29 @@ def test_wide_tables_are_bounded(house, tmp_path):
     found = profiled(path, tmp_path, "csv", True, house.datasets._limits)
     assert len(found) == 1_000
     assert inferred(found, DatasetRequest(name="wide")).label == "who"
+
+
+def test_one_person_under_two_names_is_reported_and_kept(house):
+    X, y = people(60, 3)
+    # Person 5 is there under another name, with the same pictures, and one picture of person 9 twice.
+    X, names = np.concatenate([X, X[15:18], X[27:28]]), [f"p{who}" for who in y] + ["q5"] * 3 + ["p9"]
+    content = table(person=names, **{f"f{at}": X[:, at] for at in range(6)})
+    told = look(house, content, label="person")
+    across, within = told.warnings
+    assert across.startswith(
+        "3 pair(s) of rows are nearly equal and have different labels (first rows 15 and 180"
+    )
+    assert within.startswith("1 pair(s) of rows of one label are nearly equal (first rows 27 and 183")
+    assert told.rows == 184
+
+
+def test_labels_that_scores_contradict_are_reported(house):
+    X, y = people(40, 6)
+    y = np.where((y == 3) & (np.arange(y.size) % 6 >= 3), 99, y)
+    data = house.datasets.load(house.upload("doubtful", X, y).id)
+    pairs = pairs_among(data, np.arange(len(data)), protocol="open-set", n_pairs=30_000, random_state=0)
+    scores = -np.linalg.norm(X[pairs.left] - X[pairs.right], axis=1).astype(np.float32)
+    told = doubtful(pairs, scores, data)
+    assert told["double_names"] == [["3", "99"]]
+    assert "'3' and '99'" in told["text"]
+    assert "nothing was removed" in told["text"]

@@ -1,0 +1,161 @@
+"""Rows that look as if something were wrong with them: near-duplicates, one person under two names, wrong labels.
+
+A promise counts people. Somebody who is in the data under two names makes different pairs that are the same person, a
+wrong label makes both kinds of pairs wrong, and near-duplicate rows say less than their number. Nothing here proves a
+mistake, so nothing is removed: people are told, and decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Indices = NDArray[np.int64]
+
+NEAR = 0.02
+"""Rows nearer than this share of the median distance of random rows are near-duplicates."""
+MAX_ROWS = 200_000
+"""Rows that are compared; of more, as many at random."""
+TOLD = 20
+"""Suspects of each kind that are listed."""
+_PROJECTIONS, _TABLES, _CELL, _NEIGHBOURS = 8, 6, 0.25, 3
+_DIFFERENCES = 4_096
+_RARE = 0.05
+_AT_A_TIME = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearDuplicates:
+    """Pairs of rows that are nearly equal; (n, 2) each, by row.
+
+    Attributes
+    ----------
+    across : of two labels. within : of one label, or of rows without labels.
+    """
+
+    across: Indices = field(repr=False)
+    within: Indices = field(repr=False)
+
+
+def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0) -> NearDuplicates:
+    """Pairs of rows nearer than `NEAR` of the median distance: some, not all, of each cluster of equal rows.
+
+    Rows that fall into one cell of a grid of random projections are compared with their neighbours there; six such
+    grids find nine of ten near-duplicates, and every pair of equal rows.
+
+    Parameters
+    ----------
+    X : (n, d) finite numbers; a memory-mapped array is read in pieces.
+    y : (n,) labels as codes.
+    """
+    rng = np.random.default_rng(random_state)
+    n, d = X.shape
+    rows = np.arange(n) if n <= MAX_ROWS else np.sort(rng.choice(n, MAX_ROWS, replace=False))
+    empty = np.empty((0, 2), dtype=np.int64)
+    if rows.size < 2:
+        return NearDuplicates(across=empty, within=empty)
+    some = rng.integers(rows.size, size=(2, _DIFFERENCES))
+    some = some[:, some[0] != some[1]]
+    typical = float(np.median(_distances(X, rows[some[0]], rows[some[1]])))
+    if typical <= 0:
+        # Most rows are equal: there is nothing to tell apart, and no suspicion to voice.
+        return NearDuplicates(across=empty, within=empty)
+    directions = rng.standard_normal((d, _PROJECTIONS * _TABLES))
+    projected = np.concatenate(
+        [
+            np.asarray(X[rows[at : at + _AT_A_TIME]], dtype=np.float64) @ directions
+            for at in range(0, rows.size, _AT_A_TIME)
+        ]
+    )
+    spread = projected.std(axis=0)
+    spread[spread == 0] = 1.0
+    cells = np.floor(projected / (_CELL * spread) + rng.random(projected.shape[1])).astype(np.int64)
+    weights = rng.integers(1, 2**62, size=_PROJECTIONS, dtype=np.int64) | 1
+    found: list[Indices] = []
+    for table in range(_TABLES):
+        mine = cells[:, table * _PROJECTIONS : (table + 1) * _PROJECTIONS]
+        key = (mine * weights).sum(axis=1)
+        order = np.argsort(key, kind="stable")
+        for step in range(1, _NEIGHBOURS + 1):
+            together = key[order[step:]] == key[order[:-step]]
+            found.append(np.stack([order[:-step][together], order[step:][together]], axis=1))
+    pairs = np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
+    pairs = rows[pairs]
+    pairs = pairs[_distances(X, pairs[:, 0], pairs[:, 1]) <= NEAR * typical]
+    if y is None:
+        return NearDuplicates(across=empty, within=pairs)
+    codes = np.asarray(y)
+    across = codes[pairs[:, 0]] != codes[pairs[:, 1]]
+    return NearDuplicates(across=pairs[across], within=pairs[~across])
+
+
+def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:
+    found = [
+        np.sqrt(
+            (
+                (
+                    np.asarray(X[left[at : at + _AT_A_TIME]], dtype=np.float64)
+                    - np.asarray(X[right[at : at + _AT_A_TIME]], dtype=np.float64)
+                )
+                ** 2
+            ).sum(axis=1)
+        )
+        for at in range(0, left.size, _AT_A_TIME)
+    ]
+    return np.concatenate(found) if found else np.empty(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspects:
+    """What scores of labelled pairs make doubtful, most doubtful first.
+
+    Attributes
+    ----------
+    double_names : (n, 2) codes of two identities whose samples score as those of one do.
+    labels : (n,) rows whose pairs with their own identity score as those of strangers do.
+    """
+
+    double_names: Indices = field(repr=False)
+    labels: Indices = field(repr=False)
+
+
+def suspects(scores: ArrayLike, same: ArrayLike, rows: ArrayLike, identities: ArrayLike) -> Suspects:
+    """Identities and rows that scored pairs make doubtful.
+
+    Two identities are doubtful when the mean of their pairs is above the median score of same pairs. A row is doubtful
+    when it is in at least two same pairs and even their best is below what one in twenty different pairs scores; where
+    more than one row in twenty is, the scores cannot tell, and no row is called doubtful.
+
+    Parameters
+    ----------
+    scores : (n,) finite. same : (n,) 0 or 1. rows : (n, 2) row of each side. identities : (n, 2) code of each side.
+    """
+    values, is_same = np.asarray(scores, dtype=np.float64), np.asarray(same).astype(np.bool_)
+    ends, who = np.asarray(rows), np.asarray(identities)
+    none = Suspects(double_names=np.empty((0, 2), np.int64), labels=np.empty(0, np.int64))
+    if is_same.all() or not is_same.any():
+        return none
+    typical_same, typical_different = float(np.median(values[is_same])), float(np.median(values[~is_same]))
+    if typical_same <= typical_different:
+        return none
+    couples, of, counts = np.unique(
+        np.sort(who[~is_same], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    means = np.bincount(of.ravel(), weights=values[~is_same], minlength=counts.size) / counts
+    doubtful = np.flatnonzero(means > typical_same)
+    double = couples[doubtful[np.argsort(-means[doubtful], kind="stable")]]
+    sides, at = np.unique(ends[is_same], return_inverse=True)
+    at = at.reshape(-1, 2)
+    best = np.full(sides.size, -np.inf)
+    n_pairs = np.zeros(sides.size, dtype=np.int64)
+    for side in range(2):
+        np.maximum.at(best, at[:, side], values[is_same])
+        n_pairs += np.bincount(at[:, side], minlength=sides.size)
+    wrong = np.flatnonzero((n_pairs >= 2) & (best < float(np.quantile(values[~is_same], 1 - _RARE))))
+    if wrong.size > _RARE * sides.size:
+        wrong = wrong[:0]
+    labels = sides[wrong[np.argsort(best[wrong], kind="stable")]]
+    return Suspects(double_names=double.astype(np.int64), labels=labels.astype(np.int64))
