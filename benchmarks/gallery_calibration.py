@@ -27,7 +27,6 @@ from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.rows import RowErrors, Rows
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.loaded import LoadedVersion
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 from pairmark.service.tables import Model, ModelVersion
@@ -203,4 +202,4 @@ def _served(database: Database, estimator: Any) -> Served:
         calibration_id=None,
         artefact_sha256="",
     )
-    return Served(LoadedVersion(entry=entry, estimator=estimator, n_features=DIMENSION, accepts_sparse=False))
+    return Served(entry=entry, estimator=estimator, n_features=DIMENSION, accepts_sparse=False)

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from pairmark.service.errors import Forbidden
 from pairmark.service.keys.keys import ActiveKey
 from pairmark.service.keys.sessions import ActiveSession
+from pairmark.service.store.refs import name_of
 
 COOKIE: Final = "pairmark_session"
 READING: Final = frozenset({"GET", "HEAD"})
@@ -81,10 +82,10 @@ def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, readin
         needed, name = "score, decide or train", path.get("name", "")
         fine = may_see(key.grants.models, name)
     elif access == "dataset":
-        needed, name = "train", path.get("ref", "").partition(":")[0]
+        needed, name = "train", name_of(path.get("ref", ""))
         fine = may_see(key.grants.datasets, name)
     else:
-        name = path.get("gallery") or path.get("name") or path.get("ref", "").partition(":")[0]
+        name = path.get("gallery") or path.get("name") or name_of(path.get("ref", ""))
         needed, fine = access, key.allows(access, name or None, reading=reading)
     if not fine:
         raise Forbidden(

@@ -17,6 +17,7 @@ from pairmark.service.api.services import InServices, Services, check_may, key_o
 from pairmark.service.errors import RateLimited, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ
 from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
+from pairmark.service.store.refs import name_of
 from pairmark.service.training.schemas import JobRequest
 
 JobId = Annotated[str, Path(max_length=64)]
@@ -61,7 +62,7 @@ def submit_job(
     """Queue a training job; a worker fits, calibrates, evaluates, registers and (with `promote`) promotes."""
     for named in (request.model, request.dataset, request.unlabelled):
         if named is not None:
-            check_may(http, "train", named.partition(":")[0])
+            check_may(http, "train", name_of(named))
     job = services.queue.submit(request, idempotency_key)
     response.headers["Location"] = f"/jobs/{job.id}"
     return job

@@ -21,7 +21,7 @@ from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
 from pairmark.service.runtime.pictures import MEDIA_TYPES, Format, PictureName, picture_of
 from pairmark.service.runtime.trees import tree_data, tree_svg
-from pairmark.service.store.refs import MAX_VERSION
+from pairmark.service.store.refs import MAX_VERSION, name_of
 from pairmark.service.store.schemas import (
     LONGEST_REASON,
     AliasChangePage,
@@ -329,7 +329,7 @@ async def calibrate(
     request: CalibrationRequest,
 ) -> CalibrationOut:
     """Calibrate a version on another dataset, of which it saw no row (open-set: no identity) in training."""
-    check_may(http, "train", request.dataset.partition(":")[0])
+    check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         made = await place.run(
             lambda: services.store.calibrate(
@@ -352,7 +352,7 @@ async def evaluate(
     http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
     """Measure a version on another dataset: its ROC there, and what its own thresholds do there. Nothing is kept."""
-    check_may(http, "train", request.dataset.partition(":")[0])
+    check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         return await place.run(
             lambda: services.store.evaluate(

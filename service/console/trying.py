@@ -14,6 +14,7 @@ from pairmark.service.api.routing import Route
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page, refused
+from pairmark.service.store.refs import PRODUCTION, split_ref
 
 AT = "/console/try"
 SUGGESTED = 25
@@ -43,14 +44,14 @@ async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> 
         f"{model['name']}:{alias['version']}"
         for model in listed.data["items"]
         for alias in model["aliases"]
-        if alias["alias"] == "production"
+        if alias["alias"] == PRODUCTION
     ]
     chosen = query.model or (choices[0] if choices else None)
     version: dict[str, Any] | None = None
     if chosen is not None:
-        name, _, number = chosen.partition(":")
-        if not number:
-            alias = await api.get(f"/models/{name}/aliases/production")
+        name, mark, number = split_ref(chosen)
+        if mark != ":":
+            alias = await api.get(f"/models/{name}/aliases/{number or PRODUCTION}")
             number = str(alias.data["version"]) if alias.ok else "1"
         answer = await api.get(f"/models/{name}/versions/{number}")
         if not answer.ok:

@@ -18,7 +18,7 @@ from pairmark.service.keys.keys import ActiveKey, active_keys, match_key
 from pairmark.service.keys.repository import any_key
 from pairmark.service.keys.sessions import ActiveSession, active_sessions, session_hash
 from pairmark.service.runtime import repository
-from pairmark.service.store.refs import PRODUCTION, split_ref
+from pairmark.service.store.refs import PRODUCTION, name_of, split_ref
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class View:
             if not able:
                 raise UnknownModel(f"no model that the key may use can {capability!r}", field="model")
             return able[0]
-        name = ref.replace("@", ":").partition(":")[0]
+        name = name_of(ref)
         if name not in names:
             raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
         return ref

@@ -8,11 +8,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pairmark.service.errors import CorruptArtefact, PairmarkError
 from pairmark.service.runtime.catalogue import VersionEntry, View
 from pairmark.service.runtime.metrics import LOADED, LOADS
+from pairmark.service.runtime.scoring import Served
 
 log = logging.getLogger(__name__)
 
@@ -22,21 +22,6 @@ RETRY_FAILED_S = 5.0
 """How long a version that failed to load is not tried again."""
 
 Identity = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedVersion:
-    """A version in memory."""
-
-    entry: VersionEntry
-    estimator: Any
-    n_features: int
-    accepts_sparse: bool
-    feature_names: list[str] | None = None
-    label_names: list[str] | None = None
-    class_names: list[str] | None = None
-    seconds_a_point: float = 0.0
-    ignores_unknown: bool = False
 
 
 @dataclass(slots=True)
@@ -54,11 +39,11 @@ class LoadedVersions:
     limit : versions kept.
     """
 
-    def __init__(self, load: Callable[[VersionEntry], LoadedVersion], limit: int) -> None:
+    def __init__(self, load: Callable[[VersionEntry], Served], limit: int) -> None:
         self._load = load
         self._limit = limit
-        self._loaded: OrderedDict[Identity, LoadedVersion] = OrderedDict()
-        self._loading: dict[Identity, asyncio.Task[LoadedVersion]] = {}
+        self._loaded: OrderedDict[Identity, Served] = OrderedDict()
+        self._loading: dict[Identity, asyncio.Task[Served]] = {}
         self._started: dict[Identity, float] = {}
         self._failed: dict[Identity, _Failure] = {}
         self._serving: dict[tuple[str, str], Identity] = {}
@@ -66,7 +51,7 @@ class LoadedVersions:
     def __len__(self) -> int:
         return len(self._loaded)
 
-    def at_hand(self, entry: VersionEntry) -> LoadedVersion | None:
+    def at_hand(self, entry: VersionEntry) -> Served | None:
         """The version if it is loaded."""
         identity = (entry.model_id, entry.version)
         found = self._loaded.get(identity)
@@ -77,7 +62,7 @@ class LoadedVersions:
                 found = self._loaded[identity] = replace(found, entry=entry)
         return found
 
-    async def get(self, entry: VersionEntry, alias: str | None) -> LoadedVersion:
+    async def get(self, entry: VersionEntry, alias: str | None) -> Served:
         """The version, loaded; a request by ``alias`` is answered by what the alias served last while the new
         version is loading for long, or cannot be loaded.
 
@@ -115,13 +100,13 @@ class LoadedVersions:
         self._serving = {name: identity for name, identity in self._serving.items() if identity in there}
         self._failed = {identity: failure for identity, failure in self._failed.items() if identity in there}
 
-    def _previous(self, entry: VersionEntry, alias: str | None) -> LoadedVersion | None:
+    def _previous(self, entry: VersionEntry, alias: str | None) -> Served | None:
         if alias is None:
             return None
         identity = self._serving.get((entry.model_id, alias))
         return self._loaded.get(identity) if identity is not None else None
 
-    def _task(self, entry: VersionEntry) -> asyncio.Task[LoadedVersion]:
+    def _task(self, entry: VersionEntry) -> asyncio.Task[Served]:
         identity = (entry.model_id, entry.version)
         task = self._loading.get(identity)
         if task is None:
@@ -131,13 +116,13 @@ class LoadedVersions:
             task.add_done_callback(lambda ended: self._ended(identity, ended))
         return task
 
-    def _ended(self, identity: Identity, task: asyncio.Task[LoadedVersion]) -> None:
+    def _ended(self, identity: Identity, task: asyncio.Task[Served]) -> None:
         self._loading.pop(identity, None)
         self._started.pop(identity, None)
         if not task.cancelled():
             task.exception()  # Seen here: the one who waited may have given up.
 
-    async def _fetch(self, entry: VersionEntry) -> LoadedVersion:
+    async def _fetch(self, entry: VersionEntry) -> Served:
         identity = (entry.model_id, entry.version)
         failure = self._failed.get(identity)
         if failure is not None and time.monotonic() < failure.until:

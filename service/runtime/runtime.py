@@ -28,7 +28,7 @@ from pairmark.service.errors import (
 from pairmark.service.runtime.catalogue import Catalogue, VersionEntry, View
 from pairmark.service.runtime.classifying import seconds_to_classify
 from pairmark.service.runtime.live import LiveCheck
-from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
+from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.metrics import BATCHES
 from pairmark.service.runtime.ranking import seconds_a_point
 from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Owner, Question, Served
@@ -180,9 +180,8 @@ class Runtime:
             # It may be younger than the view: a job that has just ended, say, on another process's word.
             view = await self.catalogue.looked_up()
             entry = view.resolve(ref, capability)
-        loaded = await self.loaded.get(entry, _alias_of(ref))
-        served = Served(loaded)
-        if loaded.entry is entry and view is self._seen:
+        served = await self.loaded.get(entry, _alias_of(ref))
+        if served.entry is entry and view is self._seen:
             # References come from clients: the cache must not grow with every spelling they try.
             if len(self._served) >= 1024:
                 self._served.clear()
@@ -201,7 +200,7 @@ class Runtime:
             entry = (await self._view()).named(ref)
         except UnknownModel:
             entry = (await self.catalogue.looked_up()).named(ref)
-        return Served(await self.loaded.get(entry, None))
+        return await self.loaded.get(entry, None)
 
     async def decide(
         self,
@@ -384,7 +383,7 @@ class Runtime:
             self.loaded.forget_deleted(view)
         return view
 
-    def _load(self, entry: VersionEntry) -> LoadedVersion:
+    def _load(self, entry: VersionEntry) -> Served:
         spec = spec_of(entry.kind)
         ranks, classifies = "rank-labels" in entry.capabilities, "classify" in entry.capabilities
         seconds = 0.0
@@ -406,7 +405,7 @@ class Runtime:
                 seconds = seconds_to_classify(estimator, n_features)
 
         estimator = self.store.load(entry.name, entry.version, warm)
-        return LoadedVersion(
+        return Served(
             entry=entry,
             estimator=estimator,
             n_features=int(estimator.n_features_in_),

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
-from pairmark.service.runtime.loaded import LoadedVersion
+from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, to_rows
 from pairmark.service.store.subjects import SubjectClass
 
@@ -28,24 +28,34 @@ FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Served:
-    """A loaded version, ready to score."""
+    """A version in memory, ready to score.
 
-    def __init__(self, loaded: LoadedVersion) -> None:
-        entry = loaded.entry
-        self.entry = entry
-        self.estimator = loaded.estimator
-        self.n_features = loaded.n_features
-        self.accepts_sparse = loaded.accepts_sparse
-        self.ignores_unknown = loaded.ignores_unknown
-        self.feature_names = loaded.feature_names
-        self.label_names = loaded.label_names
-        self.class_names = loaded.class_names
-        self.seconds_a_point = loaded.seconds_a_point
-        self.seconds_a_pair = math.inf
-        """As the last batch of at least `MEASURED` pairs took."""
-        self.calibration_id = entry.calibration_id
-        self.model = {"name": entry.name, "version": entry.version, "kind": entry.kind}
+    Attributes
+    ----------
+    entry : which version it is. estimator : the fitted learner.
+    n_features : numbers a vector. accepts_sparse : whether sparse vectors are scored as they are.
+    ignores_unknown : whether indices beyond ``n_features`` are ignored.
+    feature_names, label_names, class_names : of the training data, where known.
+    seconds_a_point : about how long one point takes to rank or classify.
+    seconds_a_pair : how long a pair took in the last batch of at least `MEASURED`.
+    """
+
+    entry: VersionEntry
+    estimator: Any
+    n_features: int
+    accepts_sparse: bool
+    ignores_unknown: bool = False
+    feature_names: list[str] | None = None
+    label_names: list[str] | None = None
+    class_names: list[str] | None = None
+    seconds_a_point: float = 0.0
+    seconds_a_pair: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.calibration_id = self.entry.calibration_id
+        self.model = {"name": self.entry.name, "version": self.entry.version, "kind": self.entry.kind}
         self.model_json = to_json(self.model)
 
     def seconds(self, n_pairs: int) -> float:

@@ -51,6 +51,11 @@ def split_ref(text: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
+def name_of(text: str) -> str:
+    """The name in a reference to a model or a dataset; nothing is checked."""
+    return split_ref(text)[0]
+
+
 def checked_alias(alias: str, field: str = "alias") -> str:
     """An alias that is not a version number, or `InvalidInput`."""
     if alias.isdigit() or len(alias) > _ALIAS_LENGTH or alias in _RESERVED:

@@ -9,7 +9,6 @@ import numpy as np
 from pairmark.service.db import Database
 from pairmark.service.galleries.rows import Rows
 from pairmark.service.runtime.catalogue import VersionEntry, View
-from pairmark.service.runtime.loaded import LoadedVersion
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.tables import Model, ModelVersion
 
@@ -29,9 +28,7 @@ def served(estimator: Any, version: int = 1, kind: str = "metric") -> Served:
         artefact_sha256="",
     )
     return Served(
-        LoadedVersion(
-            entry=entry, estimator=estimator, n_features=int(estimator.n_features_in_), accepts_sparse=False
-        )
+        entry=entry, estimator=estimator, n_features=int(estimator.n_features_in_), accepts_sparse=False
     )
 
 

@@ -24,7 +24,6 @@ from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.jobs.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.loaded import LoadedVersion
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 from tests.service.conftest import House, people
@@ -117,7 +116,7 @@ def served(house: House) -> Served:
         artefact_sha256="",
     )
     estimator = house.store.load("faces", 1)
-    return Served(LoadedVersion(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False))
+    return Served(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False)
 
 
 def enrolled(galleries: Galleries, name: str, version: Served, n: int) -> dict[str, np.ndarray]:

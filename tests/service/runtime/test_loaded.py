@@ -12,7 +12,8 @@ import pytest
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.runtime import loaded as module
 from pairmark.service.runtime.catalogue import ModelEntry, VersionEntry, View
-from pairmark.service.runtime.loaded import LoadedVersion, LoadedVersions
+from pairmark.service.runtime.loaded import LoadedVersions
+from pairmark.service.runtime.scoring import Served
 
 
 def entry(version: int, name: str = "faces") -> VersionEntry:
@@ -36,12 +37,12 @@ class Shelf:
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, wanted: VersionEntry) -> LoadedVersion:
+    def __call__(self, wanted: VersionEntry) -> Served:
         self.loads.append(wanted.version)
         self.gate.wait(5)
         if wanted.version in self.broken:
             raise CorruptArtefact("bytes were changed")
-        return LoadedVersion(entry=wanted, estimator=object(), n_features=2, accepts_sparse=False)
+        return Served(entry=wanted, estimator=object(), n_features=2, accepts_sparse=False)
 
 
 def test_a_version_is_loaded_once_for_all_who_wait() -> None:
