@@ -99,4 +99,14 @@ def test_a_pickle_in_place_of_an_array_does_not_run(folder: Path, tmp_path: Path
     rewrite(folder, change)
     with pytest.raises(ArtefactError):
         read_artefact(folder, mmap=mmap)
+    # A manifest that owns up to it does not help.
+    np.save(folder / "mean.npy", holder, allow_pickle=True)
+
+    def own_up(manifest: dict) -> None:
+        change(manifest)
+        manifest["arrays"]["mean"].update(dtype=holder.dtype.str, shape=list(holder.shape))
+
+    rewrite(folder, own_up)
+    with pytest.raises(ArtefactError):
+        read_artefact(folder, mmap=mmap)
     assert not ran.exists()

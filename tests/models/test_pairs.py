@@ -7,10 +7,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from pairmark.models.pairs.samples import independent_blocks
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairPopulation, pair_features, sample_pairs
 
 codes = st.lists(st.integers(0, 4), min_size=2, max_size=14)
@@ -194,3 +195,31 @@ def test_maps_are_symmetric_and_lose_only_the_order(a: np.ndarray, b: np.ndarray
     assert np.allclose((f[:, 3:] + f[:, :3]) / 2, np.maximum(a, b))
     with pytest.raises(ValueError, match="pair_map"):
         pair_features(a, b, "product")
+
+
+def fewest_colours(edges: list[tuple[int, int]]) -> int:
+    """Colours that edges need so that no two of a colour share an end, by trying."""
+
+    def fits(n_colours: int, taken: list[int]) -> bool:
+        if len(taken) == len(edges):
+            return True
+        mine = set(edges[len(taken)])
+        beside = {colour for edge, colour in zip(edges, taken, strict=False) if mine & set(edge)}
+        choices = (
+            colour for colour in range(min(n_colours, max(taken, default=-1) + 2)) if colour not in beside
+        )
+        return any(fits(n_colours, [*taken, colour]) for colour in choices)
+
+    return next(n for n in range(1, len(edges) + 1) if fits(n, []))
+
+
+@given(
+    edges=st.sets(
+        st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda e: e[0] < e[1]), min_size=1, max_size=9
+    )
+)
+@example(edges={(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)})
+def test_blocks_of_a_list_are_as_many_as_disjoint_pairs_can_stand_for(edges: set[tuple[int, int]]) -> None:
+    """Averages over disjoint pairs of equal number: P pairs of a graph that needs c colours have at most P / c each."""
+    listed = sorted(edges)
+    assert independent_blocks(np.array(listed)) <= len(listed) / fewest_colours(listed)
