@@ -1,0 +1,283 @@
+"""Races for jobs, versions and galleries, met at every step of whoever was first."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select, update
+
+from pairmark.models import MetricSimilarity
+from pairmark.service.db import Database
+from pairmark.service.errors import Conflict, Fenced, UnknownGallery, UnknownModel
+from pairmark.service.galleries.galleries import Galleries
+from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.store.store import ModelStore
+from pairmark.service.tables import Alias, GalleryItem, JobRow, Model, ModelVersion
+from pairmark.service.training.submission import TrainingQueue
+from tests.interleaving import every_preemption
+from tests.service.conftest import House
+from tests.service.galleries.gallery_rooms import WIDTH, add_model, rows, served
+
+
+def queue(house: House, db: Database) -> TrainingQueue:
+    return TrainingQueue(db, house.settings)
+
+
+def url_of(house: House) -> str:
+    return house.settings.resolved_database_url
+
+
+def job_row(house: House, job: str) -> JobRow:
+    with house.db.read() as session:
+        return session.scalars(select(JobRow).where(JobRow.id == job)).one()
+
+
+def cleared(house: House) -> None:
+    """End what earlier rounds left."""
+    with house.db.write() as session:
+        session.execute(update(JobRow).where(JobRow.state.in_(("queued", "running"))).values(state="failed"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_two_claimers_never_get_the_same_job(house: House, jobs: int) -> None:
+    def prepared() -> Any:
+        cleared(house)
+        for _ in range(jobs):
+            house.queue.submit(house.request())
+        return lambda db: queue(house, db).claim("first"), lambda db: queue(house, db).claim("second")
+
+    rounds = 0
+    for at, *both in every_preemption(url_of(house), prepared):
+        assert [one.error for one in both] == [None, None], at
+        claimed = [one.value.job_id for one in both if one.value is not None]
+        # With one job somebody gets it; with two, nobody goes away empty.
+        assert len(claimed) == len(set(claimed)) == jobs, at
+        assert all(job_row(house, job).attempt == 1 for job in claimed)
+        rounds += 1
+    assert rounds > 5
+
+
+def expired(house: House) -> tuple[str, Any]:
+    """A running job whose lease has run out, and its claim."""
+    cleared(house)
+    job = house.queue.submit(house.request()).id
+    claim = house.queue.claim("silent")
+    with house.db.write() as session:
+        session.execute(update(JobRow).where(JobRow.id == job).values(lease_until=1.0))
+    return job, claim
+
+
+@pytest.mark.parametrize("beats_first", [True, False])
+def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(house: House, beats_first: bool) -> None:
+    held: list[Any] = []
+
+    def prepared() -> Any:
+        job, claim = expired(house)
+        held[:] = [job, claim]
+        calls = (
+            lambda db: queue(house, db).heartbeat(claim),
+            lambda db: queue(house, db).claim("other"),
+        )
+        return calls if beats_first else calls[::-1]
+
+    for at, *both in every_preemption(url_of(house), prepared):
+        assert [one.error for one in both] == [None, None], at
+        beat, taken = (one.value for one in (both if beats_first else both[::-1]))
+        row = job_row(house, held[0])
+        if beat.held and taken is None:
+            assert (row.attempt, row.worker) == (1, "silent"), at
+        elif beat.held:
+            # It held when it beat, and was taken over by a claimer that had seen the old lease: fenced from now on.
+            assert not house.queue.heartbeat(held[1]).held, at
+            raise AssertionError(f"step {at}: a lease that was renewed was taken over")
+        else:
+            assert taken is not None, at
+            assert (row.attempt, row.worker) == (2, "other"), at
+
+
+@pytest.mark.parametrize("finishes_first", [True, False])
+def test_a_late_success_and_a_takeover_are_never_both(house: House, finishes_first: bool) -> None:
+    held: list[Any] = []
+
+    def finish(db: Database) -> None:
+        with db.write() as session:
+            queue(house, db).finish(held[1], session, version=1)
+
+    def prepared() -> Any:
+        held[:] = expired(house)
+        calls = (finish, lambda db: queue(house, db).claim("other"))
+        return calls if finishes_first else calls[::-1]
+
+    for at, *both in every_preemption(url_of(house), prepared):
+        done, taken = both if finishes_first else both[::-1]
+        row = job_row(house, held[0])
+        assert taken.error is None, at
+        if done.error is None:
+            assert taken.value is None, at
+            assert (row.state, row.attempt) == ("succeeded", 1), at
+        else:
+            assert isinstance(done.error, Fenced), at
+            assert taken.value.attempt == 2, at
+            assert (row.state, row.attempt) == ("running", 2), at
+
+
+def versions(house: House) -> None:
+    """A model with versions 1 (in production) and 2, no matter what was there."""
+    with house.db.write() as session:
+        for table in (Alias, ModelVersion):
+            for row in session.scalars(select(table)):
+                session.delete(row)
+        session.flush()
+    with house.db.read() as session:
+        known = session.scalar(select(func.count()).select_from(Model))
+    if not known:
+        add_model(house.db, 1, 2)
+    else:
+        with house.db.write() as session:
+            for number in (1, 2):
+                session.add(version_row(number))
+    house.store.promote("people", "production", 1, by="test")
+
+
+def version_row(number: int) -> ModelVersion:
+    empty: dict[str, Any] = {key: {} for key in ("params", "metrics", "lineage", "facts")}
+    return ModelVersion(
+        model_id="m" * 32, version=number, kind="metric", capabilities=["search"], artefact_sha256="", artefact="",
+        report=None, calibration_id=None, job_id=None, created_at=0.0, **empty,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("promotes_first", [True, False])
+def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(
+    house: House, promotes_first: bool
+) -> None:
+    def store(db: Database) -> ModelStore:
+        return ModelStore(db, house.blobs, house.settings)
+
+    def prepared() -> Any:
+        versions(house)
+        calls = (
+            lambda db: store(db).promote("people", "production", 2, by="test"),
+            lambda db: store(db).delete("people", 2),
+        )
+        return calls if promotes_first else calls[::-1]
+
+    for at, *both in every_preemption(url_of(house), prepared):
+        promoted, deleted = both if promotes_first else both[::-1]
+        with house.db.read() as session:
+            there = set(session.scalars(select(ModelVersion.version)))
+            pointed = session.scalars(select(Alias.version)).one()
+        assert pointed in there, at
+        if promoted.error is None:
+            assert isinstance(deleted.error, Conflict), at
+            assert (there, pointed) == ({1, 2}, 2), at
+        else:
+            assert isinstance(promoted.error, UnknownModel), at
+            assert deleted.error is None, at
+            assert (there, pointed) == ({1}, 1), at
+
+
+class Writers:
+    """A gallery, and writers of it in the manner of two servers."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        rng = np.random.default_rng(0)
+        self.estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
+        add_model(house.db, 1)
+
+    def galleries(self, db: Database) -> Galleries:
+        return Galleries(db, self.house.settings)
+
+    def fresh(self) -> None:
+        made = self.galleries(self.house.db)
+        with contextlib.suppress(UnknownGallery):
+            made.delete("people")
+        made.put("people", served(self.estimator))
+        made.close()
+
+    def write(self, db: Database, mine: str, value: float) -> Any:
+        made = self.galleries(db)
+        items = {name: (np.full(WIDTH, value), "s", None) for name in (mine, "shared")}
+        try:
+            return made.write("people", [rows(items)], RowErrors(), None)
+        finally:
+            made.close()
+
+    def delete(self, db: Database) -> None:
+        made = self.galleries(db)
+        try:
+            made.delete("people")
+        finally:
+            made.close()
+
+    def items(self) -> dict[str, list[float]]:
+        made = self.galleries(self.house.db)
+        try:
+            return {
+                one.id: list(one.vector)
+                for one in made.items("people", 10, None, subject=None, vectors=True).items
+            }
+        finally:
+            made.close()
+
+
+def test_two_writers_of_a_gallery_lose_nothing(house: House) -> None:
+    writers = Writers(house)
+
+    def prepared() -> Any:
+        writers.fresh()
+        return lambda db: writers.write(db, "a", 1.0), lambda db: writers.write(db, "b", 2.0)
+
+    for at, first, second in every_preemption(url_of(house), prepared):
+        assert (first.error, second.error) == (None, None), at
+        found = writers.items()
+        assert set(found) == {"a", "b", "shared"}, at
+        assert found["a"] == [1.0] * WIDTH, at
+        assert found["b"] == [2.0] * WIDTH, at
+        # What both wrote is as one of them wrote it, whole.
+        assert found["shared"] in ([1.0] * WIDTH, [2.0] * WIDTH), at
+
+
+@pytest.mark.parametrize("writes_first", [True, False])
+def test_a_gallery_that_is_deleted_under_a_writer_leaves_no_rows(house: House, writes_first: bool) -> None:
+    writers = Writers(house)
+
+    def prepared() -> Any:
+        writers.fresh()
+        calls = (lambda db: writers.write(db, "a", 1.0), writers.delete)
+        return calls if writes_first else calls[::-1]
+
+    for at, *both in every_preemption(url_of(house), prepared):
+        written, deleted = both if writes_first else both[::-1]
+        assert deleted.error is None, at
+        assert written.error is None or isinstance(written.error, UnknownGallery), at
+        with pytest.raises(UnknownGallery):
+            writers.items()
+        with house.db.read() as session:
+            assert session.scalar(select(func.count()).select_from(GalleryItem)) == 0, at
+
+
+def test_the_rig_sees_a_lost_update(house: House) -> None:
+    """A read and a write in two transactions lose what is written between them, and a preemption shows it."""
+    job = house.queue.submit(house.request()).id
+
+    def careless(db: Database) -> None:
+        with db.read() as session:
+            seen = session.scalar(select(JobRow.attempt).where(JobRow.id == job))
+        with db.write() as session:
+            session.execute(update(JobRow).where(JobRow.id == job).values(attempt=seen + 1))
+
+    def prepared() -> Any:
+        with house.db.write() as session:
+            session.execute(update(JobRow).where(JobRow.id == job).values(attempt=0))
+        return careless, careless
+
+    counts = [
+        job_row(house, job).attempt for _at, _first, _second in every_preemption(url_of(house), prepared)
+    ]
+    assert 1 in counts
+    assert 2 in counts
