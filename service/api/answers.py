@@ -21,6 +21,11 @@ class ScoresOut(BaseModel):
     model: ModelUsed
     scores: list[float] = Field(description="float32 values")
     aggregation: str | None = Field(None, description="how subjects of several samples were compared")
+    log_lr: list[float] | None = Field(
+        None, description="with `log_lr`: natural log likelihood ratios, one a pair"
+    )
+    lr_method: str | None = Field(None, description="with `log_lr`: the map that they come from")
+    calibration_id: str | None = Field(None, description="with `log_lr`: the calibration that holds the map")
 
 
 class MatchOut(BaseModel):
@@ -29,6 +34,7 @@ class MatchOut(BaseModel):
     score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool = Field(description="score > threshold, strictly, compared in float32")
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
+    log_lr: float | None = Field(None, description="with `log_lr`: the natural log likelihood ratio")
     log10_fpr: float | None = Field(
         None,
         description="with `detail`: at most 10 to this power of different pairs score so high, with the confidence "

@@ -58,18 +58,20 @@ async def logged_decision(
 
 def _of_json(body: bytes) -> dict[str, Any]:
     answer = json.loads(body)
-    found = answer.get("matches")
+    found = answer.get("matches", answer.get("decisions"))
     if found is None and "results" in answer:
         found = [hit for hits in answer["results"] for hit in hits]
     if found is None:
         found = [answer]
     # Who was found is not kept: ids of people must stay erasable.
     kept = [
-        {name: one[name] for name in ("score", "match", "decision") if name in one} for one in found[:LOGGED]
+        {name: one[name] for name in ("score", "match", "decision", "log_lr", "same") if name in one}
+        for one in found[:LOGGED]
     ]
     return {
         "model": answer.get("model"),
         "operating_point": answer.get("operating_point"),
+        **({"bayes": answer["bayes"]} if "bayes" in answer else {}),
         "n": len(found),
         "decisions": kept,
     }

@@ -36,6 +36,7 @@ from pairmark.service.api.answers import (
     ScoresOut,
     VectorsOut,
 )
+from pairmark.service.api.evidence import BayesOut
 from pairmark.service.api.query import PageQuery
 from pairmark.service.api.routing import Binary, Limits, Route
 from pairmark.service.audit.schemas import AuditPage
@@ -127,13 +128,13 @@ _AS_A_JOB: Final[dict[int, tuple[Any, str]]] = {
 
 SCORING: Final = (
     Route("POST", "/similarity", scoring.similarity, access="score", tag="scoring", summary="Score pairs",
-          query=scoring.PairsQuery, body=PairsBody, answer=ScoresOut, direct=True, example=_PAIR,
+          query=scoring.SimilarityQuery, body=PairsBody, answer=ScoresOut, direct=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers=_MODEL,
                         text=_PAIRS_TEXT + _RAW_TEXT + "float32 scores.")),
     Route("POST", "/match", scoring.match, access="decide", tag="scoring",
-          summary="Decide pairs at a false positive rate",
-          query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut, direct=True, decides=True,
-          example=_PAIR,
+          summary="Decide pairs at a false positive rate, or by costs",
+          query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut | BayesOut, direct=True,
+          decides=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
                         text=_PAIRS_TEXT + _RAW_TEXT + "one uint8 a pair (1 = match, with `fnr` 2 = review), "
                         "the threshold and calibration in headers.")),

@@ -13,11 +13,13 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
+from pairmark.service.api.evidence import BayesQuery, EvidenceQuery, bayes_answer, check_apart
 from pairmark.service.api.problems import NotAcceptable
 from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz, parse_octets
+from pairmark.service.runtime.evidence import Ratios
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.runtime import CONFIDENCE, Lane
@@ -85,9 +87,24 @@ class ThreeWayQuery(PointQuery):
     )
 
 
-class MatchQuery(PairsQuery, ThreeWayQuery):
-    """Which model scores, and at which operating point it decides."""
+class SimilarityQuery(PairsQuery, EvidenceQuery):
+    """Which model scores, and whether scores are stated as evidence too."""
 
+    calibration: str | None = Field(
+        None, description="with `log_lr`: id of a calibration; default the version's own"
+    )
+
+
+class MatchQuery(PairsQuery, ThreeWayQuery, BayesQuery):
+    """Which model scores, and how it decides: at a false positive rate, or by prior and costs."""
+
+    fpr: float | None = Field(  # type: ignore[assignment]
+        None,
+        gt=0,
+        lt=1,
+        description="the false positive rate you allow; required unless `prior` is given",
+        examples=[0.01],
+    )
     detail: bool = Field(
         False,
         description="with each score how rare it is among different pairs (`log10_fpr`), comparable across models",
@@ -111,17 +128,25 @@ class Scored:
 async def similarity(call: Call) -> Answer:
     """How similar are these pairs?"""
     kind, raw = media(call)
+    query: SimilarityQuery = call.query
+    if raw and query.log_lr:
+        raise NotAcceptable("log_lr is given as application/json: leave it out, or accept that")
     body = await call.body()
     with call.services.runtime.lane() as lane:
         scored = await _score(call, lane, kind, body, "similarity")
-        answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(scored, raw))
+        ratios = None
+        if query.log_lr:
+            ratios = await call.services.runtime.ratios(
+                scored.served, query.calibration, query.lr_method, subjects=scored.subjects
+            )
+        answer = await lane.run(_writing(scored, raw), lambda: _scores_answer(call, scored, raw, ratios))
     _SCORED.inc(len(scored.scores))
     _watch(call, scored, None)
     return answer
 
 
 async def match(call: Call) -> Answer:
-    """Same or different, at the false positive rate you allow?
+    """Same or different, at the false positive rate you allow, or (with `prior`) at the least cost?
 
     When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
     `required_units` per method, and `alternatives`, what each other method would answer; nothing is extrapolated.
@@ -131,6 +156,11 @@ async def match(call: Call) -> Answer:
     kind, raw = media(call)
     if raw and query.detail:
         raise NotAcceptable("detail is given as application/json: leave it out, or accept that")
+    check_apart(query)
+    if raw and (query.log_lr or query.prior is not None):
+        raise NotAcceptable(
+            "log_lr and decisions by prior are given as application/json: leave them out, or accept that"
+        )
     body = await call.body()
     with call.services.runtime.lane() as lane:
         if kind == JSON and holds_scores(body):
@@ -140,6 +170,15 @@ async def match(call: Call) -> Answer:
         shown = call.shows_scores(scored.served)
         if query.detail and not shown:
             raise Forbidden("detail says how high scores are; the key may only decide", scope="score")
+        if query.log_lr and not shown:
+            raise Forbidden("log_lr says how high scores are; the key may only decide", scope="score")
+        ratios = None
+        if query.log_lr or query.prior is not None:
+            ratios = await call.services.runtime.ratios(
+                scored.served, query.calibration, query.lr_method, subjects=scored.subjects
+            )
+        if query.prior is not None or query.fpr is None:
+            return await _by_costs(call, lane, scored, ratios, shown)
         decision = await call.services.runtime.decide(
             scored.served,
             query.fpr,
@@ -151,11 +190,25 @@ async def match(call: Call) -> Answer:
             subjects=scored.subjects,
         )
         seconds = math.inf if query.detail else _writing(scored, raw)
-        n_matched, answer = await lane.run(seconds, lambda: _match_answer(call, scored, decision, raw, shown))
+        n_matched, answer = await lane.run(
+            seconds, lambda: _match_answer(call, scored, decision, raw, shown, ratios)
+        )
     if scored.served is not None:
         _MATCHED.inc(len(scored.scores))
         _watch(call, scored, (decision, n_matched))
     return answer
+
+
+async def _by_costs(call: Call, lane: Lane, scored: Scored, ratios: Ratios | None, shown: bool) -> Answer:
+    """Decide by prior and costs."""
+    assert ratios is not None
+    body = await lane.run(
+        _writing(scored, False), lambda: bayes_answer(scored.model, scored.scores, ratios, call.query, shown)
+    )
+    if scored.served is not None:
+        _MATCHED.inc(len(scored.scores))
+        _watch(call, scored, None)
+    return body, JSON, ()
 
 
 async def explain(call: Call) -> Answer:
@@ -278,18 +331,21 @@ def _writing(scored: Scored, raw: bool) -> float:
     return 0.0 if raw else len(scored.scores) * WRITING_S
 
 
-def _scores_answer(scored: Scored, raw: bool) -> Answer:
+def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None) -> Answer:
     if raw:
         return scored.scores.tobytes(), OCTETS, (model_header(scored.model),)
-    scores = to_json(scored.scores.tolist())
+    body = b'{"model":%b,"scores":%b' % (scored.model, to_json(scored.scores.tolist()))
     if scored.aggregation is not None:
-        how = scored.aggregation.encode()
-        return b'{"model":%b,"scores":%b,"aggregation":"%b"}' % (scored.model, scores, how), JSON, ()
-    return b'{"model":%b,"scores":%b}' % (scored.model, scores), JSON, ()
+        body += b',"aggregation":"%b"' % scored.aggregation.encode()
+    if ratios is not None:
+        worth = ratios.log_lr(scored.scores, call.query.lr_method).tolist()
+        facts = {"log_lr": worth, "lr_method": call.query.lr_method, "calibration_id": ratios.calibration_id}
+        body += b",%b" % to_json(facts)[1:-1]
+    return body + b"}", JSON, ()
 
 
 def _match_answer(
-    call: Call, scored: Scored, decision: Decision, raw: bool, shown: bool
+    call: Call, scored: Scored, decision: Decision, raw: bool, shown: bool, ratios: Ratios | None
 ) -> tuple[int, Answer]:
     """How many match, and the answer."""
     if raw:
@@ -297,7 +353,7 @@ def _match_answer(
         return int((matched == 1).sum()), (matched.tobytes(), OCTETS, _point_headers(scored.model, decision))
     scores: list[float] = scored.scores.tolist()
     decided = decision.few(scores)
-    if call.query.detail or decision.lower is not None or not shown:
+    if call.query.detail or decision.lower is not None or ratios is not None or not shown:
         entries: list[dict[str, Any]] = [
             {"score": score, "match": match} if shown else {"match": match}
             for score, match in zip(scores, decided, strict=True)
@@ -305,6 +361,10 @@ def _match_answer(
         if decision.lower is not None:
             for entry, found in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
                 entry["decision"] = DECISIONS[found]
+        if ratios is not None:
+            worth = ratios.log_lr(scored.scores, call.query.lr_method).tolist()
+            for entry, one in zip(entries, worth, strict=True):
+                entry["log_lr"] = one
         if call.query.detail:
             for entry, power in zip(entries, _rarity(call, scored.scores, decision), strict=True):
                 entry["log10_fpr"] = power

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 
+LogLr = Annotated[bool, typer.Option("--log-lr", help="State the log likelihood ratio of each score too.")]
+LrMethod = Annotated[
+    str, typer.Option(help="How scores become likelihood ratios: logistic, pav or own.", show_default=True)
+]
+
 Side = Annotated[
     str,
     typer.Argument(
@@ -46,6 +51,8 @@ def similarity(
     right: Side,
     subject: SubjectOption = None,
     aggregation: AggregationOption = None,
+    log_lr: LogLr = False,
+    lr_method: LrMethod = "logistic",
     model: ModelOption = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
@@ -54,20 +61,52 @@ def similarity(
     sides = _side(left, subject), _side(right, subject)
     with connected(url) as client:
         scores = client.similarity(*sides, model=model, aggregation=aggregation).tolist()
-    rows = [(at, f"{score:.6g}") for at, score in enumerate(scores[:SHOWN])]
-    output.show({"scores": scores}, output.table(("pair", "score"), rows, empty="no pairs"))
+        worth = None
+        if log_lr:
+            worth = client.log_lr(*sides, method=lr_method, model=model, aggregation=aggregation).tolist()
+    told = {"scores": scores, **({} if worth is None else {"log_lr": worth})}
+    rows = [(at, *(f"{values[at]:.6g}" for values in told.values())) for at in range(min(SHOWN, len(scores)))]
+    names = ("pair", "score", *(["log LR"] if log_lr else []))
+    output.show(told, output.table(names, rows, empty="no pairs"))
 
 
 def match(
     left: Side,
     right: Side,
-    fpr: Annotated[float, typer.Option(help="The false positive rate you allow.", min=0.0, max=1.0)],
+    fpr: Annotated[
+        float | None,
+        typer.Option(help="The false positive rate you allow.", min=0.0, max=1.0, show_default=False),
+    ] = None,
     fnr: Annotated[
         float | None,
         typer.Option(help="A false negative rate too: pairs in between are for review.", min=0.0, max=1.0),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="How sure the promise is to hold.")] = 0.95,
-    method: Annotated[str, typer.Option(help="auto, finite-sample, bootstrap or estimate.")] = "auto",
+    prior: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --fpr: decide at the least cost, given this chance that a pair is the same.",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+        ),
+    ] = None,
+    cost_ratio: Annotated[
+        float | None,
+        typer.Option(
+            help="With --prior: what a false match costs, in missed matches (default 1).",
+            min=0.0,
+            show_default=False,
+        ),
+    ] = None,
+    log_lr: LogLr = False,
+    lr_method: LrMethod = "logistic",
+    confidence: Annotated[
+        float | None, typer.Option(help="How sure the promise is to hold (default 0.95).", show_default=False)
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="auto (default), finite-sample, bootstrap or estimate.", show_default=False),
+    ] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="A promise for all rates at once.")
     ] = False,
@@ -77,7 +116,20 @@ def match(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Decide pairs: the same, or different, at the rate you allow."""
+    """Decide pairs: the same, or different, at the rate you allow (or, with --prior, at the least cost)."""
+    if (fpr is None) == (prior is None):
+        raise typer.BadParameter("expected --fpr, or --prior to decide by costs, and not both")
+    if prior is not None:
+        promised = {"--fnr": fnr, "--confidence": confidence, "--method": method, "--log-lr": log_lr or None}
+        for name, value in {**promised, "--simultaneous": simultaneous or None}.items():
+            if value is not None:
+                raise typer.BadParameter(f"{name} does not go with --prior, which promises no error rate")
+        sides = _side(left, subject), _side(right, subject)
+        _decide(sides, aggregation, prior, cost_ratio, lr_method, model, url)
+        return
+    if cost_ratio is not None:
+        raise typer.BadParameter("--cost-ratio goes with --prior")
+    assert fpr is not None
     sides = _side(left, subject), _side(right, subject)
     with connected(url) as client:
         found = client.match(
@@ -88,6 +140,8 @@ def match(
             method=method,
             simultaneous=simultaneous,
             aggregation=aggregation,
+            log_lr=log_lr,
+            lr_method=lr_method if log_lr else None,
             model=model,
         )
     said = found.decisions or ["match" if one else "different" for one in found.matches.tolist()]
@@ -97,14 +151,59 @@ def match(
         for score, decision in zip(found.scores.tolist(), said, strict=True)
     ]
 
+    if found.log_lr is not None:
+        pairs = [{**one, "log_lr": worth} for one, worth in zip(pairs, found.log_lr.tolist(), strict=True)]
+
     def human(to: Console) -> None:
-        rows = [(at, f"{one['score']:.6g}", one["decision"]) for at, one in enumerate(pairs[:SHOWN])]
-        output.table(("pair", "score", "decision"), rows, empty="no pairs")(to)
+        rows = [
+            (at, f"{one['score']:.6g}", one["decision"], *([f"{one['log_lr']:.4g}"] if log_lr else []))
+            for at, one in enumerate(pairs[:SHOWN])
+        ]
+        names = ("pair", "score", "decision", *(["log LR"] if log_lr else []))
+        output.table(names, rows, empty="no pairs")(to)
         if len(pairs) > SHOWN:
             to.print(f"... and {len(pairs) - SHOWN:,} more (--json gives all)")
         to.print(_promise(point), markup=False)
 
     output.show({"model": found.model, "pairs": pairs, "operating_point": point}, human)
+
+
+def _decide(
+    sides: tuple[Any, Any],
+    aggregation: str | None,
+    prior: float,
+    cost_ratio: float | None,
+    method: str,
+    model: str | None,
+    url: str | None,
+) -> None:
+    """Decide by prior and costs, and print it."""
+    with connected(url) as client:
+        found = client.decide(
+            *sides,
+            prior=prior,
+            cost_ratio=1.0 if cost_ratio is None else cost_ratio,
+            method=method,
+            model=model,
+            aggregation=aggregation,
+        )
+    words = ["same" if one else "different" for one in found.same.tolist()]
+    pairs: list[dict[str, Any]] = [{"decision": word} for word in words]
+    for name, values in (("score", found.scores), ("log_lr", found.log_lr), ("posterior", found.posterior)):
+        if values is not None:
+            pairs = [{**one, name: value} for one, value in zip(pairs, values.tolist(), strict=True)]
+
+    def human(to: Console) -> None:
+        names = list(pairs[0]) if pairs else ["decision"]
+        rows = [(at, *one.values()) for at, one in enumerate(pairs[:SHOWN])]
+        output.table(("pair", *names), rows, empty="no pairs")(to)
+        to.print(
+            f"The same where the log likelihood ratio is above {found.bayes['log_lr_threshold']:.4g}: the least cost "
+            f"at prior {prior:g}. No error rate is promised; ask with --fpr for that.",
+            markup=False,
+        )
+
+    output.show({"model": found.model, "pairs": pairs, "bayes": found.bayes}, human)
 
 
 def _promise(point: dict[str, Any]) -> str:

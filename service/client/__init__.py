@@ -42,6 +42,7 @@ from pairmark.client.errors import (
 from pairmark.client.results import (
     Alias,
     Answer,
+    BayesResult,
     Calibration,
     Classes,
     Dataset,
@@ -69,6 +70,7 @@ __all__ = [
     "Alias",
     "Answer",
     "AsyncClient",
+    "BayesResult",
     "Busy",
     "Calibration",
     "Classes",

@@ -113,6 +113,7 @@ class MatchResult:
     operating_point : the threshold and its promise.
     model : the version that answered (None where the scores were given).
     decisions : (n,) match, review or different, where a false negative rate was asked for too.
+    log_lr : (n,) natural log likelihood ratios, where they were asked for.
     """
 
     matches: NDArray[np.bool_]
@@ -120,6 +121,28 @@ class MatchResult:
     operating_point: OperatingPoint
     model: ModelUsed | None
     decisions: list[str] | None = None
+    log_lr: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayesResult:
+    """Decisions by prior and costs; no error rate is promised.
+
+    Attributes
+    ----------
+    same : (n,) bool, whether calling a pair the same costs less on average.
+    log_lr : (n,) natural log likelihood ratios. posterior : (n,) chances that pairs are the same. scores : (n,)
+        float32. None each for keys that may only decide.
+    bayes : what the decisions follow from: prior, cost_ratio, thresholds, calibration.
+    model : the version that answered (None where the scores were given).
+    """
+
+    same: NDArray[np.bool_]
+    log_lr: NDArray[np.float64] | None
+    posterior: NDArray[np.float64] | None
+    scores: NDArray[np.float32] | None
+    bayes: dict[str, Any]
+    model: ModelUsed | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.client.calls import Steps, ask, operation
-from pairmark.client.results import Classes, Explanation, MatchResult, ModelUsed, OperatingPoint, Rankings
+from pairmark.client.results import (
+    BayesResult,
+    Classes,
+    Explanation,
+    MatchResult,
+    ModelUsed,
+    OperatingPoint,
+    Rankings,
+)
 from pairmark.client.transport import Calls
 from pairmark.client.wire import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
 
@@ -74,12 +82,15 @@ class Scoring(Calls):
         fnr: float | None = None,
         simultaneous: bool = False,
         aggregation: str | None = None,
+        log_lr: bool = False,
+        lr_method: str | None = None,
     ) -> Steps[MatchResult]:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
 
         Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a calibration of their own.
 
-        With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different.
+        With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different; with ``log_lr``,
+        `MatchResult.log_lr` holds natural log likelihood ratios (``lr_method`` logistic, pav or own).
 
         Raises
         ------
@@ -95,6 +106,8 @@ class Scoring(Calls):
                 "calibration": calibration,
                 "simultaneous": "true" if simultaneous else None,
                 "aggregation": aggregation,
+                "log_lr": "true" if log_lr else None,
+                "lr_method": lr_method,
             }
         )
         raw = None if scores is not None else raw_pairs(left, right)
@@ -133,6 +146,83 @@ class Scoring(Calls):
             operating_point=OperatingPoint.of(answer["operating_point"]),
             model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
             decisions=None if fnr is None else [entry["decision"] for entry in answer["matches"]],
+            log_lr=np.array([entry["log_lr"] for entry in answer["matches"]]) if log_lr else None,
+        )
+
+    @operation
+    def log_lr(
+        self,
+        left: Side,
+        right: Side,
+        *,
+        method: str = "logistic",
+        calibration: str | None = None,
+        model: str | None = None,
+        aggregation: str | None = None,
+    ) -> Steps[NDArray[np.float64]]:
+        """Natural log likelihood ratios of pairs, (n,): how much likelier their scores are for the same than for two.
+
+        Parameters
+        ----------
+        left, right, aggregation : as `similarity`.
+        method : ``logistic``, ``pav``, or ``own`` of learners whose score is a log likelihood ratio.
+        calibration : id; None: the version's own.
+        """
+        answer = yield from self._send(
+            "POST",
+            "/similarity",
+            without_none({"model": model, "left": left, "right": right}),
+            params=without_none(
+                {
+                    "log_lr": "true",
+                    "lr_method": method,
+                    "calibration": calibration,
+                    "aggregation": aggregation,
+                }
+            ),
+        )
+        return np.asarray(answer["log_lr"], dtype=np.float64)
+
+    @operation
+    def decide(
+        self,
+        left: Side = None,
+        right: Side = None,
+        *,
+        prior: float,
+        cost_ratio: float = 1.0,
+        method: str = "logistic",
+        calibration: str | None = None,
+        model: str | None = None,
+        aggregation: str | None = None,
+        scores: Sequence[float] | NDArray[Any] | None = None,
+    ) -> Steps[BayesResult]:
+        """Same or different at the least average cost, which promises no error rate; `match` does.
+
+        Parameters
+        ----------
+        prior : chance that a pair is the same before its score is seen.
+        cost_ratio : what a false match costs, in units of a missed match.
+        method, calibration : as `log_lr`. scores : instead of pairs, with a stored ``calibration``.
+        """
+        body = {"scores": scores} if scores is not None else {"model": model, "left": left, "right": right}
+        params = {
+            "prior": prior,
+            "cost_ratio": cost_ratio,
+            "lr_method": method,
+            "calibration": calibration,
+            "aggregation": aggregation,
+        }
+        answer = yield from self._send("POST", "/match", without_none(body), params=without_none(params))
+        found = answer["decisions"]
+        shown = bool(found) and "score" in found[0]
+        return BayesResult(
+            same=np.array([entry["same"] for entry in found], dtype=np.bool_),
+            log_lr=np.array([entry["log_lr"] for entry in found]) if shown else None,
+            posterior=np.array([entry["posterior"] for entry in found]) if shown else None,
+            scores=np.array([entry["score"] for entry in found], dtype=np.float32) if shown else None,
+            bayes=answer["bayes"],
+            model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
         )
 
     @operation

@@ -27,6 +27,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.runtime.catalogue import Catalogue, VersionEntry, View
 from pairmark.service.runtime.classifying import seconds_to_classify
+from pairmark.service.runtime.evidence import Ratios, ratios_of
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
 from pairmark.service.runtime.metrics import BATCHES
@@ -226,6 +227,42 @@ class Runtime:
         ------
         InsufficientCalibration, UnknownCalibration, InvalidInput
         """
+        calibration = await self._calibration_for(served, calibration, subjects, fpr, confidence)
+        allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
+        question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
+        answer = self.decisions.at_hand(question)
+        if answer is None:
+            answer = await self.in_thread(lambda: self._decide(question))
+        return answer
+
+    async def ratios(
+        self,
+        served: Served | None,
+        calibration: str | None,
+        method: str,
+        *,
+        subjects: SubjectClass | None = None,
+    ) -> Ratios:
+        """The likelihood ratios that a request asks for; parameters as `decide`.
+
+        Raises
+        ------
+        ModelNotCapable, InsufficientCalibration, UnknownCalibration, InvalidInput
+        """
+        chosen = await self._calibration_for(served, calibration, subjects)
+        return await self.in_thread(
+            lambda: ratios_of(chosen, self.decisions.calibration(chosen), served, method)
+        )
+
+    async def _calibration_for(
+        self,
+        served: Served | None,
+        calibration: str | None,
+        subjects: SubjectClass | None,
+        fpr: float | None = None,
+        confidence: float = CONFIDENCE,
+    ) -> str:
+        """The calibration that answers: the one named, else the version's own; of subjects, that of their class."""
         if calibration is None:
             calibration = served.calibration_id if served is not None else None
             if calibration is None:
@@ -240,12 +277,7 @@ class Runtime:
         if subjects is not None:
             assert served is not None
             calibration = await self._of_class(served, calibration, subjects, fpr, confidence)
-        allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
-        question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
-        answer = self.decisions.at_hand(question)
-        if answer is None:
-            answer = await self.in_thread(lambda: self._decide(question))
-        return answer
+        return calibration
 
     async def _check_class(self, calibration: str, subjects: SubjectClass | None) -> SubjectClass | None:
         """What is left to look for: None where the calibration is of this very class."""
@@ -262,7 +294,7 @@ class Runtime:
         )
 
     async def _of_class(
-        self, served: Served, calibration: str, subjects: SubjectClass, fpr: float, confidence: float
+        self, served: Served, calibration: str, subjects: SubjectClass, fpr: float | None, confidence: float
     ) -> str:
         """The calibration of a class of subjects, from the people of an ordinary one; made where there is none."""
         key = (calibration, subjects)
@@ -274,7 +306,7 @@ class Runtime:
                         lambda: self.store.subjects.of(calibration, subjects, served.estimator)
                     )
             except InsufficientCalibration as error:
-                needed = units_needed(fpr, confidence)
+                needed = None if fpr is None else units_needed(fpr, confidence)
                 raise InsufficientCalibration(
                     error.detail, **{**error.facts, "required_units": needed}
                 ) from error

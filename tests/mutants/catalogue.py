@@ -681,4 +681,57 @@ ACCESS_AND_LEAKAGE = (
     ),
 )
 
-MUTANTS = (*VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)
+RATIOS = "tests/models/test_likelihood_ratios.py"
+PLAY = "tests/models/test_open_set_play.py"
+EVIDENCE = (
+    mutant(
+        "evidence-weighs-rows",
+        "people weigh equally in Cllr, however many samples they have",
+        "models/evaluation/likelihood.py",
+        "same_weight=sample.same.weight / sample.same.weight.sum(),",
+        "same_weight=np.full(len(sample.same), 1 / len(sample.same)),",
+        f"{RATIOS}::test_cllr_is_the_definition_with_people_weighing_equally",
+    ),
+    mutant(
+        "evidence-without-limits",
+        "no likelihood ratio is stronger than the pairs can show",
+        "models/calibration/likelihood_ratios.py",
+        "return np.clip(raw, self.low, self.high)",
+        "return raw",
+        f"{RATIOS}::test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show",
+    ),
+    mutant(
+        "evidence-falls",
+        "likelihood ratios never fall as scores rise",
+        "models/calibration/likelihood_ratios.py",
+        "    if a <= 0:",
+        "    if False:",
+        f"{RATIOS}::test_scores_that_run_backwards_are_no_evidence",
+    ),
+    mutant(
+        "costs-turned-round",
+        "a decision by prior and costs is the cheapest one",
+        "models/calibration/likelihood_ratios.py",
+        "return math.log(cost_ratio) + math.log1p(-prior) - math.log(prior)",
+        "return math.log(prior) - math.log1p(-prior) - math.log(cost_ratio)",
+        f"{RATIOS}::test_the_bayes_decision_costs_least_and_its_threshold_agrees",
+    ),
+    mutant(
+        "ratio-from-single-intervals",
+        "the interval of a group's ratio holds over all groups jointly",
+        "models/calibration/differentials.py",
+        "    low, high = rate.joint_interval",
+        "    low, high = rate.value, rate.value",
+        f"{PLAY}::test_the_interval_of_a_ratio_is_its_range_on_the_box_of_rates",
+    ),
+    mutant(
+        "ties-are-found",
+        "a search of an enrolled person that ties with the threshold is missed",
+        "models/evaluation/open_set.py",
+        'fnir = np.searchsorted(mates, thresholds, side="right") / mates.size',
+        'fnir = np.searchsorted(mates, thresholds, side="left") / mates.size',
+        f"{PLAY}::test_fnir_against_fpir_is_that_of_counting",
+    ),
+)
+
+MUTANTS = (*EVIDENCE, *VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)

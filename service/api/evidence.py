@@ -1,0 +1,146 @@
+"""Scores as evidence: log likelihood ratios beside scores, and decisions by Bayes' rule.
+
+These know nothing of false positive rates and promise none; `pairmark.service.api.scoring` decides at those.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, Field
+from pydantic_core import to_json
+
+from pairmark.models.calibration.likelihood_ratios import bayes_threshold
+from pairmark.service.api.answers import ModelUsed
+from pairmark.service.api.query import Query
+from pairmark.service.errors import InvalidInput
+from pairmark.service.runtime.evidence import Ratios
+from pairmark.service.runtime.scoring import plain
+
+_PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")
+
+
+class EvidenceQuery(Query):
+    """Whether scores are stated as evidence too, and by which map."""
+
+    log_lr: bool = Field(
+        False,
+        description="with each score its natural log likelihood ratio, by the version's calibration: how much likelier "
+        "the score is for the same person than for two",
+    )
+    lr_method: Literal["logistic", "pav", "own"] = Field(
+        "logistic",
+        description="logistic: a line in the score; pav: the rising steps that fit the calibration pairs best; own: "
+        "the score itself, of learners whose score is a log likelihood ratio (`plda`)",
+    )
+
+
+class BayesQuery(EvidenceQuery):
+    """A decision that costs least on average, instead of one at a false positive rate."""
+
+    prior: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="decide by Bayes' rule instead of at a false positive rate: the chance that a pair is the same "
+        "before its score is seen",
+    )
+    cost_ratio: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        description="with `prior`: what a false match costs, in units of a missed match; default 1",
+    )
+
+
+class BayesDecision(BaseModel):
+    """A decision about one pair."""
+
+    score: float | None = Field(None, description="absent for keys that may only decide")
+    log_lr: float | None = Field(None, description="natural; absent for keys that may only decide")
+    posterior: float | None = Field(
+        None, description="chance that the pair is the same, given prior and score; absent as the score is"
+    )
+    same: bool = Field(description="whether calling the pair the same costs less on average")
+
+
+class BayesFacts(BaseModel):
+    """What the decisions follow from."""
+
+    prior: float
+    cost_ratio: float = Field(description="what a false match costs, in units of a missed match")
+    log_lr_threshold: float = Field(
+        description="log(cost_ratio) - log(prior / (1 - prior)); the same above it"
+    )
+    score_threshold: float | None = Field(
+        description="the score there; null where no score reaches it, or all do"
+    )
+    lr_method: str
+    log_lr_limits: list[float] = Field(description="no stronger evidence is ever stated")
+    calibration_id: str
+    guarantee: Literal["none"] = Field(
+        description="no error rate is promised: see `fpr` for decisions that do"
+    )
+
+
+class BayesOut(BaseModel):
+    """Decisions by Bayes' rule, one a pair, in order."""
+
+    model: ModelUsed | None = Field(description="null for scores made elsewhere")
+    decisions: list[BayesDecision]
+    bayes: BayesFacts
+
+
+def check_apart(query: Any) -> None:
+    """Refuse a decision that is asked for both at a false positive rate and by Bayes' rule, or by neither.
+
+    Raises
+    ------
+    InvalidInput
+    """
+    if query.prior is None:
+        if query.cost_ratio is not None:
+            raise InvalidInput("cost_ratio goes with prior: give both", field="prior")
+        if query.fpr is None:
+            raise InvalidInput(
+                "fpr is missing; expected a number above 0 and below 1, e.g. 0.01 (or prior, to decide by costs)",
+                field="fpr",
+            )
+        return
+    for name in _PROMISES:
+        if name in query.model_fields_set:
+            raise InvalidInput(
+                f"{name} and prior do not go together: a decision by prior and costs promises no error rate. Ask for "
+                "one or the other",
+                field=name,
+            )
+
+
+def bayes_answer(model: bytes, scores: Any, ratios: Ratios, query: Any, shown: bool) -> bytes:
+    """The answer to a decision by prior and costs."""
+    cost_ratio = 1.0 if query.cost_ratio is None else query.cost_ratio
+    limit = bayes_threshold(query.prior, cost_ratio)
+    worth = ratios.log_lr(scores, query.lr_method).tolist()
+    odds = math.log(query.prior) - math.log1p(-query.prior)
+    entries: list[dict[str, Any]] = [
+        {"score": score, "log_lr": one, "posterior": _chance(one + odds), "same": one > limit}
+        if shown
+        else {"same": one > limit}
+        for score, one in zip(scores.tolist(), worth, strict=True)
+    ]
+    facts = {
+        "prior": query.prior,
+        "cost_ratio": cost_ratio,
+        "log_lr_threshold": limit,
+        "score_threshold": ratios.threshold(limit, query.lr_method) if shown else None,
+        "lr_method": query.lr_method,
+        "log_lr_limits": ratios.limits,
+        "calibration_id": ratios.calibration_id,
+        "guarantee": "none",
+    }
+    return b'{"model":%b,"decisions":%b,"bayes":%b}' % (model, to_json(entries), to_json(plain(facts)))
+
+
+def _chance(log_odds: float) -> float:
+    return 1 / (1 + math.exp(-log_odds)) if log_odds > -700 else 0.0
