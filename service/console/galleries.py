@@ -66,11 +66,15 @@ async def show_gallery(request: Request, name: str, query: Annotated[ItemsQuery,
     for one in (answer, items):
         if not one.ok:
             return refused(request, one, AT)
+    gallery = answer.data
+    path = f"/galleries/{name}/calibrations/{gallery['calibration']}"
+    calibration = (await api.get(path)).found if gallery["calibration"] else None
     return page(
         request,
         "gallery.html",
         at=AT,
-        gallery=answer.data,
+        gallery=gallery,
+        calibration=calibration,
         items=items.data["items"],
         next_cursor=items.data["next_cursor"],
         first=query.cursor is None,

@@ -234,7 +234,11 @@ class Galleries:
         """A gallery."""
         state = self.state(name)
         with self._db.read() as session:
-            return gallery_out(state, repository.count_subjects(session, state.id))
+            found = gallery_out(state, repository.count_subjects(session, state.id))
+            calibration = repository.newest_calibration(session, state)
+            found.calibration = None if calibration is None else calibration.id
+            found.evaluation = repository.newest_evaluation(session, state.id)
+            return found
 
     def page(self, limit: int, cursor: str | None, *, names: frozenset[str] | None = None) -> GalleryPage:
         """Galleries by name; of some names if given."""

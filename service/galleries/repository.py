@@ -500,6 +500,17 @@ def add_evaluation(session: Session, row: GalleryEvaluationRow) -> None:
     session.flush()
 
 
+def newest_evaluation(session: Session, gallery_id: int) -> str | None:
+    """The id of the newest evaluation of the gallery."""
+    table = GalleryEvaluationRow
+    return session.scalar(
+        select(table.id)
+        .where(table.gallery_id == gallery_id)
+        .order_by(table.created_at.desc(), table.id)
+        .limit(1)
+    )
+
+
 def find_evaluation(session: Session, gallery_id: int, id: str) -> GalleryEvaluationRow | None:
     """An evaluation of this gallery."""
     row = session.get(GalleryEvaluationRow, id)

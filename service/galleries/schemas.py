@@ -43,6 +43,10 @@ class GalleryOut(BaseModel):
     dimension: int
     items: int
     subjects: int | None = Field(None, description="different subjects; not in lists")
+    calibration: str | None = Field(
+        None, description="id of the newest calibration with the version that searches it; not in lists"
+    )
+    evaluation: str | None = Field(None, description="id of the newest evaluation; not in lists")
     sequence: int = Field(description="counts every row written or removed")
     fields: list[str] = Field(description="metadata fields that items have had, to filter by")
     created_at: str
