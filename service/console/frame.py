@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -117,6 +118,7 @@ def _templates() -> Any:
     templates.filters["count"] = lambda number: f"{number:,}"
     templates.filters["size"] = size
     templates.filters["path"] = lambda text: quote(str(text), safe="")
+    templates.filters["brief"] = brief
     templates.filters["pretty"] = lambda value: json.dumps(value, ensure_ascii=False)
     return templates
 
@@ -124,6 +126,11 @@ def _templates() -> Any:
 def percent(rate: float, digits: int = 3) -> str:
     """A share in words: 0.001 is ``0.1 %``."""
     return f"{100 * rate:.{digits}g}".replace("e-05", "e-5") + "\u00a0%"
+
+
+def brief(text: str) -> str:
+    """Text whose ids of 32 digits or more are cut to 8, so that a table fits the screen."""
+    return re.sub(r"[0-9a-f]{32,}", lambda found: f"{found[0][:8]}\u2026", str(text))
 
 
 def size(n_bytes: float) -> str:

@@ -37,5 +37,6 @@ source.addEventListener("progress", (event) => {
 });
 source.addEventListener("done", () => {
   source.close();
+  $("#race-title").textContent = "Candidates";
   if (!list.children.length) card.hidden = true;
 });
