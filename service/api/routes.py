@@ -263,7 +263,7 @@ GALLERIES: Final = (
     Route("DELETE", f"{_GALLERY}/items/{{id:path}}", galleries.delete_item, access="gallery", tag="galleries",
           answer=Receipt),
     Route("POST", f"{_GALLERY}/subjects/{{subject:path}}/verify", search.verify, access="gallery", reading=True,
-          tag="galleries", name="verify_subject", summary="Verify one subject", query=scoring.PointQuery,
+          tag="galleries", name="verify_subject", summary="Verify one subject", query=search.VerifyQuery,
           body=VerifyBody, answer=VerifyOut, direct=True, decides=True, example={"probe": [0.12, -0.4, 1.7]}),
     Route("DELETE", f"{_GALLERY}/subjects/{{subject:path}}", galleries.delete_subject, access="gallery",
           tag="galleries", answer=Receipt),

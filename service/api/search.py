@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
 from pairmark.service.api.metrics import SEARCHED
+from pairmark.service.api.scoring import PointQuery
 from pairmark.service.api.wire import JSON, Answer, Call, only_json
-from pairmark.service.errors import UnknownModel
+from pairmark.service.errors import InsufficientCalibration, TooLarge, UnknownModel
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.searching import parse_probe, parse_search
+from pairmark.service.galleries.searching import dense, parse_probe, parse_search
 from pairmark.service.runtime.scoring import Decision, Served
+from pairmark.service.store.subjects import SubjectClass
 
 CAPABILITY = "search"
+
+
+class VerifyQuery(PointQuery):
+    """The operating point of a verification, and how a subject of several items is compared."""
+
+    aggregation: Literal["auto", "mean", "plda", "best", "median"] | None = Field(
+        None,
+        description="compare the subject as a whole this way, or refuse; left out: as `auto` where the calibration "
+        "supports the subject's number of items, else the best item decides",
+    )
+
+
 _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
 
 
@@ -55,29 +74,53 @@ async def search(call: Call) -> Answer:
 
 
 async def verify(call: Call) -> Answer:
-    """Is this vector of that subject? It is compared with all of the subject's items and the best one decides."""
+    """Is this vector, or are these samples, of that subject?
+
+    A subject of several items is compared as a whole, by all of them, where the calibration supports that: the promise
+    is then of the whole verification. Else, and only where no `aggregation` is asked for, the best item decides, and
+    the bound is that of one comparison times the items.
+    """
     only_json(call)
-    services, query = call.services, call.query
+    services = call.services
     name, subject = call.path["gallery"], call.path["subject"]
     limited = f"verifications of the subject {subject[:100]!r}"
     _limit(call, services.settings.verify_limit, f"verify {name}/{subject}", limited)
-    probe = parse_probe(await call.body())
+    probe = parse_probe(await call.body(), services.settings.max_subject_samples)
     async with services.galleries.place() as place:
         while True:
             state = await place.run(lambda: services.galleries.state(name))
             served = await _served(call, state)
             if served is not None:
                 break
-        decision = await services.runtime.decide(
-            served, query.fpr, query.confidence, query.method, query.calibration
-        )
+        rows = dense(probe, "probe", state.dimension)
+        items = await place.run(lambda: services.searches.enrolled(state, subject))
+        decision, how = await _whole_or_best(call, served, len(items), len(rows))
         answer = await place.run(
             lambda: services.searches.verify(
-                state, served, subject, probe, decision, scores=call.shows_scores(served)
+                served, subject, rows, items, decision, how, scores=call.shows_scores(served)
             )
         )
     _VERIFIED.inc()
     return answer, JSON, ()
+
+
+async def _whole_or_best(call: Call, served: Served, k: int, p: int) -> tuple[Decision, str | None]:
+    """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
+    query = call.query
+    decide = partial(
+        call.services.runtime.decide, served, query.fpr, query.confidence, query.method, query.calibration
+    )
+    how = served.aggregation(query.aggregation or "auto")
+    if k == p == 1:
+        return await decide(), None
+    try:
+        if query.aggregation is not None or p > 1 or k <= call.services.settings.max_subject_samples:
+            of = SubjectClass(max(k, p), min(k, p), how)
+            return await decide(subjects=of), how
+    except (InsufficientCalibration, TooLarge):
+        if query.aggregation is not None or p > 1:
+            raise
+    return await decide(), None
 
 
 def _limit(call: Call, a_minute: float, what: str, said: str) -> None:

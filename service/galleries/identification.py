@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration, cmc, leave_one_subject_out
 from pairmark.models.core.progress import report
+from pairmark.models.core.subjects import SampleSets
 from pairmark.service.datasets.ingest import Datasets, dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import (
@@ -45,6 +46,7 @@ from pairmark.service.galleries.schemas import (
     ModelOfGallery,
     ProbesRequest,
 )
+from pairmark.service.galleries.templates import SubjectHit
 from pairmark.service.galleries.view import Hit, View
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
@@ -157,13 +159,23 @@ class Identification:
                 field="subjects",
             )
         fresh = KeptProbes.unsearched(probes.subjects, probes.vectors)
-        kept = CatchingUp(self._galleries, state, served, fresh, view).run()
+        how = None if request.aggregation is None else served.aggregation(request.aggregation)
+        if how is None:
+            kept = CatchingUp(self._galleries, state, served, fresh, view).run()
+        else:
+            kept = self._of_wholes(state, served, view, probes, fresh, how)
         calibration = kept.calibration
-        keeps = request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
+        # Thresholds that follow the gallery are of single items.
+        keeps = how is None and request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
         if request.keep_probes and not keeps:
+            why = (
+                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept"
+                if how is None
+                else "probes of searches for whole subjects are not kept"
+            )
             warnings.append(
-                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: the threshold does not follow "
-                "the gallery, and is refused once more than a tenth of it has changed"
+                f"{why}: the threshold does not follow the gallery, and is refused once more than a tenth of it has "
+                "changed"
             )
         row: GalleryCalibrationRow | None = None
 
@@ -174,6 +186,7 @@ class Identification:
                 gallery_id=state.id,
                 model_id=state.model_id,
                 version=state.version,
+                aggregation=how,
                 created_at=self._galleries.database.now(session),
                 **columns_of(
                     kept.records,
@@ -215,9 +228,10 @@ class Identification:
         """
         state, probes, warnings = self._probes(name, served, request, refuse_overlap=False)
         view = self._view(state, served)
-        own = self._mated(state, served, probes)
-        ranks = self._ranks(state, view, probes, own, request.max_rank)
-        best = self._best(state, view, probes.vectors[~probes.enrolled], (0.5, 0.8))
+        how = None if request.aggregation is None else served.aggregation(request.aggregation)
+        own = self._mated(state, served, probes, how)
+        ranks = self._ranks(state, view, probes, own, request.max_rank, how)
+        best = self._best(state, view, probes.vectors[~probes.enrolled], (0.5, 0.8), how)
         identification: list[dict[str, Any]] = []
         if best.size:
             calibration = GalleryCalibration(best, gallery_size=view.n_items, mated_scores=own)
@@ -228,7 +242,7 @@ class Identification:
                     identification.append({"fpir": rate, "refused": error.detail, **error.facts})
         else:
             warnings.append("every probe's subject is enrolled, so nothing is known of strangers")
-        threshold, calibrated = self._calibrated(state, served, request, best, own)
+        threshold, calibrated = self._calibrated(state, served, request, best, own, how)
         left_out = None
         if request.leave_one_out:
             if threshold is None:
@@ -237,7 +251,7 @@ class Identification:
             if threshold is None:
                 warnings.append("leave-one-out needs a threshold: calibrate the gallery, or send strangers")
             else:
-                left_out = self._left_out(state, view, threshold, request.confidence)
+                left_out = self._left_out(state, view, threshold, request.confidence, how)
         curve = None
         if ranks.size:
             curve = cmc(ranks, request.max_rank, request.confidence).as_dict()
@@ -246,6 +260,7 @@ class Identification:
                 "gallery": name,
                 "model": served.model,
                 "gallery_size": view.n_items,
+                "aggregation": how,
                 "n_mated": int(own.size),
                 "n_strangers": int(best.size),
                 "rank_1": None if curve is None else curve["rate"][0],
@@ -371,39 +386,63 @@ class Identification:
     def _view(self, state: State, served: Served) -> View:
         return self._galleries.live(state, served.estimator).view(state.seq)
 
-    def _searched(self, state: State, view: View, probes: Float32, k: int, **how: Any) -> list[list[Hit]]:
-        return view.search(probes, k, elsewhere=self._galleries.elsewhere(state, (), view.seq), **how)
+    def _searched(
+        self, state: State, view: View, probes: Float32, k: int, how: str | None, *, by_subject: bool = False
+    ) -> list[list[Hit]] | list[list[SubjectHit]]:
+        """Hits among items, or with ``how`` among subjects as wholes."""
+        if how is not None:
+            return self._galleries.live(state, view.estimator).subjects.at(view, how).search(probes, k)
+        elsewhere = self._galleries.elsewhere(state, (), view.seq)
+        return view.search(probes, k, elsewhere=elsewhere, by_subject=by_subject)
 
-    def _best(self, state: State, view: View, probes: Float32, span: tuple[float, float]) -> Float32:
+    def _best(
+        self, state: State, view: View, probes: Float32, span: tuple[float, float], how: str | None
+    ) -> Float32:
         """Best score of each probe in the gallery; -inf for none. Tells progress from one of ``span`` to the other."""
         found: list[float] = []
         for start in range(0, len(probes), PROBES_AT_A_TIME):
             report(span[0] + (span[1] - span[0]) * start / len(probes), "searching with strangers")
-            some = self._searched(state, view, probes[start : start + PROBES_AT_A_TIME], 1)
+            some = self._searched(state, view, probes[start : start + PROBES_AT_A_TIME], 1, how)
             found += [hits[0].score if hits else -np.inf for hits in some]
         return np.array(found, dtype=np.float32)
 
-    def _mated(self, state: State, served: Served, probes: Probes) -> Float32:
-        """Best score of each enrolled probe with its own subject's items."""
+    def _of_wholes(
+        self, state: State, served: Served, view: View, probes: Probes, fresh: KeptProbes, how: str
+    ) -> KeptProbes:
+        """What probes score with whole subjects, in the form of what they score with items."""
+        records = fresh.records.copy()
+        enrolled = probes.enrolled
+        records["best"][~enrolled] = self._best(state, view, probes.vectors[~enrolled], (0.0, 0.9), how)
+        records["own"][enrolled] = self._mated(state, served, probes, how)
+        records["own_items"][enrolled] = 1
+        return replace(fresh, records=records, seq=view.seq, size=view.n_items)
+
+    def _mated(self, state: State, served: Served, probes: Probes, how: str | None) -> Float32:
+        """Score of each enrolled probe with its own subject: the best of its items, or with all of them as a whole."""
         scores = []
         for at in np.flatnonzero(probes.enrolled).tolist():
             with self._galleries.database.read() as session:
                 items = repository.subject_rows(session, state, probes.subjects[at], MAX_TEMPLATES)
-            # Erased since the probes were looked up: found by nobody.
-            scores.append(
-                -np.inf if items is None else served.score(probes.vectors[at : at + 1], items.vectors).max()
-            )
+            probe = probes.vectors[at : at + 1]
+            if items is None:
+                # Erased since the probes were looked up: found by nobody.
+                scores.append(-np.inf)
+            elif how is None:
+                scores.append(served.score(probe, items.vectors).max())
+            else:
+                enrolled = SampleSets.of_rows(items.vectors, np.array([len(items)]))
+                scores.append(served.score_subjects(SampleSets.of_rows(probe), enrolled, how)[0])
         return np.array(scores, dtype=np.float32)
 
     def _ranks(
-        self, state: State, view: View, probes: Probes, own: Float32, max_rank: int
+        self, state: State, view: View, probes: Probes, own: Float32, max_rank: int, how: str | None
     ) -> NDArray[np.int64]:
         """Rank of each enrolled probe's own subject among subjects, ties against it; max_rank + 1 for later."""
         ranks: list[int] = []
         for at, mine in zip(np.flatnonzero(probes.enrolled).tolist(), own, strict=True):
             report(0.5 * len(ranks) / own.size, "ranking the enrolled")
             probe = probes.vectors[at : at + 1]
-            hits = self._searched(state, view, probe, max_rank + 1, by_subject=True)[0]
+            hits = self._searched(state, view, probe, max_rank + 1, how, by_subject=True)[0]
             others = sum(hit.subject != probes.subjects[at] and np.float32(hit.score) >= mine for hit in hits)
             ranks.append(min(1 + others, max_rank + 1))
         return np.array(ranks, dtype=np.int64)
@@ -415,11 +454,14 @@ class Identification:
         request: GalleryEvaluationRequest,
         best: Float32,
         own: Float32,
+        how: str | None,
     ) -> tuple[float | None, dict[str, Any] | None]:
         if not request.fpir:
             return None, None
         try:
-            point, threshold, _ = self._thresholds.at(state, served, request.fpir[0], request.confidence)
+            point, threshold, _ = self._thresholds.at(
+                state, served, request.fpir[0], request.confidence, aggregation=how
+            )
         except (UnknownCalibration, InsufficientCalibration, Conflict):
             return None, None
         seen = {
@@ -429,7 +471,7 @@ class Identification:
         return float(threshold), {**point, **seen}
 
     def _left_out(
-        self, state: State, view: View, threshold: float, confidence: float
+        self, state: State, view: View, threshold: float, confidence: float, how: str | None
     ) -> dict[str, Any] | None:
         """Search enrolled subjects, one item each, among the others."""
         best: list[float] = []
@@ -444,7 +486,8 @@ class Identification:
                         fresh.append(at)
                 for at in fresh:
                     report(0.8 + 0.2 * len(best) / MAX_LEFT_OUT, "leaving one out")
-                    hits = self._searched(state, view, rows.vectors[at : at + 1], 2, by_subject=True)[0]
+                    probe = rows.vectors[at : at + 1]
+                    hits = self._searched(state, view, probe, 2, how, by_subject=True)[0]
                     others = [hit.score for hit in hits if hit.subject != rows.subjects[at]]
                     best.append(others[0] if others else -np.inf)
                     subjects.append(rows.subjects[at])
@@ -480,6 +523,7 @@ def calibration_out(state: State, row: GalleryCalibrationRow, seq: int) -> Galle
             version=row.version,
             kind=state.kind if same else None,
         ),
+        aggregation=row.aggregation,
         n_probes=int(row.summary["n_probes"]),
         n_mated=int(row.summary["n_mated"]),
         gallery_size=size,

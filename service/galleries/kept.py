@@ -201,8 +201,13 @@ class Thresholds:
         fpir: float,
         confidence: float,
         deadline: float | None = None,
+        aggregation: str | None = None,
     ) -> tuple[dict[str, Any], np.float32, View]:
         """The operating point as JSON shows it, its threshold, and the view of the gallery that it is exact for.
+
+        Parameters
+        ----------
+        aggregation : of searches for whole subjects; None: for single items.
 
         Raises
         ------
@@ -213,11 +218,13 @@ class Thresholds:
             When no probe is left, or none was kept and the gallery has changed too much.
         """
         with self._galleries.database.read() as session:
-            head = probe_repository.newest_head(session, state)
+            head = probe_repository.newest_head(session, state, aggregation)
         if head is None:
+            of = "" if aggregation is None else f" of subjects by {aggregation}"
+            given = "" if aggregation is None else f' and "aggregation": "{aggregation}"'
             raise UnknownCalibration(
-                f"gallery {state.name!r} has no calibration with {state.model}:{state.version}; make one with "
-                f"POST /galleries/{state.name}/calibrations from people who are not enrolled",
+                f"gallery {state.name!r} has no calibration{of} with {state.model}:{state.version}; make one with "
+                f"POST /galleries/{state.name}/calibrations from people who are not enrolled{given}",
                 field="fpir",
             )
         if head.keeps_probes:
@@ -237,6 +244,8 @@ class Thresholds:
                     changed=state.seq - head.seq,
                 )
         stated = {**plain(point.as_dict()), "calibration_id": head.id, "sequence": key[2]}
+        if aggregation is not None:
+            stated["aggregation"] = aggregation
         return stated, np.float32(point.threshold), view
 
     def _point(

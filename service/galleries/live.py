@@ -21,6 +21,7 @@ from pairmark.service.galleries.disk import GalleryDisk
 from pairmark.service.galleries.held import prefix_of
 from pairmark.service.galleries.repository import Removal, State
 from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.galleries.templates import SubjectViews
 from pairmark.service.galleries.view import Part, TailItem, View
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class LiveGallery:
         self._tail: dict[str, TailItem] = {}
         self._seq = 0
         self.blocks = disk.blocks(state.model_id, state.version)
+        self.subjects = SubjectViews()
 
     def at_hand(self, seq: int) -> View | None:
         """The view, if it holds everything up to ``seq``."""

@@ -25,12 +25,13 @@ class CalibrationHead:
     keeps_probes: bool
 
 
-def newest_head(session: Session, state: State) -> CalibrationHead | None:
+def newest_head(session: Session, state: State, aggregation: str | None = None) -> CalibrationHead | None:
     """As `newest_calibration`, without its arrays."""
     table = GalleryCalibrationRow
     row = session.execute(
         select(table.id, table.seq, table.revision, table.kept.is_not(None))
         .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
+        .where(table.aggregation.is_(None) if aggregation is None else table.aggregation == aggregation)
         .order_by(table.created_at.desc(), table.id)
         .limit(1)
     ).first()
@@ -52,6 +53,7 @@ def add_probes(
         table.gallery_id == row.gallery_id,
         table.model_id == row.model_id,
         table.version == row.version,
+        table.aggregation.is_(None),
         table.id != row.id,
     )
     session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))

@@ -477,12 +477,16 @@ def add_calibration(session: Session, row: GalleryCalibrationRow) -> None:
     session.flush()
 
 
-def newest_calibration(session: Session, state: State) -> GalleryCalibrationRow | None:
-    """The newest calibration of the gallery with the version that serves it."""
+def newest_calibration(
+    session: Session, state: State, aggregation: str | None = None
+) -> GalleryCalibrationRow | None:
+    """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
+    subjects by an aggregation."""
     table = GalleryCalibrationRow
     return session.scalar(
         select(table)
         .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
+        .where(table.aggregation.is_(None) if aggregation is None else table.aggregation == aggregation)
         .order_by(table.created_at.desc(), table.id)
         .limit(1)
     )

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.runtime.vectors import Vectors
+from pairmark.service.runtime.vectors import Side, Vectors
 
+Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 Rate = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -141,7 +142,16 @@ class SearchBody(BaseModel):
         description='metadata that items must have: `{"site": "north"}`, `{"site": {"in": ["north", "south"]}}`, '
         '`{"year": {"gte": 2020, "lt": 2024}}`; applied before ranking',
     )
-    group_by: Literal["subject"] | None = Field(None, description="`subject`: the best item of each subject")
+    group_by: Literal["subject"] | None = Field(
+        None,
+        description="`subject`: one hit for each subject, its best item; or the subject as a whole, see `aggregation`",
+    )
+    aggregation: Aggregation | None = Field(
+        None,
+        description="with `group_by`: compare each subject as a whole, by all of its items: `auto` (plda where the "
+        "model has it, else mean), `mean`, `plda`, `best` or `median`; `fpir` then takes a calibration made with the "
+        "same",
+    )
     fpir: Rate | None = Field(
         None,
         description="return only matches, at this false positive identification rate of the whole search",
@@ -155,8 +165,9 @@ class SearchBody(BaseModel):
 class SearchHit(BaseModel):
     """An item that was found."""
 
-    id: str
+    id: str | None = Field(description="null for a subject that was compared as a whole")
     subject: str | None
+    items: int | None = Field(None, description="items of a subject that was compared as a whole")
     score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool | None = None
 
@@ -166,16 +177,19 @@ class SearchOut(BaseModel):
 
     model: ModelOfGallery
     results: list[list[SearchHit]]
+    aggregation: str | None = Field(None, description="how subjects were compared as wholes")
     operating_point: dict[str, Any] | None = None
     warning: str | None = None
 
 
 class VerifyBody(BaseModel):
-    """One vector to be compared with all of a subject's."""
+    """One vector, or a subject of several samples, to be compared with all of a subject's items."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
-    probe: Vectors = Field(description="one vector", examples=[[0.1, 0.2, 0.3]])
+    probe: Side = Field(
+        description='one vector, or several samples `{"samples": [vector, ..]}`', examples=[[0.1, 0.2, 0.3]]
+    )
 
 
 class VerifyOut(BaseModel):
@@ -185,13 +199,18 @@ class VerifyOut(BaseModel):
     subject: str
     match: bool = Field(description="score > threshold, compared in float32")
     score: float | None = Field(
-        None, description="the best over the subject's items; absent for keys that may only decide"
+        None,
+        description="of the probe with the subject as a whole, or the best over its items where `aggregation` is "
+        "absent; left out for keys that may only decide",
     )
     id: str = Field(description="the item that scored best")
     items: int = Field(description="items compared")
     operating_point: dict[str, Any]
+    aggregation: str | None = Field(
+        None, description="how the subject was compared as a whole; null: the best of its items decided"
+    )
     fpr_upper_bound: float = Field(
-        description="of the whole verification: the bound of one comparison times items"
+        description="of the whole verification: where the best item decides, the bound of one comparison times items"
     )
     warning: str | None = None
 
@@ -205,6 +224,9 @@ class ProbesRequest(Strict):
     vectors: list[list[float]] | None = Field(None, description="(n, d) numbers")
     subjects: list[str] | None = Field(None, description="(n,) whose each vector is")
     random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws one probe a subject")
+    aggregation: Aggregation | None = Field(
+        None, description="measure searches for whole subjects (`group_by: subject` with this `aggregation`)"
+    )
 
 
 class GalleryCalibrationRequest(ProbesRequest):
@@ -235,6 +257,9 @@ class GalleryCalibrationOut(BaseModel):
     id: str
     gallery: str
     model: ModelOfGallery
+    aggregation: str | None = Field(
+        None, description="how subjects are compared in the searches it is for; null: single items"
+    )
     n_probes: int = Field(description="people who are not enrolled, one probe each")
     n_mated: int = Field(description="people who are, one probe each")
     gallery_size: int
@@ -255,6 +280,9 @@ class GalleryEvaluationOut(BaseModel):
     gallery: str
     model: ModelOfGallery
     gallery_size: int
+    aggregation: str | None = Field(
+        None, description="how subjects were compared as wholes; null: single items"
+    )
     n_mated: int
     n_strangers: int
     rank_1: float | None = Field(description="share of mated probes whose own subject comes first")

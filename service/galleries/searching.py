@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import (
     InvalidInput,
     TooLarge,
@@ -21,15 +22,19 @@ from pairmark.service.galleries.galleries import Galleries, checked_id
 from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
+from pairmark.service.galleries.templates import SubjectHit
 from pairmark.service.galleries.view import Hit
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.runtime.vectors import (
     SparseRows,
+    check_side,
     check_vectors,
     json_object,
     raise_first_error,
     side_of,
+    subjects_of,
     to_rows,
 )
 from pairmark.service.settings import Settings
@@ -50,6 +55,7 @@ class SearchRequest:
     fpir: float | None
     fpr: float | None
     confidence: float
+    aggregation: str | None = None
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
@@ -66,6 +72,8 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
         _diagnose(body, error, "queries")
     if given.fpir is not None and given.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
+    if given.aggregation is not None:
+        _check_whole_subjects(given)
     queries = side_of(given.queries, "queries")
     if len(queries) > settings.max_search_queries:
         raise TooLarge(
@@ -80,18 +88,46 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
         fpir=given.fpir,
         fpr=given.fpr,
         confidence=given.confidence,
+        aggregation=given.aggregation,
     )
 
 
-def parse_probe(body: bytes | bytearray) -> Float32 | SparseRows:
-    """Read the one vector of a verification."""
+def _check_whole_subjects(given: SearchBody) -> None:
+    if given.group_by is None:
+        raise InvalidInput(
+            "aggregation says how subjects are compared as wholes; expected group_by: subject with it",
+            field="aggregation",
+        )
+    if given.fpr is not None:
+        raise InvalidInput(
+            "fpr is of one comparison, and each number of items has a threshold of its own; ask for fpir, which is of "
+            "the whole search",
+            field="fpr",
+        )
+    if given.filter is not None:
+        raise InvalidInput(
+            "filter picks single items; subjects are compared by all of theirs. Leave out filter or aggregation",
+            field="filter",
+        )
+
+
+def parse_probe(body: bytes | bytearray, max_samples: int) -> Float32 | SparseRows:
+    """Read the one vector of a verification, or the samples of its one subject."""
     try:
         given = VerifyBody.model_validate_json(body)
     except ValidationError as error:
         _diagnose(body, error, "probe")
-    probe = side_of(given.probe, "probe")
-    if len(probe) != 1:
-        raise InvalidInput(f"probe has {len(probe)} vectors; expected one", field="probe")
+    probe, counts = subjects_of(given.probe, "probe")
+    if counts.size != 1:
+        raise InvalidInput(
+            f"probe has {counts.size} vectors; expected one, or one subject of several samples", field="probe"
+        )
+    if counts[0] > max_samples:
+        raise InvalidInput(
+            f"probe has {counts[0]} samples; expected at most {max_samples} (PAIRMARK_MAX_SUBJECT_SAMPLES)",
+            field="probe.samples",
+            limit=max_samples,
+        )
     return probe
 
 
@@ -101,7 +137,7 @@ def _diagnose(body: bytes | bytearray, error: ValidationError, name: str) -> NoR
         raise InvalidInput(
             f"{name} is missing; expected a vector or a list of vectors", field=name
         ) from error
-    check_vectors(value[name], name)
+    (check_side if name == "probe" else check_vectors)(value[name], name)
     raise_first_error(error)
 
 
@@ -137,11 +173,12 @@ class Searches:
         deadline = time.monotonic() + self._settings.request_timeout_s
         live = self._galleries.live(state, served.estimator)
         point, above, warning = None, None, None
+        how = None if request.aggregation is None else served.aggregation(request.aggregation)
         if request.fpir is None:
             view = live.view(state.seq)
         else:
             point, above, view = self._thresholds.at(
-                state, served, request.fpir, request.confidence, deadline
+                state, served, request.fpir, request.confidence, deadline, aggregation=how
             )
         k = min(request.k, max(view.n_items, 1))
         if k * len(queries) > self._settings.max_search_results:
@@ -158,6 +195,16 @@ class Searches:
                 f"expected to return up to about {request.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
                 "the whole search"
             )
+        if how is not None:
+            found = live.subjects.at(view, how).search(queries, k, above)
+            self._galleries.tidy_later(live)
+            whole: dict[str, Any] = {
+                "model": served.model,
+                "results": [_told_subjects(some, point, scores) for some in found],
+                "aggregation": how,
+                **({} if point is None else {"operating_point": point}),
+            }
+            return to_json(whole), sum(map(len, found))
         hits = view.search(
             queries,
             k,
@@ -178,44 +225,63 @@ class Searches:
             answer["warning"] = warning
         return to_json(answer), sum(map(len, hits))
 
-    def verify(
-        self,
-        state: State,
-        served: Served,
-        subject: str,
-        probe: Float32 | SparseRows,
-        decision: Decision,
-        *,
-        scores: bool = True,
-    ) -> bytes:
-        """The answer's JSON: the probe's best score with the subject's items, and whether it matches (blocking).
+    def enrolled(self, state: State, subject: str) -> StoredRows:
+        """A subject's items (blocking).
 
         Raises
         ------
         UnknownItem
             When the subject has no items.
         """
-        row = dense(probe, "probe", state.dimension)
         with self._galleries.database.read() as session:
             items = repository.subject_rows(session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1)
         if items is None:
             raise UnknownItem(f"gallery {state.name!r} has no subject {subject[:100]!r}", field="subject")
         if len(items) > MAX_TEMPLATES:
             raise TooLarge(f"the subject has more than {MAX_TEMPLATES} items", limit=MAX_TEMPLATES)
-        found = served.score(row, items.vectors)
+        return items
+
+    def verify(
+        self,
+        served: Served,
+        subject: str,
+        probe: Float32,
+        items: StoredRows,
+        decision: Decision,
+        how: str | None,
+        *,
+        scores: bool = True,
+    ) -> bytes:
+        """The answer's JSON: the probe's score with the subject, and whether it matches.
+
+        Parameters
+        ----------
+        probe : (p, d) its samples.
+        how : the aggregation that ``decision`` is calibrated for; None: the best of single comparisons decides.
+        """
+        found = served.score(probe[:1], items.vectors)
         best = int(np.argmax(found))
-        bound = min(1.0, decision.public["fpr_upper_bound"] * len(items))
+        bound = decision.public["fpr_upper_bound"]
+        if how is None:
+            score = found[best : best + 1]
+            bound = min(1.0, bound * len(items))
+        else:
+            k, p = (np.array([side.shape[0]], dtype=np.int64) for side in (items.vectors, probe))
+            score = served.score_subjects(
+                SampleSets.of_rows(items.vectors, k), SampleSets.of_rows(probe, p), how
+            )
         answer = {
             "model": served.model,
             "subject": subject,
-            "match": bool(decision.matches(found[best : best + 1])[0]),
-            **({"score": float(found[best])} if scores else {}),
+            "match": bool(decision.matches(score)[0]),
+            **({"score": float(score[0])} if scores else {}),
             "id": items.ids[best],
             "items": len(items),
+            **({} if how is None else {"aggregation": how}),
             "operating_point": decision.public,
             "fpr_upper_bound": bound,
         }
-        if len(items) > 1:
+        if how is None and len(items) > 1:
             answer["warning"] = (
                 f"the best of {len(items)} comparisons decides, each at fpr {decision.public['fpr']:g}: together they "
                 f"match somebody else in at most {bound:.3g} of verifications"
@@ -234,3 +300,17 @@ def _hits_of(hits: list[Hit], point: Any, scores: bool) -> list[dict[str, Any]]:
     if not scores:
         return [{"id": hit.id, "subject": hit.subject, **more} for hit in hits]
     return [{"id": hit.id, "subject": hit.subject, "score": hit.score, **more} for hit in hits]
+
+
+def _told_subjects(hits: list[SubjectHit], point: Any, scores: bool) -> list[dict[str, Any]]:
+    more = {} if point is None else {"match": True}
+    return [
+        {
+            "id": hit.id,
+            "subject": hit.subject,
+            "items": hit.items,
+            **({"score": hit.score} if scores else {}),
+            **more,
+        }
+        for hit in hits
+    ]

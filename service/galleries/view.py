@@ -86,7 +86,8 @@ class View:
         self._n_features = n_features
 
     @cached_property
-    def _all(self) -> tuple[Part, ...]:
+    def all_parts(self) -> tuple[Part, ...]:
+        """The blocks, and the tail as one."""
         if not self._tail:
             return self.parts
         rows = StoredRows(
@@ -107,7 +108,7 @@ class View:
     def holds(self, seqs: NDArray[np.int64]) -> Mask:
         """Which of the rows that were written under these numbers can still be found."""
         found = np.zeros(seqs.shape, dtype=np.bool_)
-        for part in self._all:
+        for part in self.all_parts:
             block = part.block
             if not len(block):
                 continue
@@ -116,10 +117,17 @@ class View:
             found |= here if part.alive is None else here & part.alive[block.order[at]]
         return found
 
+    def tail_keys(self) -> set[tuple[str, str]]:
+        """Whose the items of the tail are: (``subject``, name), or (``item``, id) for those of nobody."""
+        return {
+            ("item", name) if item.subject is None else ("subject", item.subject)
+            for name, item in self._tail.items()
+        }
+
     @property
     def nbytes(self) -> int:
         """Bytes of the indexes, mapped or in memory."""
-        return sum(int(part.block.index.nbytes) for part in self._all if part.block.index is not None)
+        return sum(int(part.block.index.nbytes) for part in self.all_parts if part.block.index is not None)
 
     def search(
         self,
@@ -151,9 +159,11 @@ class View:
         SearchTooLong
             When the deadline passed.
         """
-        masks = [self._mask(part, wanted, after) for part in self._all]
+        masks = [self._mask(part, wanted, after) for part in self.all_parts]
         chosen = [
-            (part, mask) for part, mask in zip(self._all, masks, strict=True) if mask is None or mask.any()
+            (part, mask)
+            for part, mask in zip(self.all_parts, masks, strict=True)
+            if mask is None or mask.any()
         ]
         n = sum(len(part.block) if mask is None else int(np.count_nonzero(mask)) for part, mask in chosen)
         if not n:

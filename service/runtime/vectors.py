@@ -312,13 +312,13 @@ def _is_subjects(side: Any) -> bool:
 
 def _subject_pairs(model: str | None, left: Any, right: Any) -> Pairs:
     """Pairs of which a side at least holds subjects; vectors are subjects of one sample."""
-    (a, of_a), (b, of_b) = _subjects(left, "left"), _subjects(right, "right")
+    (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
     if of_a.max() == of_b.max() == 1:
         return Pairs(model, a, b)
     return Pairs(model, a, b, (of_a, of_b))
 
 
-def _subjects(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:
+def subjects_of(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:
     """All samples of a side, subject after subject, and how many each has."""
     if not _is_subjects(side):
         rows = side_of(side, name)
@@ -383,11 +383,11 @@ def _diagnose_pairs(body: bytes | bytearray, error: ValidationError) -> NoReturn
     for name in ("left", "right"):
         if name not in value:
             raise InvalidInput(f"{name} is missing; expected {_EXPECTED_SIDE}", field=name) from error
-        _walk_side(value[name], name)
+        check_side(value[name], name)
     raise_first_error(error)
 
 
-def _walk_side(value: Any, name: str) -> None:
+def check_side(value: Any, name: str) -> None:
     """As `check_vectors`, of a side that may hold subjects."""
     if isinstance(value, dict) and "samples" in value:
         _walk_subject(value, name)

@@ -245,3 +245,127 @@ def test_what_is_wrong_is_named(house: RunningServer, strangers: np.ndarray) -> 
         headers={"content-type": RAW},
     )
     assert refused(uneven)["field"] == "left_samples"
+
+
+def enrol(house: RunningServer, name: str, model: str, samples: np.ndarray, first: int = 0) -> None:
+    assert house.http.put(f"/galleries/{name}", json={"model": model}).status_code in (200, 201)
+    n, k, _ = samples.shape
+    body = npz(
+        ids=np.array([f"s{first + at:03}-{number}" for at in range(n) for number in range(k)]),
+        vectors=samples.reshape(-1, D),
+        subjects=np.array([f"s{first + at:03}" for at in range(n) for _ in range(k)]),
+    )
+    made = house.http.put(f"/galleries/{name}/items", content=body, headers={"content-type": NPZ})
+    assert made.json()["upserted"] == n * k
+
+
+def test_verification_decides_about_the_whole_subject(house: RunningServer, strangers: np.ndarray) -> None:
+    enrol(house, "known", "voices", strangers[:3, :4])
+    enrol(house, "known", "voices", strangers[3:4, :10], first=3)
+    probe = strangers[1, 11]
+    answer = house.http.post(
+        "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": probe.tolist()}
+    ).json()
+    assert answer["aggregation"] == "plda"
+    assert answer["operating_point"]["samples"] == [4, 1]
+    assert answer["fpr_upper_bound"] == answer["operating_point"]["fpr_upper_bound"]
+    assert "warning" not in answer
+    asked = {"model": "voices", "left": subject(strangers[1, :4]), "right": probe.tolist()}
+    decided = house.http.post("/match?fpr=0.1", json=asked).json()
+    assert answer["score"] == decided["matches"][0]["score"]
+    assert answer["match"] == decided["matches"][0]["match"]
+    assert answer["operating_point"] == decided["operating_point"]
+    twice = house.http.post(
+        "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": subject(strangers[1, 10:12])}
+    ).json()
+    assert twice["operating_point"]["samples"] == [4, 2]
+    # Nobody who was held out has ten samples: the best of ten comparisons decides, as is said.
+    many = house.http.post(
+        "/galleries/known/subjects/s003/verify?fpr=0.1", json={"probe": probe.tolist()}
+    ).json()
+    assert "aggregation" not in many
+    assert many["fpr_upper_bound"] == pytest.approx(min(1, 10 * many["operating_point"]["fpr_upper_bound"]))
+    assert "best of 10 comparisons" in many["warning"]
+    refused(
+        house.http.post(
+            "/galleries/known/subjects/s003/verify?fpr=0.1&aggregation=plda", json={"probe": probe.tolist()}
+        ),
+        "insufficient-calibration-data",
+    )
+    wrong = house.http.post(
+        "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": [probe.tolist()] * 2}
+    )
+    assert "expected one" in refused(wrong)["detail"]
+
+
+def test_search_finds_whole_subjects(house: RunningServer, strangers: np.ndarray) -> None:
+    enrol(house, "crowd", "voices", people(5, n=30, rows=3))
+    enrol(house, "crowd", "voices", strangers[:3, :4], first=100)
+    probe = strangers[1, 11]
+    whole = {"queries": probe.tolist(), "k": 5, "group_by": "subject", "aggregation": "auto"}
+
+    def found(**more: Any) -> dict[str, Any]:
+        answer = house.http.post("/galleries/crowd/search", json={**whole, **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    before = found()
+    assert before["aggregation"] == "plda"
+    hits = before["results"][0]
+    assert hits[0]["subject"] == "s101"
+    assert hits[0]["items"] == 4
+    assert hits[0]["id"] is None
+    asked = {"model": "voices", "left": subject(strangers[1, :4]), "right": probe.tolist()}
+    assert house.http.post("/similarity", json=asked).json()["scores"] == [hits[0]["score"]]
+    best = house.http.post("/galleries/crowd/search", json={**whole, "aggregation": None}).json()
+    assert best["results"][0][0]["id"].startswith("s101-")
+    assert house.http.delete("/galleries/crowd/items/s101-2").status_code == 200
+    fewer = {**asked, "left": subject(strangers[1, [0, 1, 3]])}
+    after = found()["results"][0][0]
+    assert after["items"] == 3
+    assert house.http.post("/similarity", json=fewer).json()["scores"] == [after["score"]]
+    problem = refused(
+        house.http.post("/galleries/crowd/search", json={**whole, "fpir": 0.2}), "unknown-calibration", 404
+    )
+    assert '"aggregation": "plda"' in problem["detail"]
+    others = people(9, n=80, rows=1).reshape(-1, D)
+    made = house.http.post(
+        "/galleries/crowd/calibrations",
+        json={
+            "vectors": others.tolist(),
+            "subjects": [f"other {at}" for at in range(len(others))],
+            "aggregation": "auto",
+        },
+    ).json()
+    assert made["aggregation"] == "plda"
+    known = found(fpir=0.1)
+    assert known["operating_point"]["aggregation"] == "plda"
+    assert all(
+        hit["match"] and hit["score"] > known["operating_point"]["threshold"] for hit in known["results"][0]
+    )
+    strange = house.http.post(
+        "/galleries/crowd/search", json={**whole, "fpir": 0.1, "queries": others.tolist(), "k": 1}
+    ).json()
+    assert np.mean([bool(hits) for hits in strange["results"]]) <= 0.1
+    # The calibration of whole subjects does not stand in for one of single items.
+    refused(
+        house.http.post("/galleries/crowd/search", json={"queries": probe.tolist(), "fpir": 0.1}),
+        "unknown-calibration",
+        404,
+    )
+    for more, field in (
+        ({"group_by": None}, "aggregation"),
+        ({"fpr": 0.1}, "fpr"),
+        ({"filter": {"site": "north"}}, "filter"),
+    ):
+        assert refused(house.http.post("/galleries/crowd/search", json={**whole, **more}))["field"] == field
+    measured = house.http.post(
+        "/galleries/crowd/evaluations",
+        json={
+            "vectors": strangers[:3, 10].tolist(),
+            "subjects": ["s100", "s101", "s102"],
+            "aggregation": "plda",
+        },
+    ).json()
+    assert measured["n_mated"] == 3
+    assert measured["aggregation"] == "plda"

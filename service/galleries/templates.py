@@ -1,0 +1,212 @@
+"""Subjects of a gallery, each compared as a whole by all of its items, at one moment.
+
+Of the rows in blocks a base is made once and kept; what was written or removed since touches few subjects, which are
+left out of the base and made anew for every view. So a search costs one pass over the subjects, and an erased item no
+longer has a part in its subject's score.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.core.subjects import SampleSets, SubjectIndex
+from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.galleries.blocks import Block
+from pairmark.service.galleries.view import Part, View
+
+Float32 = NDArray[np.float32]
+Key = tuple[str, str]
+"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
+
+MAX_ITEMS = 4_000_000
+"""Items that are held in memory by subject."""
+TOUCHED = 2_048
+"""So many subjects may differ from the base before it is made anew (or an eighth of all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectHit:
+    """A subject that a search found; an item without a subject is found by its id."""
+
+    subject: str | None
+    id: str | None
+    items: int
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Templates:
+    """Subjects in ascending order of their names, prepared for one model's searches."""
+
+    estimator: Any = field(repr=False)
+    keys: list[Key] = field(repr=False)
+    counts: NDArray[np.int64] = field(repr=False)
+    index: SubjectIndex | None = field(repr=False)
+
+    def best(
+        self, queries: SampleSets, k: int, above: np.float32 | None, without: Iterable[Key] = ()
+    ) -> list[list[SubjectHit]]:
+        """The k best subjects of each query, ties by name."""
+        if self.index is None:
+            return [[] for _ in range(len(queries))]
+        allowed = None
+        places = {key: at for at, key in enumerate(self.keys)} if without else {}
+        gone = [places[key] for key in without if key in places]
+        if gone:
+            allowed = np.ones(len(self.keys), dtype=np.bool_)
+            allowed[gone] = False
+        rows, scores = self.estimator._top_k_subjects(
+            queries, self.index, min(k, len(self.keys)), allowed, above
+        )
+        if ((rows >= 0) & ~np.isfinite(scores)).any():
+            raise InvalidInput(
+                "scores are not finite: a query is too extreme for this model", field="queries"
+            )
+        return [
+            [self._hit(row, score) for row, score in zip(some, values, strict=True) if row >= 0]
+            for some, values in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
+
+    def _hit(self, row: int, score: float) -> SubjectHit:
+        kind, name = self.keys[row]
+        n = int(self.counts[row])
+        return SubjectHit(name, None, n, score) if kind == "subject" else SubjectHit(None, name, n, score)
+
+
+def made_of(
+    estimator: Any, aggregation: str, parts: Iterable[Part], n: int, only: set[Key] | None = None
+) -> Templates:
+    """Subjects of some blocks' live rows; ``only`` some of them."""
+    if n > MAX_ITEMS:
+        raise TooLarge(
+            f"the gallery has {n} items; subjects of at most {MAX_ITEMS} are searched as wholes",
+            limit=MAX_ITEMS,
+        )
+    keys: dict[Key, int] = {}
+    codes, vectors = [], []
+    for part in parts:
+        block = part.block
+        if not len(block):
+            continue
+        rows = np.arange(len(block)) if part.alive is None else np.flatnonzero(part.alive)
+        of_names = [("subject", block.names[at]) for at in range(len(block.names))]
+        if only is not None:
+            wanted = np.array([key in only for key in of_names] + [True], dtype=np.bool_)
+            # The last place is that of code -1: items that stand for themselves are looked up one by one.
+            rows = rows[wanted[block.subjects[rows]]]
+            rows = np.array([row for row in rows.tolist() if _key(block, row) in only], dtype=np.intp)
+        own = np.asarray(block.subjects)[rows]
+        code = np.empty(rows.size, dtype=np.int64)
+        place = np.array([keys.setdefault(key, len(keys)) for key in of_names], dtype=np.int64)
+        code[own >= 0] = place[own[own >= 0]]
+        for at in np.flatnonzero(own < 0).tolist():
+            code[at] = keys.setdefault(("item", block.ids[int(rows[at])]), len(keys))
+        codes.append(code)
+        vectors.append(np.asarray(block.index.vectors[rows], dtype=np.float32))
+    code = np.concatenate(codes) if codes else np.empty(0, dtype=np.int64)
+    if not code.size:
+        return Templates(estimator=estimator, keys=[], counts=np.empty(0, dtype=np.int64), index=None)
+    # Subjects in order of their names: ties of scores are then ties by name.
+    names = list(keys)
+    order = sorted(range(len(names)), key=lambda at: (names[at][1], names[at][0]))
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[order] = np.arange(len(names))
+    code = rank[code]
+    counts = np.bincount(code, minlength=len(names))
+    there = np.flatnonzero(counts)
+    sets = SampleSets(
+        rows=np.concatenate(vectors),
+        index=np.argsort(code, kind="stable").astype(np.int64),
+        counts=counts[there].astype(np.int64),
+    )
+    return Templates(
+        estimator=estimator,
+        keys=[names[order[at]] for at in there.tolist()],
+        counts=sets.counts,
+        index=estimator._indexed_subjects(sets, aggregation),
+    )
+
+
+def _key(block: Block, row: int) -> Key:
+    subject = block.subject(row)
+    return ("item", block.ids[row]) if subject is None else ("subject", subject)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SubjectView:
+    """Subjects of one view: a base, those that differ from it now, and these as they are now."""
+
+    base: Templates
+    touched: frozenset[Key]
+    fresh: Templates
+
+    def search(self, queries: Float32, k: int, above: np.float32 | None = None) -> list[list[SubjectHit]]:
+        """The k best subjects of each query, of one sample: best first, ties by name."""
+        sets = SampleSets.of_rows(queries)
+        found = self.base.best(sets, k, above, self.touched)
+        if not self.touched:
+            return found
+        fresh = self.fresh.best(sets, k, above)
+        return [
+            sorted([*a, *b], key=lambda hit: (-hit.score, hit.subject or hit.id or ""))[:k]
+            for a, b in zip(found, fresh, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Base:
+    parts: tuple[Part, ...]
+    templates: Templates
+
+
+class SubjectViews:
+    """The subjects of one gallery with one version, by aggregation; made when they are asked for first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bases: dict[str, _Base] = {}
+        self._views: dict[str, tuple[View, SubjectView]] = {}
+
+    def at(self, view: View, aggregation: str) -> SubjectView:
+        """The subjects of a view."""
+        with self._lock:
+            known = self._views.get(aggregation)
+            if known is not None and known[0] is view:
+                return known[1]
+            base = self._bases.get(aggregation)
+            touched = None if base is None else _touched(base, view)
+            if base is None or touched is None:
+                made = made_of(view.estimator, aggregation, view.parts, view.n_items)
+                base = self._bases[aggregation] = _Base(parts=view.parts, templates=made)
+                # Of blocks as they are; what waits in the tail is touched, however much that is.
+                touched = view.tail_keys()
+            fresh = made_of(
+                view.estimator, aggregation, view.all_parts if touched else (), view.n_items, touched
+            )
+            found = SubjectView(base=base.templates, touched=frozenset(touched), fresh=fresh)
+            self._views[aggregation] = (view, found)
+            return found
+
+
+def _touched(base: _Base, view: View) -> set[Key] | None:
+    """Subjects that differ from the base; None: of too many, or of other blocks."""
+    if len(base.parts) != len(view.parts):
+        return None
+    touched = view.tail_keys()
+    limit = max(TOUCHED, len(base.templates.keys) // 8)
+    for old, new in zip(base.parts, view.parts, strict=True):
+        if old.block is not new.block:
+            return None
+        if old.alive is not new.alive and new.alive is not None:
+            before = np.ones(len(old.block), dtype=np.bool_) if old.alive is None else old.alive
+            gone = np.flatnonzero(before & ~new.alive)
+            if gone.size > limit:
+                return None
+            touched.update(_key(new.block, row) for row in gone.tolist())
+    return touched if len(touched) <= limit or not base.templates.keys else None
