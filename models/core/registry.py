@@ -100,7 +100,8 @@ def restored(artefact: Artefact) -> Any:
     except KeyError as error:
         raise ArtefactError(str(error.args[0])) from error
     try:
-        params = spec.params.model_validate(artefact.params).model_dump()
+        given = {name: value for name, value in artefact.params.items() if name not in spec.retired}
+        params = spec.params.model_validate(given).model_dump()
         spec.state.check(params, artefact.meta, artefact.arrays)
         fitted: Any = spec.estimator(**params).from_state(artefact.arrays, artefact.meta)
     except (ValueError, LookupError, TypeError) as error:

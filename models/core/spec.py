@@ -41,6 +41,7 @@ class LearnerSpec:
     log_lr : whether its score is a natural log likelihood ratio by itself.
     learns : parameters -> whether anything is learned from the training part. A plain metric learns nothing, so all
         data may calibrate it.
+    retired : parameters that earlier versions trained with: artefacts may still name them, and they are read over.
     ignores_unknown : whether columns beyond those of training say nothing to it, so that sparse rows may hold some.
     """
 
@@ -57,6 +58,7 @@ class LearnerSpec:
     takes_unlabelled: bool = False
     ignores_unknown: bool = False
     log_lr: bool = False
+    retired: frozenset[str] = frozenset()
     learns: Callable[[Mapping[str, Any]], bool] = lambda params: True
 
 

@@ -48,6 +48,9 @@ _BAGGED_ROWS: Final = 600_000
 _INDEXED: Final = ("starts", "coordinates", "values", "means", "norms")
 """What an index keeps of a gallery: its rows in the kernel's space."""
 
+_SVM_C = 1.0
+"""Penalty of the linear SVM of stage D, as in the paper's experiments."""
+
 
 class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
@@ -72,7 +75,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
     Parameters
     ----------
     n_estimators, n_bags, weak, criterion, n_beams, max_bins, ranking, preference, early_stopping, validation_fraction,
-    n_iter_no_change, coordinates, center, normalize, chain, n_pivots, pivots, whiten, n_components, svm_C,
+    n_iter_no_change, coordinates, center, normalize, chain, n_pivots, pivots, whiten, n_components,
     random_state :
         see `RankBoostKernelParams`.
 
@@ -106,7 +109,6 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         pivots: Pivots = "random",
         whiten: bool = False,
         n_components: int = 100,
-        svm_C: float = 1.0,
         random_state: int | None = None,
     ) -> None:
         self.n_estimators = n_estimators
@@ -128,7 +130,6 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.pivots = pivots
         self.whiten = whiten
         self.n_components = n_components
-        self.svm_C = svm_C
         self.random_state = random_state
 
     # ------------------------------------------------------------ learning
@@ -164,7 +165,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.svm_ = None
         if self.chain.endswith("D") and labels.size <= MOST_CLASSES:
             progress.report(0.95, "training the linear SVM")
-            self.svm_ = linear_svm(self._transformed(rows), codes, self.svm_C)
+            self.svm_ = linear_svm(self._transformed(rows), codes, _SVM_C)
         return self
 
     def fit_pairs(

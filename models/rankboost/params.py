@@ -102,7 +102,6 @@ class RankBoostKernelParams(Params):
         description="project orthogonally onto the span of the pivots (Cholesky factor of their kernel matrix)",
     )
     n_components: _Size = Field(100, description="dimensions after the random projection of stage C")
-    svm_C: float = Field(1.0, gt=0.0, le=1e6, description="penalty of the linear SVM of stage D")
     random_state: int | None = _SEED
 
 

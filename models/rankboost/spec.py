@@ -19,6 +19,7 @@ KERNEL = LearnerSpec(
     keeps_rows=True,
     takes_unlabelled=True,
     ignores_unknown=True,
+    retired=frozenset({"svm_C"}),
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,9 +89,9 @@ class Judge:
         squared = None if self._trial_rows is None else self._trial_rows.squared()
         return self._errors(self._trial if self._trial is not None else self._gram, squared)
 
-    def commit(self, k: int, kept: NDArray[np.bool_] | None = None) -> None:
+    def commit(self, k: int) -> None:
         """Keep the first ``k`` neighbours' features."""
-        self.growth.commit(k, kept)
+        self.growth.commit(k)
         if not self._by_rows:
             wide = self.growth.blocks[-1].astype(np.float64)
             self._gram += wide @ wide[self.growth.train].T
@@ -144,7 +143,6 @@ def choose(
     choose_depth: bool,
     held_out: bool,
     fixed: list[int] | None = None,
-    select: Callable[[Judge, int], NDArray[np.bool_] | None] | None = None,
     span: tuple[float, float] = (0.0, 1.0),
 ) -> Chosen:
     """Grow all spaces together, layer by layer; each layer keeps the k whose errors, summed over them, are fewest.
@@ -154,7 +152,6 @@ def choose(
     Parameters
     ----------
     fixed : ks to use without trying others.
-    select : which references' features a space keeps, from (judge, k).
     held_out : whether the judged rows did not train; then their decisions are kept.
     span : share of the fit that this is, for its progress.
     """
@@ -182,7 +179,7 @@ def choose(
                     break
         k = int(np.argmin(tried)) + 1 if fixed is None else fixed[layer]
         for judge in judges:
-            judge.commit(k, None if select is None else select(judge, k))
+            judge.commit(k)
         ks.append(k)
         errors.append(tried)
         if choose_depth:

@@ -62,7 +62,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
     the fewest errors. A linear SVM or the nearest row classifies in what has grown. ``beta = 0.1`` on Euclidean
     distances is the paper's width in the form of its section 4.1.
 
-    Where the paper is silent: a row is not its own neighbour (``include_self``); ties go to the earlier row and the
+    Where the paper is silent: a row is not its own neighbour; ties go to the earlier row and the
     smaller k; a 1NN's training error leaves the row itself out; more than two classes take one machine each against
     the rest. With more than ``max_references`` training rows only a sample of them, drawn class by class, can be
     neighbours, and with more than 2,000 rows k' is chosen on a sample and the final machine solved iteratively, with
@@ -95,9 +95,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         n_folds: int = 5,
         choose_depth: bool = False,
         patience: int | None = None,
-        duplicates: Literal["kept", "removed"] = "kept",
-        feature_selection: Literal["none", "l1"] = "none",
-        include_self: bool = False,
         standardize: bool = True,
         nominal: Sequence[int] | None = None,
         max_references: int = 2_000,
@@ -115,9 +112,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         self.n_folds = n_folds
         self.choose_depth = choose_depth
         self.patience = patience
-        self.duplicates = duplicates
-        self.feature_selection = feature_selection
-        self.include_self = include_self
         self.standardize = standardize
         self.nominal = nominal
         self.max_references = max_references
@@ -194,8 +188,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         everyone = np.arange(n)
         growth = self._growth(self._inputs.transform(X), everyone, references, beta, relative)
         for k in chosen.ks:
-            kept = self._l1_kept(growth, codes, n_classes, k)
-            growth.commit(k, kept)
+            growth.commit(k)
         self.classes_ = classes
         self._sharpness = fitted_sharpness(chosen.decisions, chosen.codes)
         self._set_space(growth)
@@ -239,7 +232,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             "depth": self.depth,
             "k_max": self.k_max,
             "patience": self.patience,
-            "select": lambda judge, k: self._l1_kept(judge.growth, codes, n_classes, k),
         }
         judges = [self.judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
         if self.selection == "folds":
@@ -305,8 +297,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             k_max=self.k_max,
             beta=beta,
             relative=relative,
-            duplicates=self.duplicates,
-            include_self=self.include_self,
             n_jobs=self.n_jobs,
         )
 
@@ -317,22 +307,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
             standardize=self.standardize,
             whiten=self.metric == "mahalanobis",
         )
-
-    def _l1_kept(self, growth: Growth, codes: Indices, n_classes: int, k: int) -> NDArray[np.bool_] | None:
-        """Which references' features a sparse linear SVM uses; None keeps all."""
-        if self.feature_selection == "none":
-            return None
-        from pairmark.models.rsbl.selecting import used_by_sparse_svm
-
-        counts = np.sum([growth.counts(at) for at in range(1, min(k, growth.k_max) + 1)], axis=0)
-        columns = np.flatnonzero(counts).astype(np.int64)
-        train = growth.train[stratified(codes[growth.train], SELECTION_ROWS, np.random.default_rng(0))]
-        made = growth.features(columns, np.ones(columns.size))[train]
-        kept = np.zeros(counts.size, dtype=np.bool_)
-        kept[columns] = used_by_sparse_svm(
-            np.hstack([growth.blocks[0][train], made]), codes[train], columns.size
-        )
-        return kept
 
     def _set_space(self, growth: Growth) -> None:
         """Keep what rows need to be walked through the layers: the references that some layer uses."""

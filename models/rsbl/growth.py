@@ -146,16 +146,13 @@ class Growth:
         k_max: int,
         beta: float,
         relative: bool,
-        duplicates: str,
-        include_self: bool,
         n_jobs: int | None = 1,
     ) -> None:
         self.train, self.references = train, references
         self.blocks: list[Float32] = [rows]
         self.layers: list[Layer] = []
-        self._k_max = min(k_max, references.size - (0 if include_self else 1))
+        self._k_max = min(k_max, references.size - 1)
         self._beta, self._relative = beta, relative
-        self._duplicates, self._include_self = duplicates, include_self
         self._jobs = n_jobs
         self._distances = Distances(metric, rows.shape[0], references.size, n_jobs=n_jobs)
         # The last layer's features are asked for no distances, which would cost as much as all others together.
@@ -180,11 +177,9 @@ class Growth:
         if self._looked is None:
             squared = self.distances.squared()
             near = squared if self.train.size == squared.shape[0] else squared[self.train]
-            own = np.full(self.train.size, -1, dtype=np.int64)
-            if not self._include_self:
-                where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
-                where[self.references] = np.arange(self.references.size)
-                own = where[self.train]
+            where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
+            where[self.references] = np.arange(self.references.size)
+            own = where[self.train]
             found = np.empty((self.train.size, self._k_max), dtype=np.int64)
             allowed = np.ones(self.references.size, dtype=np.bool_)
             kernels.nearest(near, allowed, own, self._k_max, found)
@@ -194,11 +189,7 @@ class Growth:
     def counts(self, k: int) -> Float64:
         """How many new features the ``k``-th neighbours give each reference, (u,)."""
         _, found, _ = self.look()
-        new = np.bincount(found[:, k - 1], minlength=self.references.size).astype(np.float64)
-        if self._duplicates == "removed":
-            before = np.bincount(found[:, : k - 1].ravel(), minlength=self.references.size)
-            new = ((new > 0) & (before == 0)).astype(np.float64)
-        return new
+        return np.bincount(found[:, k - 1], minlength=self.references.size).astype(np.float64)
 
     def features(self, columns: Indices, scale: Float64) -> Float32:
         """Gaussian features of all rows to some references, multiplied by ``scale``."""
@@ -212,11 +203,9 @@ class Growth:
         in_threads(part, squared.shape[0], self._jobs, work=16 * made.size)
         return made
 
-    def commit(self, k: int, kept: NDArray[np.bool_] | None = None) -> None:
-        """Keep the features of the first ``k`` neighbours (of the references that are ``kept``) as a layer."""
+    def commit(self, k: int) -> None:
+        """Keep the features of the first ``k`` neighbours as a layer."""
         total = np.sum([self.counts(at) for at in range(1, min(k, self._k_max) + 1)], axis=0)
-        if kept is not None:
-            total = np.where(kept, total, 0.0)
         columns = np.flatnonzero(total).astype(np.int64)
         layer = Layer(columns=columns, counts=total[columns], beta=self.look()[2])
         made = self.features(columns, layer.scale)

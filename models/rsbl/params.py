@@ -49,14 +49,6 @@ class RSBLParams(Params):
         le=1000,
         description="stop trying larger k after so many without a smaller error; null: try all",
     )
-    duplicates: Literal["kept", "removed"] = Field(
-        "kept",
-        description="whether a row that is several rows' neighbour counts as so many equal features, or as one",
-    )
-    feature_selection: Literal["none", "l1"] = Field(
-        "none", description="l1: keep only those features of a layer that a sparse linear SVM uses"
-    )
-    include_self: bool = Field(False, description="whether a row is its own first neighbour")
     standardize: bool = Field(True, description="give features mean 0 and variance 1 first")
     nominal: list[Annotated[int, Field(ge=0)]] | None = Field(
         None, description="0-based columns that hold nominal values: each value becomes a feature of its own"

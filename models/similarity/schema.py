@@ -20,8 +20,6 @@ from pairmark.models.similarity.kernels.layout import (
 )
 from pairmark.models.similarity.learned import NAMES, PairFeatures
 
-_MAPS = ("centre", "scale", "forms", "norms", "offsets")
-
 
 class LearnedFacts(BaseModel):
     """Learned pair features beside their arrays, see `learned.RowMap`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
 from pairmark.models import RSBL
+from pairmark.models.core.artefact import ArtefactError, read_artefact
+from pairmark.models.core.registry import restored, save
 from pairmark.models.rsbl import estimator as module
 from pairmark.models.rsbl.choosing import folds
 from pairmark.models.rsbl.depths import scores_by_depth
@@ -229,17 +233,6 @@ def test_widths_may_be_found_from_the_data() -> None:
     assert min(abs(np.log(searched.layers_[0].beta / at)) for at in multiples) < 0.2
 
 
-def test_features_can_be_selected_and_duplicates_removed() -> None:
-    whole = RSBL(depth=2, k_max=4).fit(moons, moon)
-    few = RSBL(depth=2, k_max=4, feature_selection="l1").fit(moons, moon)
-    assert few.n_components_ < whole.n_components_ / 2
-    assert few.score(moons, moon) > 0.85
-    once = RSBL(depth=2, k_max=4, duplicates="removed").fit(moons, moon)
-    assert all((layer.counts == 1).all() for layer in once.layers_)
-    itself = RSBL(depth=1, k_max=1, include_self=True).fit(moons, moon)
-    assert itself.layers_[0].columns.size == 90
-
-
 def test_only_some_rows_are_references_of_large_data(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = hard(400, seed=1)
     model = RSBL(depth=2, k_max=3, max_references=50).fit(rows, labels)
@@ -298,3 +291,16 @@ def test_many_classes_are_learned_together() -> None:
     i, j = np.triu_indices(200, 1)
     scores, same = model.pair_score(rows[i], rows[j]), who[i] == who[j]
     assert np.median(scores[same]) > np.quantile(scores[~same], 0.9)
+
+
+def test_artefacts_that_name_parameters_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    model = RSBL(depth=1, k_max=2).fit(moons, moon)
+    save(model, tmp_path / "moons")
+    kept = read_artefact(tmp_path / "moons")
+    old = replace(kept, params={**kept.params, "include_self": False, "duplicates": "removed"})
+    assert (
+        restored(old).pair_score(moons[:9], moons[9:18]).tobytes()
+        == model.pair_score(moons[:9], moons[9:18]).tobytes()
+    )
+    with pytest.raises(ArtefactError, match="leaf_depth"):
+        restored(replace(kept, params={**kept.params, "leaf_depth": 3}))
