@@ -29,7 +29,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.bands import FprBand, bootstrap_band, finite_sample_band
+from pairmark.models.calibration.bands import STEPS_PER_DECADE, FprBand, bootstrap_band, finite_sample_band
 from pairmark.models.calibration.bootstrap import (
     CONFIDENCES,
     N_REPLICATES,
@@ -64,6 +64,8 @@ GUARANTEES: dict[str, Guarantee] = {
     "estimate": "none",
 }
 STATE_VERSION = 1
+_MOST_STEPS = 60
+"""Rates that a bound at a fixed threshold is looked for among: down to one in a million."""
 
 
 class InsufficientCalibrationData(ValueError):
@@ -410,6 +412,24 @@ class Calibration:
             if confidence_row(confidence) is not None
             else None,
         }
+
+    def rate_bound(self, threshold: float | np.float32, confidence: float = 0.95) -> float:
+        """Finite-sample upper bound of the false positive rate at a threshold fixed without a look at these pairs.
+
+        The least of the rates 10^(-k / 10) such that it and all larger ones are rejected at the threshold; 1 where none
+        is. If the true rate is p, the bound is below p only where the largest of these rates that p reaches was
+        rejected, which has probability at most 1 - confidence.
+        """
+        confidence = checked_rate(confidence, "confidence")
+        at = n_above(self._thresholds, np.float32(threshold))
+        bound = 1.0
+        for step in range(1, _MOST_STEPS):
+            rate = 10 ** (-step / STEPS_PER_DECADE)
+            chosen = self._finite.choose(rate, confidence)
+            if chosen is None or chosen[0] < at:
+                break
+            bound = rate
+        return bound
 
     def required_units(self, fpr: float, confidence: float = 0.95) -> dict[str, int | None]:
         """Method -> units that ``fpr`` takes, all their pairs scored (rows, when rows are independent).

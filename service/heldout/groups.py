@@ -56,6 +56,8 @@ def rates_by_group(
     Returns
     -------
     JSON-able: ``confidence``, ``at`` (for each rate its ``threshold`` and ``groups``, or ``refused``) and ``warnings``.
+    Each group has an ``fpr_upper_bound``: finite-sample, at the confidence by itself, of pairs within the group; None
+    where the test part has no such pair.
     """
     assert data.groups is not None
     names = np.array(data.group_names, dtype=object).astype(str)
@@ -63,6 +65,7 @@ def rates_by_group(
     sides = np.stack([names[codes[pairs.left]], names[codes[pairs.right]]], axis=1)
     at: list[dict[str, Any]] = []
     warnings: list[str] = []
+    own = _calibrations(scores, pairs, sides)
     for fpr in sorted(targets, reverse=True):
         try:
             point = calibration.operating_point(fpr, CONFIDENCE)
@@ -83,12 +86,38 @@ def rates_by_group(
                 "fpr": fpr,
                 "threshold": point.threshold,
                 "method": point.method,
-                "groups": [_listed(one.as_dict()) for one in found],
+                "groups": [
+                    {**_listed(one.as_dict()), "fpr_upper_bound": _bound(own.get(one.group), point.threshold)}
+                    for one in found
+                ],
                 "differentials": [one.as_dict() for one in differentials(found)],
             }
         )
         warnings += [one.warning for one in found if one.warning is not None]
     return {"confidence": CONFIDENCE, "at": at, "warnings": warnings}
+
+
+def _calibrations(scores: Any, pairs: ScoredPairs, sides: Any) -> dict[str, Calibration]:
+    """What the pairs within each group say about any threshold; without groups that have no two people."""
+    values, found = np.asarray(scores), {}
+    for name in np.unique(sides):
+        mine = (sides == name).all(axis=1)
+        if pairs.same[mine].all() or np.unique(values[mine]).size < 2:
+            continue
+        found[str(name)] = Calibration.fit(
+            values[mine],
+            pairs.same[mine],
+            pairs.units[mine],
+            protocol=pairs.protocol,
+            random_state=0,
+            n_jobs=1,
+        )
+    return found
+
+
+def _bound(of: Calibration | None, threshold: float) -> float | None:
+    """Finite-sample bound of a group's rate: the threshold comes from other people than the test part's."""
+    return None if of is None else of.rate_bound(threshold, CONFIDENCE)
 
 
 def _listed(group: dict[str, Any]) -> dict[str, Any]:

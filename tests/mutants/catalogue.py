@@ -86,6 +86,25 @@ GALLERIES = (
 
 VALIDITY = (
     mutant(
+        "visits-look-at-scores",
+        "the order in which a list's units are matched is blind to scores",
+        "models/calibration/listed_product.py",
+        "np.argsort(self._degree + rng.random((n, self._degree.size)), axis=1)",
+        "np.argsort(np.bincount(self._graph.different.ravel(), weights=np.repeat(self.shares("
+        "int(np.searchsorted(self._above, 0.1)), 0.1)[: len(self._graph.different)], 2), "
+        "minlength=self._degree.size) + 1e-3 * rng.random((n, self._degree.size)), axis=1)",
+        "tests/models/test_listed_product.py::"
+        "test_an_order_that_looks_at_scores_breaks_the_promise_and_ours_keeps_it",
+    ),
+    mutant(
+        "bound-at-a-threshold-that-was-not-admitted",
+        "a group's bound is of the served threshold",
+        "models/calibration/operating_points.py",
+        "if chosen is None or chosen[0] < at:",
+        "if chosen is None:",
+        "tests/models/test_coverage.py::test_the_bound_at_a_fixed_threshold_holds_and_says_something",
+    ),
+    mutant(
         "double-names-unreported",
         "one person under two names is reported",
         "models/evaluation/suspects.py",
