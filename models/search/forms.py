@@ -34,7 +34,8 @@ _UNIT = 2.0**-24
 _TINY = 2.0**-120
 _HUGE = 1e37
 """Measures beyond this could overflow float32 on the way: such rows are scored exactly at once."""
-_SURE = 256
+_SURE = 32
+_FIRST = 4_096
 _QUERIES = 32
 
 
@@ -144,10 +145,13 @@ def _look_through(
     if allowed is not None:
         places = places[allowed[start + places]]
     sure = max(_SURE, 2 * best.k)
-    if places.size > 2 * sure:
-        order = np.argpartition(-estimates[places], sure)
-        offer(places[order[:sure]])
-        places = places[order[sure:]]
+    # While nothing is known every row might count: the best of a few rule out nearly all others.
+    for looked_at in (_FIRST, places.size):
+        if places.size <= 2 * sure:
+            break
+        order = np.argpartition(-estimates[places[:looked_at]], sure)[:sure]
+        offer(places[order])
+        places = np.delete(places, order)
         limit = _limit(form, width, scale, float(best.least))
         places = places[~(estimates[places] < limit)]
     for at in range(0, places.size, BLOCK):
