@@ -11,8 +11,8 @@ Repetitions move together, so contestants are compared repetition by repetition:
 difference, by Student's t. They treat repetitions as independent, which they are not quite. Published lists have one
 split, so differences there have no interval.
 
-``PAIRMARK_DEFAULTS`` names the sets to run, of all. After ``PAIRMARK_DEFAULTS_SECONDS`` no repetition is begun, and what
-ran is the result; the column ``repetitions`` says how many.
+``PAIRMARK_DEFAULTS`` names the sets to run, of all. After ``PAIRMARK_DEFAULTS_SECONDS`` no repetition is begun; the
+result is what ran, and the column ``repetitions`` says how many.
 """
 
 from __future__ import annotations

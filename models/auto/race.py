@@ -205,7 +205,11 @@ class Race:
         entry.rates, entry.params = max(found, key=lambda one: float(one[0].mean()))
 
     def _halving(self, entries: list[Entry], done: float) -> None:
-        """Slow candidates: the better half after the first fold, then the cheapest first, unless they are behind."""
+        """Slow candidates: the better half after the first fold, then in their order, unless they are behind.
+
+        The order is not that of their CPU seconds: who has raced to the end decides who is behind, so the race would
+        depend on timing.
+        """
         racing = [entry for entry in entries if not self._restored(entry)]
         n_folds = len(self._task.folds)
         first, early = (min(rung, n_folds) for rung in _RUNGS)
@@ -217,7 +221,8 @@ class Race:
         stay = -(-len(racing) // 2)
         for entry in racing[stay:]:
             entry.status = f"left after {first} of {n_folds} folds"
-        for number, entry in enumerate(sorted(racing[:stay], key=lambda entry: entry.seconds)):
+        staying = [entry for entry in entries if any(entry is one for one in racing[:stay])]
+        for number, entry in enumerate(staying):
             share = done + (0.75 - done) * (0.3 + 0.7 * number / stay)
             self._advance(entry, early, share)
             if entry.whole and early < n_folds and self._behind(entry):
