@@ -1,9 +1,9 @@
 """Exact top-10 of a gallery with what `similarity-auto` trains by default, beside FAISS flat, one thread.
 
 Gallery, people and queries are those of `gallery_search` (hard: rows lie around their centre with a deviation of 1):
-vectors of 128 numbers, ten a person, 200,000 and 1,000,000 of them. Models learn from 400 other people: cosine, PLDA, and
-PLDA with 50 boosted trees over its ratio. FAISS answers another question than PLDA, the cosine's; it is what an exact
-scan costs. Queries are single rows, contestants take turns, and what counts is the median over queries of the CPU
+vectors of 128 numbers, ten a person, 200,000 and 1,000,000 of them. Models learn from 400 other people: cosine, PLDA,
+and PLDA with 50 boosted trees over its ratio. FAISS answers another question than PLDA, the cosine's; it is what an
+exact scan costs. Queries are single rows, contestants take turns, and what counts is the median over queries of the CPU
 seconds' ratio. Every answer of ours is checked against scores of the whole gallery at 200,000 items, to the bit.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import Claim, Preset, Result, ratio
-from benchmarks.gallery_search import D, EACH, HARDNESS, K, people
+from benchmarks.gallery_search import EACH, HARDNESS, D, K, people
 from pairmark.models import MetricSimilarity, Plda
 
 FLAT = "FAISS flat, inner product"
@@ -37,7 +37,9 @@ def run(preset: Preset) -> Result:
         models = {
             "cosine": MetricSimilarity().fit(X, y),
             "plda": Plda(marginals="normal", length_norm=False, **given).fit(X, y),
-            "plda + 50 trees": Plda(marginals="normal", length_norm=False, residual_rounds=50, **given).fit(X, y),
+            "plda + 50 trees": Plda(marginals="normal", length_norm=False, residual_rounds=50, **given).fit(
+                X, y
+            ),
         }
         for n in (_CHECKED_SIZE,) if preset == "quick" else (_CHECKED_SIZE, 1_000_000):
             _contest(n, models, noise, 30 if preset == "quick" else 100, rows, claims)
@@ -59,7 +61,9 @@ def _contest(
     flat = faiss.IndexFlatIP(D)
     flat.add(gallery / np.linalg.norm(gallery, axis=1, keepdims=True))
     indexes = {name: model.index(gallery) for name, model in models.items()}
-    searches: dict[str, Callable[[np.ndarray], np.ndarray]] = {FLAT: lambda query: flat.search(query, K)[1][0]}
+    searches: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        FLAT: lambda query: flat.search(query, K)[1][0]
+    }
     for name, model in models.items():
         searches[name] = lambda query, model=model, index=indexes[name]: model.top_k(query, index, K)[0][0]
     taken: dict[str, list[float]] = {name: [] for name in searches}
