@@ -130,6 +130,13 @@ class Settings(BaseSettings):
         ge=64 * MIB,
         description="most memory that one job may take; default: nine tenths of what the machine or container has",
     )
+    job_threads: int | None = Field(
+        None,
+        ge=1,
+        le=1_024,
+        description="most threads of one job, those of BLAS and of parallel fits alike; default: one for each core "
+        "that the process may use",
+    )
     job_timeout_s: float | None = Field(
         None, gt=0, description="longest one attempt at a job may run; default: no limit"
     )

@@ -16,5 +16,6 @@ AUTO = LearnerSpec(
     params=SimilarityAutoParams,
     state=SCHEMA,
     accepts_sparse=True,
+    distributes=True,
     keeps_rows=any(spec.keeps_rows for spec in RACING.values()),
 )

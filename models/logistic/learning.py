@@ -7,17 +7,17 @@ same on all, holds single features near what the sums say of all of them until m
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import optimize, sparse
+from scipy.special import expit
 
 from pairmark.models.logistic.rows import RowMap, Rows, is_sparse
 
 Float64 = NDArray[np.float64]
-_ITERATIONS = 100
+_ITERATIONS, _GRADIENT = 100, 1e-6
 N_TERMS = 5
 
 
@@ -38,37 +38,41 @@ def fit_weights(
     rows: RowMap, left: Rows, right: Rows, same: NDArray[np.bool_], weight: Float64 | None, C: float
 ) -> Weights:
     """From prepared pairs; ``weight`` (n,) of pairs, all ones where None."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
+    apart, sums = _columns(rows, left, right)
     d = rows.scale.size
-    columns = _columns(rows, left, right)
-    model = LogisticRegression(C=C, max_iter=_ITERATIONS)
-    with warnings.catch_warnings():
-        # Stopping early is one more penalty.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(columns, same, sample_weight=weight)
-    found = model.coef_[0].astype(np.float64)
-    both, plain, apart, small, large = found[d:]
-    return Weights(
-        rows.padded(found[:d] + apart), np.array([float(model.intercept_[0]), both, plain, small, large])
-    )
+    share = np.ones(same.size) if weight is None else weight
+    share = share / share.sum()
+    sign, kind = np.where(same, 1.0, -1.0), apart.dtype
+    # Of the mean loss, where C is of its sum.
+    ridge = 1.0 / (C * same.size)
+
+    def loss(given: Float64) -> tuple[float, Float64]:
+        w, v, intercept = given[:d], given[d:-1], given[-1]
+        margin = sign * (apart @ w.astype(kind) + sums @ v + intercept)
+        pull = -sign * share * expit(-margin)
+        value = share @ np.logaddexp(0.0, -margin) + 0.5 * ridge * (w @ w + v @ v)
+        slopes = [apart.T @ pull.astype(kind) + ridge * w, sums.T @ pull + ridge * v, [pull.sum()]]
+        return float(value), np.concatenate(slopes)
+
+    options = {"maxiter": _ITERATIONS, "gtol": _GRADIENT, "ftol": 1e-9}
+    solver: Any = optimize.minimize
+    found = solver(loss, np.zeros(d + N_TERMS + 1), jac=True, method="L-BFGS-B", options=options).x
+    both, plain, of_all, small, large, intercept = found[d:]
+    return Weights(rows.padded(found[:d] + of_all), np.array([intercept, both, plain, small, large]))
 
 
-def _columns(rows: RowMap, left: Rows, right: Rows) -> Any:
-    stacked: Any = sparse
+def _columns(rows: RowMap, left: Rows, right: Rows) -> tuple[Any, Float64]:
+    """Differences of features (n, d), and the five columns that sum up a pair."""
+    made: Any = sparse
     d = rows.scale.size
     a, b = left.values[:, :d], right.values[:, :d]
     plain = rows.plain[:d]
     scale = left.tails[:, 0] * right.tails[:, 0]
     if is_sparse(a):
-        apart, products = stacked.csr_array(abs(a - b)), stacked.csr_array(a.multiply(b))
+        apart, products = made.csr_array(abs(a - b), dtype=np.float64), made.csr_array(a.multiply(b))
         both, also = products @ np.ones(d), products @ plain
     else:
         apart, products = np.abs(a - b), a * b
         both, also = products.sum(axis=1, dtype=np.float64), products @ plain
     small, large = (pick(left.tails[:, 1], right.tails[:, 1]) for pick in (np.minimum, np.maximum))
-    sums = np.stack([both, also * scale, apart @ np.ones(d), small, large], axis=1)
-    if is_sparse(apart):
-        return stacked.csr_array(stacked.hstack([apart, stacked.csr_array(sums)]), dtype=np.float64)
-    return np.hstack([apart, sums.astype(np.float32)])
+    return apart, np.stack([both, also * scale, apart.sum(axis=1), small, large], axis=1)

@@ -6,7 +6,8 @@ import shutil
 import time
 from pathlib import Path
 
-from joblib import parallel_config
+from joblib import cpu_count, parallel_config
+from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.registry import spec_of
@@ -60,8 +61,10 @@ class Trainer:
             What a person can act on.
         """
         folder = checkpoints_of(self._settings, claim.job_id)
-        # A worker runs one job at a time, so a job that says nothing of threads gets every core.
-        with parallel_config(n_jobs=-1), keeping(folder):
+        # A worker runs one job at a time, so a job that says nothing of threads gets every core. BLAS, left alone,
+        # would start a thread for each core of the machine, whatever the container may use.
+        threads = self._settings.job_threads or cpu_count()
+        with parallel_config(n_jobs=threads), threadpool_limits(threads), keeping(folder):
             try:
                 version = self._run(claim)
             except InvalidInput:

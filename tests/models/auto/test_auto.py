@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
 from pairmark.models.auto.candidates import CANDIDATES
-from pairmark.models.auto.race import Entry, leaderboard, winner
+from pairmark.models.auto.race import Entry, IdentityTask, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
@@ -175,6 +177,40 @@ def test_a_race_that_was_cut_goes_on_where_it_stood(tmp_path: Path) -> None:
     with keeping(tmp_path), listening(cut):
         model = SimilarityAuto(budget_seconds=QUICK).fit(X, Y)
     assert model.pair_score(X[:9], X[9:18]).tobytes() == MODEL.pair_score(X[:9], X[9:18]).tobytes()
+
+
+def test_threads_and_processes_change_nothing() -> None:
+    names = ["cosine", "whitened cosine", "logistic"]
+    alone = SimilarityAuto(candidates=names).fit(X, Y)
+    with parallel_config(backend="loky", n_jobs=2):
+        elsewhere = SimilarityAuto(candidates=names).fit(X, Y)
+    for other in (SimilarityAuto(candidates=names, n_jobs=2).fit(X, Y), elsewhere):
+        for mine, theirs in zip(alone.leaderboard_, other.leaderboard_, strict=True):
+            assert {**mine, "seconds": 0} == {**theirs, "seconds": 0}
+        assert other.pair_score(X[:9], X[9:18]).tobytes() == alone.pair_score(X[:9], X[9:18]).tobytes()
+
+
+def test_slow_candidates_race_in_their_order_whatever_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has raced to the end decides who is behind: that must not hang on a clock."""
+    names = ["cosine", "similarity forest", "boosted forest"]
+    stages: list[list[str]] = []
+    for slow in ("similarity forest", "boosted forest"):
+
+        def judged(
+            task: Any, estimator: Any, fold: Any, at: tuple[float, ...], slow: str = slow
+        ) -> np.ndarray:
+            boosted = getattr(estimator, "leaf_rank", None) == "boosting"
+            end = time.process_time() + (0.05 if boosted == (slow == "boosted forest") else 0.0)
+            while time.process_time() < end:
+                pass
+            return np.full(len(at), 0.5)
+
+        monkeypatch.setattr(IdentityTask, "rates", judged)
+        seen: list[str] = []
+        with listening(lambda _, stage, seen=seen: seen.append(stage)):
+            SimilarityAuto(candidates=names).fit(X, Y)
+        stages.append(seen)
+    assert stages[0] == stages[1]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_rare_features_count_for_more_than_a_cosine_gives_them() -> None:
 @pytest.mark.parametrize("listed", [True, False], ids=["pairs", "identities"])
 def test_the_race_finds_it_on_sparse_rows(listed: bool) -> None:
     rows = csr_array(np.hstack([X, np.zeros((X.shape[0], 3_000), dtype=np.float32)]))
-    auto = SimilarityAuto(budget_seconds=0.001)
+    auto = SimilarityAuto(budget_seconds=0.001, max_rows=200)
     model = auto.fit_pairs(rows[LEFT], rows[RIGHT], SAME) if listed else auto.fit(rows, Y)
     assert model.winner_ == "logistic"
     line = next(line for line in model.leaderboard_ if line["chosen"])
