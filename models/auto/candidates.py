@@ -30,6 +30,7 @@ RACING: Final[dict[str, LearnerSpec]] = {
 _GHOST_ROWS = 1_000
 _WHITENED_WIDTH = 2_048
 _LOGISTIC_WIDTH = 1_024
+_SMALL_CELLS = 500_000
 DENSE_CELLS = 50_000_000
 """Sparse rows that fill at most so many numbers are taken as dense ones."""
 
@@ -57,7 +58,7 @@ class Candidate:
 
     Attributes
     ----------
-    quick : raced whatever the budget.
+    quick : whether it is raced whatever the budget.
     params : from the data, of the learner.
     grid : parameters that are tried on the first folds; the best go on.
     takes : whether it takes the data.
@@ -65,8 +66,8 @@ class Candidate:
 
     name: CandidateName
     kind: str
-    quick: bool
     params: Callable[[Data], dict[str, Any]] = field(repr=False)
+    quick: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
     grid: tuple[dict[str, Any], ...] = ()
     takes: Callable[[Data], bool] = field(repr=False, default=lambda data: True)
 
@@ -81,32 +82,38 @@ def _dense(data: Data) -> bool:
     return not data.sparse
 
 
+def _never(data: Data) -> bool:
+    return False
+
+
+def _small_and_shared(data: Data) -> bool:
+    """Trees over class posteriors take seconds there, and where no line parts classes nothing else comes near."""
+    return data.closed and data.n * data.d <= _SMALL_CELLS
+
+
 def _forest(data: Data) -> dict[str, Any]:
     features = "posteriors" if data.closed else "discriminant"
     return {"n_estimators": 25, "n_pairs": 20_000, "pair_features": features}
 
 
 CANDIDATES: Final[tuple[Candidate, ...]] = (
-    Candidate(name="cosine", kind="metric", quick=True, params=lambda data: {}),
+    Candidate(name="cosine", kind="metric", params=lambda data: {}),
     Candidate(
         name="whitened cosine",
         kind="metric",
-        quick=True,
         params=lambda data: {"whiten": True},
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH,
     ),
     Candidate(
         name="discriminant cosine",
         kind="plda",
-        quick=True,
         params=lambda data: {"scoring": "cosine"},
         takes=_dense,
     ),
-    Candidate(name="plda", kind="plda", quick=True, params=lambda data: {}, takes=_dense),
+    Candidate(name="plda", kind="plda", params=lambda data: {}, takes=_dense),
     Candidate(
         name="logistic",
         kind="similarity-logistic",
-        quick=True,
         params=lambda data: {},
         grid=({"C": 1.0}, {"C": 10.0}, {"C": 100.0}),
         takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
@@ -114,35 +121,34 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
     Candidate(
         name="residual forest",
         kind="plda",
-        quick=True,
         params=lambda data: {"residual_rounds": "auto"},
         takes=_dense,
     ),
     Candidate(
         name="similarity forest",
         kind="similarity-forest",
-        quick=False,
+        quick=_small_and_shared,
         params=_forest,
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(
         name="boosted forest",
         kind="similarity-forest",
-        quick=False,
+        quick=_never,
         params=lambda data: {**_forest(data), "leaf_rank": "boosting", "max_depth": 6},
         takes=lambda data: not data.sparse and data.d <= _WHITENED_WIDTH and data.n >= 20,
     ),
     Candidate(
         name="rankboost",
         kind="rankboost-kernel",
-        quick=False,
+        quick=_never,
         params=lambda data: {"n_estimators": 100},
         takes=lambda data: data.sparse,
     ),
     Candidate(
         name="ghost",
         kind="ghost",
-        quick=False,
+        quick=_never,
         params=lambda data: {},
         takes=lambda data: data.closed and not data.sparse and data.n <= _GHOST_ROWS and not data.pairs,
     ),

@@ -40,7 +40,7 @@ from pairmark.models.evaluation.validation import (
 from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.search.index import Found, Rows
 
-RACE_VERSION = 3
+RACE_VERSION = 4
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 _PAIR_FOLDS, _PAIR_REPEATS = 4, 2
 

@@ -36,6 +36,9 @@ class Tuned(NamedTuple):
     rates: Float64 | None
 
 
+_OUT_OF_TIME = "out of time"
+
+
 class Task(Protocol):
     """What is learned from and judged on."""
 
@@ -135,6 +138,11 @@ class Entry:
         return np.asarray(self.rates.mean(axis=1))
 
     @property
+    def timed_out(self) -> bool:
+        """Whether the budget ended its race."""
+        return self.status.startswith(_OUT_OF_TIME)
+
+    @property
     def whole(self) -> bool:
         """Whether it was judged on every fold."""
         return self.status == "raced"
@@ -170,14 +178,17 @@ class Race:
             for candidate in candidates
         ]
         self._entries = entries
-        quick = [entry for entry in entries if entry.candidate.quick]
+        quick = [entry for entry in entries if self._quick(entry)]
         for number, entry in enumerate(quick):
             report(0.6 * number / len(entries), f"racing {entry.candidate.name}")
             self._to_the_end(entry)
-        slow = [entry for entry in entries if not entry.candidate.quick]
+        slow = [entry for entry in entries if not self._quick(entry)]
         if slow:
             self._halving(slow, 0.6 * len(quick) / len(entries))
         return entries
+
+    def _quick(self, entry: Entry) -> bool:
+        return entry.candidate.quick(self._task.data)
 
     def _to_the_end(self, entry: Entry) -> None:
         if self._restored(entry):
@@ -256,14 +267,14 @@ class Race:
 
     def _judge(self, entry: Entry, n_folds: int) -> None:
         """On folds up to a number of them, as long as there is time."""
-        if entry.candidate.quick:
+        if self._quick(entry):
             self._judge_at_once(entry, n_folds)
         while entry.rates.shape[0] < n_folds:
             done = entry.rates.shape[0]
             spent = time.monotonic() - self._begun
             next_one = entry.seconds / done if done else 0.0
-            if not entry.candidate.quick and spent + next_one >= self._budget:
-                entry.status = f"out of time after {done} of {len(self._task.folds)} folds"
+            if not self._quick(entry) and spent + next_one >= self._budget:
+                entry.status = f"{_OUT_OF_TIME} after {done} of {len(self._task.folds)} folds"
                 return
             begun = time.process_time()
             found = self._task.rates(self._build(entry), self._task.folds[done], self._at)
@@ -307,11 +318,17 @@ def _file(entry: Entry) -> str:
 
 
 def winner(entries: Sequence[Entry]) -> Entry:
-    """The simplest candidate within one standard error of the best, fold by fold."""
-    whole = [entry for entry in entries if entry.whole and entry.rates.size]
-    best = max(whole, key=lambda entry: float(entry.means.mean()))
-    for entry in whole:
-        behind = best.means - entry.means
+    """The simplest candidate within one standard error of the best, fold by fold.
+
+    Those that ran out of time take part if half of the folds have judged them: then those folds decide.
+    """
+    n_folds = max(entry.rates.shape[0] for entry in entries)
+    judged = [entry for entry in entries if entry.whole or entry.timed_out]
+    standing = [entry for entry in judged if entry.rates.size and 2 * entry.rates.shape[0] >= n_folds]
+    common = min(entry.rates.shape[0] for entry in standing)
+    best = max(standing, key=lambda entry: float(entry.means[:common].mean()))
+    for entry in standing:
+        behind = best.means[:common] - entry.means[:common]
         if behind.mean() <= _standard_error(behind):
             return entry
     return best
@@ -346,9 +363,10 @@ def leaderboard(entries: Sequence[Entry], chosen: Entry, at: tuple[float, ...]) 
             "difference": None,
             "seconds": round(entry.seconds, 3),
         }
-        if judged > 1:
-            apart = entry.means - chosen.means[:judged]
-            reach = float(student.ppf(0.975, judged - 1)) * _standard_error(apart)
+        if min(judged, chosen.rates.shape[0]) > 1:
+            common = min(judged, chosen.rates.shape[0])
+            apart = entry.means[:common] - chosen.means[:common]
+            reach = float(student.ppf(0.975, common - 1)) * _standard_error(apart)
             mean = float(apart.mean())
             line["difference"] = {"value": mean, "interval": [mean - reach, mean + reach]}
         lines.append(line)

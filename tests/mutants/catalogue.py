@@ -84,6 +84,43 @@ GALLERIES = (
     ),
 )
 
+AUTO = "tests/models/auto/test_auto.py"
+
+RACE = (
+    mutant(
+        "one-lucky-fold-wins",
+        "a candidate that ran out of time wins only if half of the folds have judged it",
+        "models/auto/race.py",
+        "2 * entry.rates.shape[0] >= n_folds",
+        "entry.rates.shape[0] >= 1",
+        f"{AUTO}::test_the_simplest_within_one_standard_error_of_the_best_wins",
+    ),
+    mutant(
+        "the-cheapest-races-first",
+        "the race depends on data and seed, not on a clock",
+        "models/auto/race.py",
+        "        for number, entry in enumerate(staying):\n",
+        "        for number, entry in enumerate(sorted(staying, key=lambda entry: entry.seconds)):\n",
+        f"{AUTO}::test_slow_candidates_race_in_their_order_whatever_they_cost",
+    ),
+    mutant(
+        "rarity-forgotten",
+        "similarity-logistic weighs rows by how rare features are",
+        "models/logistic/rows.py",
+        "rarity = 1.0 + np.log((1.0 + n) / (1.0 + used))",
+        "rarity = np.ones(d)",
+        "tests/models/logistic/test_logistic.py::test_rows_are_weighed_by_how_rare_features_are",
+    ),
+    mutant(
+        "rows-ruled-out-too-early",
+        "search returns the rows and scores of scoring everything",
+        "models/search/forms.py",
+        "        places = np.delete(places, order)\n",
+        "        places = np.delete(places[:looked_at], order)\n",
+        "tests/models/test_search_forms.py",
+    ),
+)
+
 VALIDITY = (
     mutant(
         "visits-look-at-scores",
@@ -753,4 +790,4 @@ EVIDENCE = (
     ),
 )
 
-MUTANTS = (*EVIDENCE, *VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)
+MUTANTS = (*RACE, *EVIDENCE, *VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import read_artefact
@@ -195,6 +196,47 @@ def test_sparse_data_is_made_dense_within_a_bound(house):
     error = attempt_error(claim, Trainer(house.db, house.blobs, tight), 2**40)
     assert isinstance(error, InvalidInput)
     assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
+
+
+def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(house):
+    """Rows of words, of which common ones come and go and rare ones stay: a cosine is not the best there is."""
+    rng = np.random.default_rng(0)
+    n, d = 300, 20_000
+    y, cells = np.repeat(np.arange(n // 2), 2), []
+    for _person in range(n // 2):
+        own = rng.integers(40, d, 6)
+        cells += [np.unique(np.r_[rng.integers(0, 40, 12), own[rng.random(6) < 0.8]]) for _ in range(2)]
+    file = house.folder / "words.npz"
+    starts, columns = np.cumsum([0, *map(len, cells)]), np.concatenate(cells)
+    np.savez(file, data=np.ones(columns.size), indices=columns, indptr=starts, shape=(n, d), y=y)
+    left, right = rng.integers(0, n, (2, 3_000))
+    lines = [f"{i},{j},{int(y[i] == y[j])}" for i, j in zip(left, right, strict=True) if i != j]
+    lines += [f"{2 * person},{2 * person + 1},1" for person in range(n // 2)]
+    listed = house.folder / "words-pairs.csv"
+    listed.write_text("\n".join(["left,right,same", *dict.fromkeys(lines)]) + "\n")
+    assert house.datasets.add(file, DatasetRequest(name="words"), pairs=listed).sparse
+    tight = house.settings.model_copy(update={"max_dense_bytes": 1_000_000})
+    claim = claimed(
+        house, dataset="words", model="words", learner="similarity-auto", params={"budget_seconds": 0.001}
+    )
+    assert attempt_error(claim, Trainer(house.db, house.blobs, tight), 2**40) is None
+    version = house.store.version("words", 1)
+    assert version.facts["race"]["winner"] == "logistic"
+    assert version.metrics["auc"]["value"] > 0.9
+
+
+def test_blas_gets_no_more_threads_than_a_job_may_have(house, monkeypatch):
+    seen = []
+
+    def fitted(*_):
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        raise InvalidInput("seen")
+
+    monkeypatch.setattr(stages, "fit", fitted)
+    one = house.settings.model_copy(update={"job_threads": 1})
+    with pytest.raises(InvalidInput, match="seen"):
+        Trainer(house.db, house.blobs, one).run(claimed(house))
+    assert seen == [{1}]
 
 
 def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(house):

@@ -48,6 +48,10 @@ def test_the_simplest_within_one_standard_error_of_the_best_wins() -> None:
     unfinished = entry(2, [0.9])
     unfinished.status = "out of time"
     assert winner([entry(0, simple), unfinished]).candidate is CANDIDATES[0]
+    unfinished.rates = np.array([0.9, 0.9])[:, None]
+    assert winner([entry(0, simple), unfinished]).candidate is CANDIDATES[2]
+    unfinished.status = "left after 2 of 4 folds"
+    assert winner([entry(0, simple), unfinished]).candidate is CANDIDATES[0]
 
 
 def test_a_leaderboard_compares_fold_by_fold() -> None:

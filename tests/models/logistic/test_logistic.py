@@ -66,6 +66,13 @@ def test_scores_are_those_of_the_formula() -> None:
     )
 
 
+def test_rows_are_weighed_by_how_rare_features_are() -> None:
+    rows = np.concatenate([X[LEFT], X[RIGHT]])
+    expected = 1.0 + np.log((1.0 + len(rows)) / (1.0 + (rows != 0).sum(axis=0)))
+    for model in (DENSE, SPARSE):
+        assert model.to_state()[0]["scale"] == pytest.approx(expected)
+
+
 def test_standard_rows_score_by_the_same_formula() -> None:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(20), 5)
