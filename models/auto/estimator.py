@@ -38,6 +38,7 @@ from pairmark.models.evaluation.validation import (
     validation_folds,
 )
 from pairmark.models.pairs.identities import identities_of_pairs
+from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.search.index import Found, Rows
 
 RACE_VERSION = 4
@@ -159,7 +160,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
             a, b = _dense(a), _dense(b)
         seed = self._seed()
         random = np.random.default_rng(seed)
-        some = _some_pairs(flags, weight, 2 * self.max_rows, random)
+        some = some_pairs(flags, weight, 2 * self.max_rows, random)
         left, right, weights = a[some], b[some], weight[some]
         folds, n_groups, closed = _pair_folds(left, right, flags[some], weights, self.protocol, random)
         task = PairTask(
@@ -358,18 +359,6 @@ def _dense_enough(rows: Any) -> Any:
     """Sparse rows of few features as dense ones, which every candidate takes."""
     small = _is_sparse(rows) and rows.shape[0] * rows.shape[1] <= DENSE_CELLS and rows.shape[1] <= 4_096
     return _dense(rows) if small else rows
-
-
-def _some_pairs(
-    same: NDArray[np.bool_], weight: NDArray[np.float64], most: int, random: np.random.Generator
-) -> NDArray[np.int64]:
-    """At most so many pairs of positive weight: up to half of them same, as far as there are."""
-    used = np.flatnonzero(weight > 0)
-    if used.size <= most:
-        return used
-    alike, apart = random.permutation(used[same[used]]), random.permutation(used[~same[used]])
-    n_same = min(alike.size, max(most // 2, most - apart.size))
-    return np.sort(np.concatenate([alike[:n_same], apart[: most - n_same]]))
 
 
 def _pair_folds(

@@ -28,12 +28,14 @@ from pairmark.models.logistic.learning import fit_weights
 from pairmark.models.logistic.params import RowScale, SimilarityLogisticParams
 from pairmark.models.logistic.rows import RowMap, Rows, is_sparse, parts
 from pairmark.models.logistic.state import LogisticState
+from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.search.index import Rows as RowNumbers
 
 _PREPARED, _TAILS = "prepared", "tails"
-MOST_CELLS = 20_000_000
-"""Dense pairs of so many numbers are learned from at most."""
+MOST_CELLS = 5_000_000
+"""Pairs of standard rows that hold so many numbers are learned from at most."""
+_MOST_SPARSE = 1_000_000
 _LISTED = 50
 
 
@@ -50,7 +52,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         centred and scaled one by one; ``auto``: unit where rows are sparse, or never negative and at least half zeros.
     C : inverse strength of the penalty on weights.
     n_pairs : most training pairs drawn from identities, half of them same where there are as many; listed pairs are all
-        used. Of dense rows at most so many that they hold 20 million numbers.
+        used. At most a million; of ``standard`` rows at most so many that they hold 5 million numbers.
     random_state : seed of the pairs.
 
     Attributes
@@ -93,8 +95,8 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         rows: Any = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
         _, codes = checked_identities(y, rows.shape[0])
         seed = int(check_random_state(self.random_state).randint(2**31))
-        pairs = sample_pairs(codes, self._most(rows), random_state=seed)
         self._map = RowMap.fitted(rows, self.rows)
+        pairs = sample_pairs(codes, min(self.n_pairs, self._most), random_state=seed)
         prepared = self._map.prepared(rows)
         left, right = (prepared.some(side.astype(np.int64)) for side in (pairs.left, pairs.right))
         return self._learn(left, right, pairs.same.astype(bool), None)
@@ -119,22 +121,20 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         a: Any = checked_matrix(self, left, "left", accept_sparse=True, reset=True)
         b: Any = checked_matrix(self, right, "right", accept_sparse=True)
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
-        used = np.flatnonzero(weight > 0)
         if is_sparse(a) != is_sparse(b):
             a, b = (_dense(side) for side in (a, b))
-        if not is_sparse(a):
-            random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
-            most = max(_LISTED, MOST_CELLS // a.shape[1])
-            used = np.sort(random.permutation(used)[:most]) if used.size > most else used
+        used = np.flatnonzero(weight > 0)
+        self._map = RowMap.fitted(_stacked(a[used], b[used]), self.rows)
+        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31)))
+        used = some_pairs(flags, weight, self._most, random)
         a, b, flags, weight = a[used], b[used], flags[used], weight[used]
-        self._map = RowMap.fitted(_stacked(a, b), self.rows)
         share = weight / weight.mean()
         return self._learn(self._map.prepared(a), self._map.prepared(b), flags, share)
 
-    def _most(self, rows: Any) -> int:
-        return (
-            self.n_pairs if is_sparse(rows) else max(_LISTED, min(self.n_pairs, MOST_CELLS // rows.shape[1]))
-        )
+    @property
+    def _most(self) -> int:
+        """Pairs that are learned from at most: those of rows that are mostly zeros are learned from as sparse ones."""
+        return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
     def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> Self:
         with threadpool_limits(1, user_api="blas"):

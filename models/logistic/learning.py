@@ -68,6 +68,9 @@ def _columns(rows: RowMap, left: Rows, right: Rows) -> tuple[Any, Float64]:
     a, b = left.values[:, :d], right.values[:, :d]
     plain = rows.plain[:d]
     scale = left.tails[:, 0] * right.tails[:, 0]
+    if rows.kind == "unit" and not is_sparse(a):
+        # Mostly zeros.
+        a, b = made.csr_array(a), made.csr_array(b)
     if is_sparse(a):
         apart, products = made.csr_array(abs(a - b), dtype=np.float64), made.csr_array(a.multiply(b))
         both, also = products @ np.ones(d), products @ plain

@@ -138,3 +138,15 @@ def _row_numbers(values: ArrayLike, name: str) -> Indices:
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and int(numbers.min()) < 0):
         raise ValueError(f"{name} should hold row numbers, whole and not negative, shape (n_pairs,)")
     return numbers.astype(np.int64, copy=False)
+
+
+def some_pairs(
+    same: NDArray[np.bool_], weight: NDArray[np.float64], most: int, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """At most so many pairs of positive weight: up to half of them same, as far as there are."""
+    used = np.flatnonzero(weight > 0)
+    if used.size <= most:
+        return used
+    alike, apart = random.permutation(used[same[used]]), random.permutation(used[~same[used]])
+    n_same = min(alike.size, max(most // 2, most - apart.size))
+    return np.sort(np.concatenate([alike[:n_same], apart[: most - n_same]]))
