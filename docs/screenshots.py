@@ -1,6 +1,6 @@
 """Makes the pictures of the console in the README and the docs: ``make screenshots``.
 
-Serves a fresh house with made-up people, trains on them through the ordinary job queue, and photographs the pages in
+Serves a fresh installation with made-up people, trains on them through the job queue, and photographs the pages in
 headless Chromium. Needs chromium and chromedriver.
 """
 

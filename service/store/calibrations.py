@@ -35,7 +35,7 @@ from pairmark.service.names import checked_name
 from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
-from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import calibration_out
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
@@ -47,9 +47,9 @@ OnProgress = Callable[[float, str], None]
 class Calibrations:
     """Makes, stores and loads calibrations."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._datasets = Datasets(shelf.db, shelf.blobs, shelf.settings)
+    def __init__(self, versions: VersionStore) -> None:
+        self._versions = versions
+        self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
 
     def calibrate(
         self,
@@ -82,7 +82,7 @@ class Calibrations:
             on them would promise too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
-        row = self._shelf.row(name, version)
+        row = self._versions.row(name, version)
         self._check_scores_pairs(row, name)
         found = self._datasets.get(dataset)
         data = self._datasets.load(found.id)
@@ -135,10 +135,10 @@ class Calibrations:
         """
         checked_name(name)
         values = _one_dimensional(scores, "scores")
-        if values.size > self._shelf.settings.max_calibration_pairs:
+        if values.size > self._versions.settings.max_calibration_pairs:
             raise TooLarge(
-                f"scores: {values.size} of them; expected at most {self._shelf.settings.max_calibration_pairs}",
-                limit=self._shelf.settings.max_calibration_pairs,
+                f"scores: {values.size} of them; expected at most {self._versions.settings.max_calibration_pairs}",
+                limit=self._versions.settings.max_calibration_pairs,
             )
         if (left_unit is None) != (right_unit is None):
             raise InvalidInput(
@@ -154,7 +154,7 @@ class Calibrations:
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
         """A calibration, loaded, and its facts, or `UnknownCalibration`."""
         row, model = self.row(calibration_id)
-        return read_calibration(self._shelf.blobs.folder(row.blob)), calibration_out(row, model)
+        return read_calibration(self._versions.blobs.folder(row.blob)), calibration_out(row, model)
 
     def detail(self, calibration_id: str) -> CalibrationDetail:
         """A calibration with its curve for people."""
@@ -168,7 +168,7 @@ class Calibrations:
         if cursor is not None:
             at, last = decode_cursor(cursor, float, str)
             after = (at, last)
-        with self._shelf.db.read() as session:
+        with self._versions.db.read() as session:
             rows = repository.page_calibrations(session, limit=limit + 1, after=after)
         more = (
             encode_cursor(rows[limit - 1][0].created_at, rows[limit - 1][0].id) if len(rows) > limit else None
@@ -189,10 +189,10 @@ class Calibrations:
         on_progress: OnProgress | None,
     ) -> tuple[NDArray[np.float32], ScoredPairs]:
         """Scored pairs of a dataset that is held out as a whole."""
-        estimator = self._shelf.load(row, name)
-        asked = min(n_pairs or DEFAULT_PAIRS, self._shelf.settings.max_calibration_pairs)
+        estimator = self._versions.load(row, name)
+        asked = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
-        X = taken_by(spec_of(row.kind), data.X, self._shelf.settings.max_dense_bytes)
+        X = taken_by(spec_of(row.kind), data.X, self._versions.settings.max_dense_bytes)
         report = None if on_progress is None else (lambda share: on_progress(0.8 * share, "scoring"))
         return score_pairs(estimator, X, pairs.left, pairs.right, report), pairs
 
@@ -220,7 +220,7 @@ class Calibrations:
         """Raise `CalibrationOverlap` when rates measured on the dataset would promise too much."""
         if row.report is None:
             return
-        overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)
+        overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
         reason = f"{name}:{row.version} was trained on"
         if overlap.rows:
             raise CalibrationOverlap(
@@ -248,7 +248,7 @@ class Calibrations:
         model: tuple[str, int] | None,
         default: bool | None,
     ) -> CalibrationOut:
-        db, blobs = self._shelf.db, self._shelf.blobs
+        db, blobs = self._versions.db, self._versions.blobs
         blob = store_calibration(blobs, calibration)
         new = NewCalibration(
             name=name,
@@ -265,9 +265,9 @@ class Calibrations:
                 if model is None:
                     row = repository.add_calibration(session, new, model_id=None, version=None, now=now)
                 else:
-                    owner = self._shelf.model(session, model[0])
+                    owner = self._versions.model(session, model[0])
                     repository.model_for_update(session, owner.name)
-                    self._shelf.version(session, owner, model[1])
+                    self._versions.version(session, owner, model[1])
                     row = repository.add_calibration(
                         session, new, model_id=owner.id, version=model[1], now=now
                     )
@@ -292,7 +292,7 @@ class Calibrations:
     def row(self, calibration_id: str) -> tuple[CalibrationRow, str | None]:
         """A calibration's row and its model's name, or `UnknownCalibration`."""
         askable = calibration_id.isascii() and calibration_id.isalnum() and len(calibration_id) <= 32
-        with self._shelf.db.read() as session:
+        with self._versions.db.read() as session:
             found = repository.find_calibration(session, calibration_id) if askable else None
         if found is None:
             raise UnknownCalibration(f"there is no calibration {calibration_id[:64]!r}", field="calibration")

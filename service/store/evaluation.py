@@ -19,17 +19,17 @@ from pairmark.service.heldout.report import read_trained_on, roc_of
 from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.schemas import EvaluationOut, SeenOperatingPoint
-from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 
 
 class Evaluations:
     """Reports on data that came later."""
 
-    def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
-        self._shelf = shelf
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions = versions
         self._calibrations = calibrations
-        self._datasets = Datasets(shelf.db, shelf.blobs, shelf.settings)
+        self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
 
     def evaluate(
         self,
@@ -52,7 +52,7 @@ class Evaluations:
         ------
         UnknownModel, UnknownDataset, ModelNotCapable, InvalidInput
         """
-        row = self._shelf.row(name, version)
+        row = self._versions.row(name, version)
         if "similarity" not in row.capabilities:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
         found = self._datasets.get(dataset)
@@ -80,7 +80,7 @@ class Evaluations:
             by_group = rates_by_group(calibration, scores, pairs, data)
         overlap = OverlapOut(rows=0, identities=0)
         if row.report is not None:
-            overlap = overlap_with(read_trained_on(self._shelf.blobs.folder(row.report)), data)
+            overlap = overlap_with(read_trained_on(self._versions.blobs.folder(row.report)), data)
         return EvaluationOut(
             model=name,
             version=version,

@@ -21,7 +21,7 @@ from pairmark.service.store.schemas import (
     ScoreHistograms,
     VersionOut,
 )
-from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 
 CONFIDENCE = 0.95
@@ -42,8 +42,8 @@ _PROMISED = (
 class Reports:
     """ROC, leaderboard, hardest errors and score histograms of versions."""
 
-    def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
-        self._shelf = shelf
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions = versions
         self._calibrations = calibrations
         # Calibrations never change, and some rates take a second to work out.
         self._promised: OrderedDict[str, list[PromisedRate]] = OrderedDict()
@@ -56,8 +56,8 @@ class Reports:
         ModelNotCapable
             When the version scores no pairs.
         """
-        row = self._shelf.row(name, version)
-        curve = read_roc(self._shelf.blobs.folder(self._report_of(row, name)), points)
+        row = self._versions.row(name, version)
+        curve = read_roc(self._versions.blobs.folder(self._report_of(row, name)), points)
         return curve.model_copy(update={"groups": row.metrics.get("groups")})
 
     def leaderboard(self, name: str, version: int) -> LeaderboardOut:
@@ -68,7 +68,7 @@ class Reports:
         ModelNotCapable
             When it was trained before baselines were measured.
         """
-        found = self._leaderboard(self._shelf.row(name, version))
+        found = self._leaderboard(self._versions.row(name, version))
         if found is None:
             raise ModelNotCapable(
                 f"{name}:{version} was trained before baselines were measured: train it again"
@@ -91,8 +91,8 @@ class Reports:
         InsufficientCalibration
             When the rate has no operating point.
         """
-        row = self._shelf.row(name, version)
-        found = hard_pairs(read_arrays(self._shelf.blobs.folder(self._report_of(row, name))), kind)
+        row = self._versions.row(name, version)
+        found = hard_pairs(read_arrays(self._versions.blobs.folder(self._report_of(row, name))), kind)
         if found is None:
             raise ModelNotCapable(f"{name}:{version} was trained before errors were kept: train it again")
         threshold = None if fpr is None else self._threshold(row, name, fpr)
@@ -121,10 +121,10 @@ class Reports:
 
     def report(self, version: VersionOut) -> ReportOut:
         """Everything that is known of a version."""
-        row = self._shelf.row(version.model, version.version)
+        row = self._versions.row(version.model, version.version)
         spread = evidence = roc = None
         if row.report is not None:
-            folder = self._shelf.blobs.folder(row.report)
+            folder = self._versions.blobs.folder(row.report)
             spread, evidence = histograms(read_arrays(folder)), read_evidence(folder)
             roc = self.roc(version.model, version.version)
         promises = self._promises(row)

@@ -45,9 +45,9 @@ from pairmark.service.store.schemas import (
     VersionPage,
     VersionSummary,
 )
-from pairmark.service.store.shelf import Shelf
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, imported
+from pairmark.service.store.versions import VersionStore
 from pairmark.service.store.views import alias_change_out, alias_out, version_out, version_summary
 from pairmark.service.tables import Alias, Model, ModelVersion
 from pairmark.service.times import iso
@@ -68,11 +68,11 @@ class ModelStore:
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
         self._db = db
         self._blobs = blobs
-        self._shelf = Shelf(db, blobs, settings)
-        self._calibrations = Calibrations(self._shelf)
-        self.subjects = SubjectCalibrations(self._shelf, self._calibrations)
-        self._evaluations = Evaluations(self._shelf, self._calibrations)
-        self.reports = Reports(self._shelf, self._calibrations)
+        self._versions = VersionStore(db, blobs, settings)
+        self._calibrations = Calibrations(self._versions)
+        self.subjects = SubjectCalibrations(self._versions, self._calibrations)
+        self._evaluations = Evaluations(self._versions, self._calibrations)
+        self.reports = Reports(self._versions, self._calibrations)
 
     # Versions
 
@@ -121,7 +121,7 @@ class ModelStore:
         """Name and version that a reference means, or `UnknownModel`."""
         parsed = parse_ref(ref) if isinstance(ref, str) else ref
         with self._db.read() as session:
-            model, row = self._shelf.resolved(session, parsed)
+            model, row = self._versions.resolved(session, parsed)
             return model.name, row.version
 
     def version_of_job(self, job_id: str) -> int | None:
@@ -150,7 +150,7 @@ class ModelStore:
     def model(self, name: str) -> ModelOut:
         """A model with its aliases and newest versions, or `UnknownModel`."""
         with self._db.read() as session:
-            return self._model_out(session, self._shelf.model(session, name))
+            return self._model_out(session, self._versions.model(session, name))
 
     def calibration_ages(self, limit: int) -> dict[str, float]:
         """Seconds since the calibration of what each model's production alias holds was made; of the oldest ones."""
@@ -163,7 +163,7 @@ class ModelStore:
     def set_policy(self, name: str, policy: Policy) -> Policy:
         """Decide what a model may promise, or `UnknownModel`."""
         with self._db.write() as session:
-            model = self._shelf.model(session, name)
+            model = self._versions.model(session, name)
             record(
                 session,
                 self._db.now(session),
@@ -181,7 +181,7 @@ class ModelStore:
         checked_limit(limit)
         before = None if cursor is None else decode_cursor(cursor, int)[0]
         with self._db.read() as session:
-            model = self._shelf.model(session, name)
+            model = self._versions.model(session, name)
             rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
             aliases = repository.aliases_of(session, [model.id])[model.id]
         shown = [version_summary(row, aliases) for row in rows[:limit]]
@@ -191,18 +191,18 @@ class ModelStore:
     def version(self, name: str, version: int) -> VersionOut:
         """Everything about a version, or `UnknownModel`."""
         with self._db.read() as session:
-            model, row = self._shelf.resolved(session, ModelRef(name=name, version=version))
+            model, row = self._versions.resolved(session, ModelRef(name=name, version=version))
             aliases = repository.aliases_of(session, [model.id])[model.id]
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
 
     def feature_names(self, name: str, version: int) -> list[str] | None:
         """The names of all features, in order; None when the data had none (or too many to keep)."""
-        return _feature_names(self._shelf.row(name, version))
+        return _feature_names(self._versions.row(name, version))
 
     def label_names(self, name: str, version: int) -> list[str]:
         """The labels that a ranker orders, as its dataset named them."""
-        row = self._shelf.row(name, version)
+        row = self._versions.row(name, version)
         names: list[str] | None = row.facts.get("label_names")
         if names is None:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) ranks no labels")
@@ -210,14 +210,14 @@ class ModelStore:
 
     def class_names(self, name: str, version: int) -> list[str]:
         """The labels that a classifier tells apart, in the order of its probabilities."""
-        row = self._shelf.row(name, version)
+        row = self._versions.row(name, version)
         names: list[str] | None = row.facts.get("class_names")
         if names is None:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) classifies nothing")
         return names
 
     def load(self, name: str, version: int, first: Callable[[Any], object] | None = None) -> Any:
-        """The fitted learner, every byte checked against what was stored; see `Shelf.load`.
+        """The fitted learner, every byte checked against what was stored; see `VersionStore.load`.
 
         Raises
         ------
@@ -226,11 +226,11 @@ class ModelStore:
         Conflict
             When the version is in quarantine.
         """
-        return self._shelf.load(self._shelf.row(name, version), name, first)
+        return self._versions.load(self._versions.row(name, version), name, first)
 
     def quarantined(self) -> list[QuarantinedVersion]:
         """Every version that ended a process that loaded it, and is not loaded any more."""
-        return self._shelf.quarantine.versions()
+        return self._versions.quarantine.versions()
 
     def delete(self, name: str, version: int) -> None:
         """Delete a version with its calibrations and files.
@@ -242,7 +242,7 @@ class ModelStore:
         """
         with self._db.write() as session:
             model = self._locked(session, name)
-            row = self._shelf.version(session, model, version)
+            row = self._versions.version(session, model, version)
             holding = [
                 one.alias
                 for one in repository.aliases_of(session, [model.id])[model.id]
@@ -273,8 +273,8 @@ class ModelStore:
     def alias(self, name: str, alias: str) -> AliasOut:
         """Where an alias points, or `UnknownModel`."""
         with self._db.read() as session:
-            model = self._shelf.model(session, name)
-            return alias_out(model.name, self._shelf.alias(session, model, alias))
+            model = self._versions.model(session, name)
+            return alias_out(model.name, self._versions.alias(session, model, alias))
 
     def promote(
         self,
@@ -304,7 +304,7 @@ class ModelStore:
         checked_alias(alias)
         with self._db.write() as session:
             model = self._locked(session, name)
-            row = self._shelf.version(session, model, version)
+            row = self._versions.version(session, model, version)
             at = repository.find_alias(session, model.id, alias)
             if if_match is not None and (at is None or if_match not in ("*", at.revision)):
                 stands = (
@@ -325,8 +325,8 @@ class ModelStore:
         checked_limit(limit)
         before = None if cursor is None else decode_cursor(cursor, int)[0]
         with self._db.read() as session:
-            model = self._shelf.model(session, name)
-            self._shelf.alias(session, model, alias)
+            model = self._versions.model(session, name)
+            self._versions.alias(session, model, alias)
             rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
         more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
         return AliasChangePage(items=[alias_change_out(row) for row in rows[:limit]], next_cursor=more)
@@ -369,7 +369,7 @@ class ModelStore:
         CalibrationOverlap
             With ``refuse``, when it holds what a calibration may not.
         """
-        row = self._shelf.row(name, version)
+        row = self._versions.row(name, version)
         if refuse:
             self._calibrations.refuse_overlap(row, name, data, self._calibrations.protocol_of(row, "auto"))
         known = self.trained_on(name, version)
@@ -377,7 +377,7 @@ class ModelStore:
 
     def trained_on(self, name: str, version: int) -> TrainedOn | None:
         """Digests of what the version was trained on; None when they were not kept."""
-        row = self._shelf.row(name, version)
+        row = self._versions.row(name, version)
         return None if row.report is None else read_trained_on(self._blobs.folder(row.report))
 
     def add_scores(
@@ -444,7 +444,7 @@ class ModelStore:
 
     def export(self, name: str, version: int, folder: Path) -> Path:
         """Write a version with its calibration and report into one file in ``folder``; returns its path."""
-        return export_version(self._shelf, name, version, folder)
+        return export_version(self._versions, name, version, folder)
 
     def import_file(
         self, file: BinaryIO, *, by: str, name: str | None = None, promote: str | None = None
@@ -462,7 +462,7 @@ class ModelStore:
         """
         if name is not None:
             checked_name(name, "model")
-        with imported(self._shelf, file, name) as new, self._db.write() as session:
+        with imported(self._versions, file, name) as new, self._db.write() as session:
             return new.model, self.register(session, new, promote=promote, by=by).version
 
     def _move_alias(
@@ -487,7 +487,7 @@ class ModelStore:
 
     def _locked(self, session: Session, name: str) -> Model:
         """The model, locked, so that its versions and aliases change one at a time."""
-        model = self._shelf.model(session, name)
+        model = self._versions.model(session, name)
         repository.model_for_update(session, model.name)
         return model
 

@@ -34,7 +34,7 @@ from pairmark.service.heldout.scoring import score_subject_pairs, taken_by
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import Calibrations, fitted, store_calibration
 from pairmark.service.store.schemas import NewCalibration
-from pairmark.service.store.shelf import Shelf
+from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 MAX_PAIRS = 100_000
@@ -72,10 +72,10 @@ class _HeldOut:
 class SubjectCalibrations:
     """Finds and makes calibrations of classes of subjects (all blocking)."""
 
-    def __init__(self, shelf: Shelf, calibrations: Calibrations) -> None:
-        self._shelf = shelf
+    def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
+        self._versions = versions
         self._calibrations = calibrations
-        self._datasets = Datasets(shelf.db, shelf.blobs, shelf.settings)
+        self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
         self._lock = threading.Lock()
         self._refused: dict[tuple[str, SubjectClass], InsufficientCalibration] = {}
 
@@ -107,8 +107,8 @@ class SubjectCalibrations:
             found = self._found(parent, asked)
             if found is not None:
                 return found
-            limit = self._shelf.settings.max_subject_classes
-            with self._shelf.db.read() as session:
+            limit = self._versions.settings.max_subject_classes
+            with self._versions.db.read() as session:
                 n = repository.count_children(session, parent)
             if n >= limit:
                 raise TooLarge(
@@ -125,7 +125,7 @@ class SubjectCalibrations:
                 raise
 
     def _found(self, parent: str, asked: SubjectClass) -> str | None:
-        with self._shelf.db.read() as session:
+        with self._versions.db.read() as session:
             return repository.find_child(session, parent, asked.key)
 
     def _made(self, parent: CalibrationRow, name: str | None, asked: SubjectClass, estimator: Any) -> str:
@@ -133,10 +133,10 @@ class SubjectCalibrations:
             raise refusal(
                 asked, "the calibration is of scores made elsewhere: make one of these subjects' own scores"
             )
-        version = self._shelf.row(name, parent.version)
+        version = self._versions.row(name, parent.version)
         held = self._held_out(parent, version, name, asked)
         pairs = self._drawn(held, asked, seed=int(parent.summary.get("random_state", 0)))
-        X = taken_by(spec_of(version.kind), held.data.X, self._shelf.settings.max_dense_bytes)
+        X = taken_by(spec_of(version.kind), held.data.X, self._versions.settings.max_dense_bytes)
         sets = SampleSets(rows=X, index=held.rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
         calibration = fitted(
@@ -153,7 +153,7 @@ class SubjectCalibrations:
             "people": pairs.n_people,
             "mated_people": pairs.n_mated,
         }
-        blobs, db = self._shelf.blobs, self._shelf.db
+        blobs, db = self._versions.blobs, self._versions.db
         blob = store_calibration(blobs, calibration)
         new = NewCalibration(
             name=f"{parent.name} ({asked.key})"[:200],
@@ -169,8 +169,8 @@ class SubjectCalibrations:
             with db.write() as session:
                 hold(session, blobs, blob)
                 now = db.now(session)
-                owner = self._shelf.model(session, name)
-                self._shelf.version(session, owner, version.version)
+                owner = self._versions.model(session, name)
+                self._versions.version(session, owner, version.version)
                 made = repository.add_calibration(
                     session, new, model_id=owner.id, version=version.version, now=now
                 ).id
@@ -220,7 +220,7 @@ class SubjectCalibrations:
             rows = (
                 None
                 if version.report is None
-                else read_calibration_rows(self._shelf.blobs.folder(version.report))
+                else read_calibration_rows(self._versions.blobs.folder(version.report))
             )
             if rows is None or not rows.size or int(rows.max()) >= len(data):
                 raise refusal(

@@ -33,9 +33,9 @@ from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
 from pairmark.service.store.schemas import NewCalibration, NewVersion
-from pairmark.service.store.shelf import Shelf
 from pairmark.service.store.signing import check_signature, signed
 from pairmark.service.store.trial import tried
+from pairmark.service.store.versions import VersionStore
 
 MANIFEST = "pairmark-export.json"
 SIGNATURE = "pairmark-export.sig"
@@ -80,10 +80,10 @@ class _Export(BaseModel):
     files: dict[str, str] = Field(description="entry -> sha256")
 
 
-def export_version(shelf: Shelf, name: str, version: int, folder: Path) -> Path:
+def export_version(versions: VersionStore, name: str, version: int, folder: Path) -> Path:
     """Write ``NAME-VERSION.pairmark.zip`` into ``folder``; returns its path."""
-    with shelf.db.read() as session:
-        model, row = shelf.resolved(session, ModelRef(name=name, version=version))
+    with versions.db.read() as session:
+        model, row = versions.resolved(session, ModelRef(name=name, version=version))
         found = (
             None if row.calibration_id is None else repository.find_calibration(session, row.calibration_id)
         )
@@ -93,7 +93,7 @@ def export_version(shelf: Shelf, name: str, version: int, folder: Path) -> Path:
         f"{part}/{path.name}": path
         for part, key in parts.items()
         if key
-        for path in sorted(shelf.blobs.folder(key).iterdir())
+        for path in sorted(versions.blobs.folder(key).iterdir())
     }
     export = _Export(
         format="pairmark-export",
@@ -127,8 +127,8 @@ def export_version(shelf: Shelf, name: str, version: int, folder: Path) -> Path:
             with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as bundle:
                 manifest = export.model_dump_json(indent=1).encode()
                 bundle.writestr(_entry(MANIFEST), manifest)
-                if shelf.settings.import_key_file is not None:
-                    bundle.writestr(_entry(SIGNATURE), signed(manifest, shelf.settings.import_key_file))
+                if versions.settings.import_key_file is not None:
+                    bundle.writestr(_entry(SIGNATURE), signed(manifest, versions.settings.import_key_file))
                 for entry, path in sources.items():
                     with path.open("rb") as source, bundle.open(_entry(entry), "w", force_zip64=True) as sink:
                         shutil.copyfileobj(source, sink, _CHUNK)
@@ -144,7 +144,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 @contextmanager
-def imported(shelf: Shelf, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
+def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
     """What an exported file holds, verified and its blobs stored, for the block to register.
 
     When the block fails, blobs that no row came to name are deleted again.
@@ -157,21 +157,21 @@ def imported(shelf: Shelf, file: BinaryIO, name: str | None) -> Iterator[NewVers
         When it unpacks to more than ``max_upload_bytes``.
     """
     with (
-        shelf.blobs.workspace() as artefact,
-        shelf.blobs.workspace() as report,
-        shelf.blobs.workspace() as calibration,
+        versions.blobs.workspace() as artefact,
+        versions.blobs.workspace() as report,
+        versions.blobs.workspace() as calibration,
     ):
         folders = {"artefact": artefact, "report": report, "calibration": calibration}
-        export = _unpack(file, folders, shelf.settings)
-        new = _verified(export, folders, name, shelf.settings)
+        export = _unpack(file, folders, versions.settings)
+        new = _verified(export, folders, name, versions.settings)
         stored: dict[str, str] = {}
         try:
             for part, folder in folders.items():
                 if any(folder.iterdir()):
-                    stored[part] = shelf.blobs.put_folder(folder)
+                    stored[part] = versions.blobs.put_folder(folder)
             yield _with_blobs(new, export.calibration, stored)
         except BaseException:
-            delete_unused(shelf.db, shelf.blobs, stored.values())
+            delete_unused(versions.db, versions.blobs, stored.values())
             raise
 
 

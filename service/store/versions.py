@@ -21,7 +21,7 @@ from pairmark.service.tables import Alias, Model, ModelVersion
 _KNOWN_SHOWN = 20
 
 
-class Shelf:
+class VersionStore:
     """Rows and fitted learners by name; errors that say what there is instead."""
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings) -> None:
