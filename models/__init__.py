@@ -7,6 +7,7 @@ from pairmark.models.calibration.operating_points import (
     OperatingPoint,
     operating_point,
 )
+from pairmark.models.cohort.estimator import CohortSimilarity
 from pairmark.models.core.registry import load, save
 from pairmark.models.evaluation.likelihood import cllr, cllr_min
 from pairmark.models.evaluation.pairs import roc_curve_pairs
@@ -34,6 +35,7 @@ from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTr
 
 __all__ = [  # noqa: RUF022, sorted as Python sorts
     "AlignedKernel",
+    "CohortSimilarity",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pairmark.models import (
         RSBL,
         AlignedKernel,
+        CohortSimilarity,
         Ghost,
         InsufficientCalibrationData,
         LabelRankingAuto,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RSBL",
     "AlignedKernel",
+    "CohortSimilarity",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.auto import spec as auto
+from pairmark.models.cohort import spec as cohort
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.ghost import spec as ghost
@@ -29,6 +30,7 @@ LEARNERS: tuple[LearnerSpec, ...] = (
     similarity.FOREST,
     metric.METRIC,
     logistic.LOGISTIC,
+    cohort.COHORT,
     rsbl.RSBL_SPEC,
     ghost.GHOST,
     rankboost.KERNEL,

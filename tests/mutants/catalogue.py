@@ -737,6 +737,7 @@ ACCESS_AND_LEAKAGE = (
     ),
 )
 
+COHORT = "tests/models/cohort/test_cohort.py"
 RATIOS = "tests/models/test_likelihood_ratios.py"
 PLAY = "tests/models/test_open_set_play.py"
 EVIDENCE = (
@@ -779,6 +780,22 @@ EVIDENCE = (
         "    low, high = rate.joint_interval",
         "    low, high = rate.value, rate.value",
         f"{PLAY}::test_the_interval_of_a_ratio_is_its_range_on_the_box_of_rates",
+    ),
+    mutant(
+        "one-sided-cohort",
+        "swapping the sides of a normalised pair changes no bit",
+        "models/cohort/normalising.py",
+        "(0.5 * (left.of(scores) + right.of(scores)))",
+        "(0.4 * left.of(scores) + 0.6 * right.of(scores))",
+        f"{COHORT}::test_the_score_is_s_norm_by_its_definition",
+    ),
+    mutant(
+        "cohort-at-any-price",
+        "normalisation is chosen only where it pays",
+        "models/cohort/estimator.py",
+        "if mean > max(error, gain):",
+        "if True:",
+        f"{COHORT}::test_auto_is_none_where_nothing_is_gained_and_then_the_learner_itself",
     ),
     mutant(
         "ties-are-found",

@@ -1,0 +1,62 @@
+"""Scores normalised by a cohort: strangers that both sides are held against.
+
+Somebody who resembles everybody has high scores with the cohort too, so what is left after normalising is how much
+more alike two people are than each is to strangers. Z-norm (Li & Porter 1988) uses one side's scores with the cohort,
+T-norm (Auckenthaler et al. 2000) the other side's, S-norm (Kenny 2010) the mean of both, and adaptive S-norm (Matejka
+et al. 2017) only each side's most similar cohort members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.cohort.kernels.stats import spread_of_rows
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Side = Literal["z", "t", "s"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Mean and standard deviation of each row's scores with the cohort, (n,) each."""
+
+    mean: Float64 = field(repr=False)
+    sd: Float64 = field(repr=False)
+
+    def of(self, scores: Float32) -> Float64:
+        """Scores in standard deviations above that mean."""
+        found: Float64 = (scores.astype(np.float64) - self.mean) / self.sd
+        return found
+
+
+def spread_with_cohort(scores: Float32, top: int | None = None) -> Spread:
+    """Spread of scores with the cohort.
+
+    Parameters
+    ----------
+    scores : (n, c) of each row with each member. top : only so many greatest ones count; None: all.
+    """
+    n, size = scores.shape
+    mean, sd = np.empty(n), np.empty(n)
+    spread_of_rows(np.ascontiguousarray(scores), size if top is None else min(top, size), mean, sd)
+    # Somebody whom the whole cohort scores alike is only moved.
+    return Spread(mean=mean, sd=np.where(sd > 0, sd, 1.0))
+
+
+def normalised(scores: Float32, left: Spread, right: Spread, how: Side = "s") -> Float32:
+    """Scores in units of the spread with the cohort.
+
+    Parameters
+    ----------
+    how : ``z`` by the left side, ``t`` by the right, ``s`` by both, which swapped sides change by no bit.
+    """
+    if how == "z":
+        return left.of(scores).astype(np.float32)
+    if how == "t":
+        return right.of(scores).astype(np.float32)
+    return (0.5 * (left.of(scores) + right.of(scores))).astype(np.float32)
