@@ -7,12 +7,10 @@ chromedriver.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._chromium import chromium, until
 from benchmarks._crowd import crowd
-from benchmarks.common import Claim, Preset, Result, Skip
+from benchmarks.common import Claim, Preset, Result
 
 ROOT = Path(__file__).parent.parent
 N_MODELS, N_JOBS = 200, 1_000
@@ -59,20 +58,14 @@ return took;
 
 def run(preset: Preset) -> Result:
     """Open every page several times, and move the slider."""
-    try:
-        import selenium  # noqa: F401
-    except ImportError as error:
-        raise Skip("it needs selenium: run .venv/bin/python -m benchmarks console") from error
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        raise Skip("it needs chromium and chromedriver")
     rounds = 5 if preset == "quick" else 15
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as home, _served(Path(home)) as url, _chromium() as browser:
+    with chromium() as browser, tempfile.TemporaryDirectory() as home, _served(Path(home)) as url:
         for path in PAGES:
             seen = []
             for _ in range(rounds + 1):
                 browser.get(url + path)
-                _until(lambda: browser.execute_script(PAINT)[0] is not None)
+                until(lambda: browser.execute_script(PAINT)[0] is not None)
                 seen.append(browser.execute_script(PAINT))
             warm = np.array(seen[1:], dtype=float)
             rows.append(
@@ -87,7 +80,7 @@ def run(preset: Preset) -> Result:
                 }
             )
         browser.get(f"{url}/console/models/people")
-        _until(lambda: browser.execute_script("return document.querySelector('#curve path.curve') !== null"))
+        until(lambda: browser.execute_script("return document.querySelector('#curve path.curve') !== null"))
         slides = browser.execute_script(SLIDE)
     slide = float(np.median(slides))
     paint = max(row["first paint p50, ms"] for row in rows)
@@ -141,7 +134,7 @@ def _served(home: Path) -> Iterator[str]:
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        _until(lambda: _answers(port))
+        until(lambda: _answers(port))
         rng = np.random.default_rng(0)
         rows = np.repeat(rng.normal(size=(400, 16)), 3, axis=0) + 0.3 * rng.normal(size=(1200, 16))
         np.savez(home / "people.npz", X=rows.astype(np.float32), y=np.repeat(np.arange(400), 3))
@@ -162,31 +155,3 @@ def _answers(port: int) -> bool:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
     except httpx.TransportError:
         return False
-
-
-@contextmanager
-def _chromium() -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    try:
-        yield browser
-    finally:
-        browser.quit()
-
-
-def _until(holds: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the service or the page did not come so far in time")
-        time.sleep(0.05)
-
-
-if __name__ == "__main__":
-    print(run("quick"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -80,7 +80,7 @@ def text(browser: WebDriver, selector: str = "main") -> str:
     while True:
         try:
             return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())
-        except StaleElementReferenceException:  # The page went on between the finding and the reading.
+        except (NoSuchElementException, StaleElementReferenceException):  # The page is being loaded anew.
             if time.monotonic() > deadline:
                 raise
 
@@ -278,6 +278,26 @@ def test_a_job_is_cancelled(browser: WebDriver, house: RunningServer) -> None:
     until("its end", lambda: "cancelled" in text(browser, "#job-state"))
     assert house.finished(job)["state"] == "cancelled"
     until("what to do next", lambda: "Train again" in text(browser))
+
+
+def test_people_are_compared_by_several_samples(browser: WebDriver, house: RunningServer) -> None:
+    X = house.facts["X"]
+    browser.get(f"{house.url}/console/try?model=faces:2")
+    until("the rows", lambda: "row 1" in text(browser, "#right-said"))
+    for side, rows in (("left", X[:2]), ("right", X[2:3])):
+        browser.execute_script(
+            "document.getElementById(arguments[0]).value = arguments[1]",
+            side,
+            "\n".join(", ".join(str(value) for value in row) for row in rows),
+        )
+    one(browser, "#fpr").clear()
+    one(browser, "#fpr").send_keys("20")
+    press(browser, "Compare")
+    until("the decision", lambda: "score" in text(browser, "#answer"))
+    body = {"model": "faces:2", "left": {"samples": X[:2].tolist()}, "right": X[2].tolist()}
+    score = house.http.post("/similarity", json=body).json()["scores"][0]
+    assert f"{score:.6g}"[:5] in text(browser, "#answer")
+    assert complaints(browser) == []
 
 
 def test_labels_are_ranked_from_a_form(browser: WebDriver, house: RunningServer) -> None:
