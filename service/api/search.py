@@ -27,6 +27,13 @@ class VerifyQuery(PointQuery):
         description="compare the subject as a whole this way, or refuse; left out: as `auto` where the calibration "
         "supports the subject's number of items, else the best item decides",
     )
+    fnr: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="a false negative rate too: `decision` is then `match`, `different` or, between the two "
+        "thresholds, `review`, and `confidence` is that both promises hold",
+    )
 
 
 _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
@@ -37,8 +44,8 @@ async def search(call: Call) -> Answer:
 
     Scores are those of `/similarity`, best first, ties by id. With `fpir` (a rate of the whole search, from the
     gallery's calibration) or `fpr` (of each comparison; on a large gallery many strangers match, and the answer warns
-    of it) only matches are returned, and an empty list is the answer "unknown". An acknowledged write or deletion is
-    seen by every search after it.
+    of it) only matches are returned, and an empty list is the answer "unknown"; with `fnr` beside `fpr` also items to
+    review, each with its `decision`. An acknowledged write or deletion is seen by every search after it.
     """
     only_json(call)
     services, name = call.services, call.path["gallery"]
@@ -50,7 +57,7 @@ async def search(call: Call) -> Answer:
             decision = None
             if served is not None and request.fpr is not None:
                 decision = await services.runtime.decide(
-                    served, request.fpr, request.confidence, "auto", None
+                    served, request.fpr, request.confidence, "auto", None, fnr=request.fnr
                 )
 
             def work(
@@ -108,7 +115,13 @@ async def _whole_or_best(call: Call, served: Served, k: int, p: int) -> tuple[De
     """The operating point of a verification, and how the subject is compared as a whole (None: item by item)."""
     query = call.query
     decide = partial(
-        call.services.runtime.decide, served, query.fpr, query.confidence, query.method, query.calibration
+        call.services.runtime.decide,
+        served,
+        query.fpr,
+        query.confidence,
+        query.method,
+        query.calibration,
+        fnr=query.fnr,
     )
     how = served.aggregation(query.aggregation or "auto")
     if k == p == 1:

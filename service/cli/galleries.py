@@ -111,6 +111,12 @@ def search(
     fpr: Annotated[
         float | None, typer.Option(help="Only matches, at this rate of a comparison.", show_default=False)
     ] = None,
+    fnr: Annotated[
+        float | None,
+        typer.Option(
+            help="With --fpr, a false negative rate: also what is to be reviewed.", show_default=False
+        ),
+    ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -118,18 +124,20 @@ def search(
     options: dict[str, Any] = {
         "fpir": fpir,
         "fpr": fpr,
+        "fnr": fnr,
         "filter": _json(where, "--filter") if where else None,
     }
     with connected(url) as client:
         found = client.search(name, _query(query), k=k, group_by="subject" if by_subject else None, **options)
     rows = [
-        (number, hit["id"], hit["subject"], hit["score"])
+        (number, hit["id"], hit["subject"], hit["score"], *([hit["decision"]] if fnr else []))
         for number, hits in enumerate(found["results"])
         for hit in hits
     ]
 
     def human(to: Console) -> None:
-        output.table(("query", "id", "subject", "score"), rows, empty="unknown: nothing matches")(to)
+        columns = ("query", "id", "subject", "score", *(["decision"] if fnr else []))
+        output.table(columns, rows, empty="unknown: nothing matches")(to)
         if found.get("warning"):
             to.print(f"warning: {found['warning']}", style="yellow", markup=False)
 

@@ -35,7 +35,7 @@ class Galleries(Calls):
     def search(
         self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any
     ) -> Steps[SearchResult]:
-        """Exact search; ``options`` are ``filter``, ``group_by``, ``fpir``, ``fpr`` and ``confidence``.
+        """Exact search; ``options`` are ``filter``, ``group_by``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
 
         Returns
         -------

@@ -159,6 +159,11 @@ class SearchBody(BaseModel):
     fpr: Rate | None = Field(
         None, description="return only matches, at this false positive rate of each comparison"
     )
+    fnr: Rate | None = Field(
+        None,
+        description="with fpr: a false negative rate of each comparison too; items between the two thresholds are "
+        "returned for review, and `confidence` is that both promises hold",
+    )
     confidence: Rate = Field(0.95, description="how sure the bound shall be")
 
 
@@ -170,6 +175,7 @@ class SearchHit(BaseModel):
     items: int | None = Field(None, description="items of a subject that was compared as a whole")
     score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool | None = None
+    decision: Literal["match", "review"] | None = Field(None, description="with fnr")
 
 
 class SearchOut(BaseModel):
@@ -198,6 +204,10 @@ class VerifyOut(BaseModel):
     model: ModelOfGallery
     subject: str
     match: bool = Field(description="score > threshold, compared in float32")
+    decision: Literal["match", "review", "different"] | None = Field(
+        None,
+        description="with fnr. Where the best of several items decides, its false negative rate is at most that of one",
+    )
     score: float | None = Field(
         None,
         description="of the probe with the subject as a whole, or the best over its items where `aggregation` is "

@@ -40,6 +40,8 @@ from pairmark.service.runtime.vectors import (
 from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]
+DECISIONS = ("different", "match", "review")
+"""Names of the codes that `Decision.decided` gives."""
 MAX_TEMPLATES = 10_000
 """Most items of one subject that a verification compares."""
 
@@ -56,6 +58,7 @@ class SearchRequest:
     fpr: float | None
     confidence: float
     aggregation: str | None = None
+    fnr: float | None = None
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
@@ -72,6 +75,8 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
         _diagnose(body, error, "queries")
     if given.fpir is not None and given.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
+    if given.fnr is not None and given.fpr is None:
+        raise InvalidInput("fnr is of one comparison, as fpr is; expected fpr with it", field="fnr")
     if given.aggregation is not None:
         _check_whole_subjects(given)
     queries = side_of(given.queries, "queries")
@@ -89,6 +94,7 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
         fpr=given.fpr,
         confidence=given.confidence,
         aggregation=given.aggregation,
+        fnr=given.fnr,
     )
 
 
@@ -188,7 +194,9 @@ class Searches:
                 limit=self._settings.max_search_results,
             )
         if decision is not None:
-            point, above = decision.public, decision.threshold
+            point, above = decision.public, decision.lower
+            if above is None:
+                above = decision.threshold
             assert request.fpr is not None
             warning = (
                 f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
@@ -217,7 +225,7 @@ class Searches:
         self._galleries.tidy_later(live)
         answer: dict[str, Any] = {
             "model": served.model,
-            "results": [_hits_of(some, point, scores) for some in hits],
+            "results": [_hits_of(some, point, scores, decision) for some in hits],
         }
         if point is not None:
             answer["operating_point"] = point
@@ -274,6 +282,7 @@ class Searches:
             "model": served.model,
             "subject": subject,
             "match": bool(decision.matches(score)[0]),
+            **({} if decision.lower is None else {"decision": DECISIONS[int(decision.decided(score)[0])]}),
             **({"score": float(score[0])} if scores else {}),
             "id": items.ids[best],
             "items": len(items),
@@ -295,7 +304,21 @@ def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
     return np.ascontiguousarray(rows, dtype=np.float32)
 
 
-def _hits_of(hits: list[Hit], point: Any, scores: bool) -> list[dict[str, Any]]:
+def _hits_of(
+    hits: list[Hit], point: Any, scores: bool, decision: Decision | None = None
+) -> list[dict[str, Any]]:
+    if decision is not None and decision.lower is not None:
+        found = np.array([hit.score for hit in hits], dtype=np.float32)
+        return [
+            {
+                "id": hit.id,
+                "subject": hit.subject,
+                **({"score": hit.score} if scores else {}),
+                "match": code == 1,
+                "decision": DECISIONS[code],
+            }
+            for hit, code in zip(hits, decision.decided(found).tolist(), strict=True)
+        ]
     more = {} if point is None else {"match": True}
     if not scores:
         return [{"id": hit.id, "subject": hit.subject, **more} for hit in hits]
