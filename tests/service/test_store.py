@@ -26,7 +26,7 @@ from tests.service.conftest import people
 
 def uncalibrated(house, version=1):
     """Register a copy of a version without its calibration, as an import from elsewhere may be."""
-    row = house.store._shelf.row("faces", version)
+    row = house.store._versions.row("faces", version)
     new = NewVersion(
         model="faces",
         kind=row.kind,
@@ -168,7 +168,7 @@ def test_only_versions_no_alias_holds_are_deleted_and_numbers_not_used_twice(hou
 
 def test_changed_bytes_are_never_served(house):
     house.train()
-    row = house.store._shelf.row("faces", 1)
+    row = house.store._versions.row("faces", 1)
     folder = house.blobs.folder(row.artefact)
     victim = max(folder.glob("*.npy"), key=lambda path: path.stat().st_size)
     victim.chmod(0o644)

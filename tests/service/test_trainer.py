@@ -33,7 +33,7 @@ def trainer(house):
 
 
 def row(house, version, name="faces"):
-    return house.store._shelf.row(name, version)
+    return house.store._versions.row(name, version)
 
 
 def test_a_job_gives_a_served_calibrated_version_with_its_lineage(house):
