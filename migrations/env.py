@@ -14,8 +14,6 @@ if given is not None:
     with context.begin_transaction():
         context.run_migrations()
 else:
-    engine = open_database(Settings()).engine.execution_options(pairmark_write=True)
-    with engine.connect() as connection:
+    with open_database(Settings()).schema_change() as connection:
         context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True)
-        with connection.begin():
-            context.run_migrations()
+        context.run_migrations()

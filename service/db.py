@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, func, insert, make_url, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, func, insert, make_url, select, text, update
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -144,11 +144,29 @@ class Database:
 
         config = Config()
         config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-        with self.engine.execution_options(pairmark_write=True).connect() as connection, connection.begin():
+        with self.schema_change() as connection:
             if not self.is_sqlite:
                 connection.execute(text("SELECT pg_advisory_xact_lock(7261947)"))
             config.attributes["connection"] = connection
             command.upgrade(config, to)
+
+    @contextmanager
+    def schema_change(self) -> Iterator[Connection]:
+        """A transaction that may rebuild tables.
+
+        SQLite rebuilds a table by dropping it, which deletes the rows that refer to it unless foreign keys are off;
+        within a transaction they cannot be switched.
+        """
+        with self.engine.execution_options(pairmark_write=True).connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            if self.is_sqlite:
+                driver.execute("PRAGMA foreign_keys=OFF")
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                if self.is_sqlite:
+                    driver.execute("PRAGMA foreign_keys=ON")
 
     def revision(self) -> str | None:
         """The migration that the schema is at; None for a database without tables.
