@@ -46,6 +46,7 @@ from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, RowsOut
 from pairmark.service.galleries.imports import KINDS
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
+    GalleryCalibrationRequest,
     GalleryEvaluationOut,
     GalleryEvaluationRequest,
     GalleryOut,
@@ -54,7 +55,6 @@ from pairmark.service.galleries.schemas import (
     ItemOut,
     ItemPage,
     ItemsBody,
-    ProbesRequest,
     Receipt,
     SearchBody,
     SearchOut,
@@ -268,8 +268,8 @@ GALLERIES: Final = (
     Route("DELETE", f"{_GALLERY}/subjects/{{subject:path}}", galleries.delete_subject, access="gallery",
           tag="galleries", answer=Receipt),
     Route("POST", f"{_GALLERY}/calibrations", galleries.calibrate_gallery, access="gallery", tag="galleries",
-          query=galleries.MeasureQuery, body=ProbesRequest, answer=GalleryCalibrationOut, status=201, also=_AS_A_JOB,
-          limits=LONG, errors=(409, 429),
+          query=galleries.MeasureQuery, body=GalleryCalibrationRequest, answer=GalleryCalibrationOut, status=201,
+          also=_AS_A_JOB, limits=LONG, errors=(409, 429),
           links={"get_gallery_calibration": {"gallery": "$request.path.gallery", "calibration": "$response.body#/id"}}),
     Route("GET", f"{_GALLERY}/calibrations/{{calibration}}", galleries.get_gallery_calibration, access="gallery",
           tag="galleries", answer=GalleryCalibrationOut),
