@@ -124,7 +124,8 @@ def subject_pairs(
     whose = np.repeat(unit_of[kept], draws)
     left = [a] if ways == 1 else [a, b]
     right = [b] if ways == 1 else [n + b, n + a]
-    units_apart = np.tile(np.stack([whose[a], whose[b]], axis=1), (ways, 1))
+    there = np.stack([whose[a], whose[b]], axis=1)
+    units_apart = there if ways == 1 else np.concatenate([there, there[:, ::-1]])
     return SubjectPairs(
         index=np.concatenate([enrolled.ravel(), probes.ravel()]),
         counts=np.concatenate([np.full(n, k), np.full(n, p)]),

@@ -36,25 +36,24 @@ class Group:
     Attributes
     ----------
     numbers : (n,) ascending, which subjects these are. subjects : their sums.
+    vectors : (n, q) the sums in float32. longest : what `lengths` says of them.
     """
 
     numbers: NDArray[np.int64] = field(repr=False)
     subjects: Subjects = field(repr=False)
-    known: dict[int, tuple[Float32, Float64]] = field(default_factory=dict, repr=False)
+    vectors: Float32 = field(repr=False)
+    longest: Float64 = field(repr=False)
+    known: dict[int, Float32] = field(default_factory=dict, repr=False)
 
-    def vectors(self, p: int) -> tuple[Float32, Float64]:
-        """Vectors to meet queries of p samples, (n, q + 2), and what `lengths` says of them."""
+    def offsets(self, p: int) -> Float32:
+        """What a query of p samples adds to each subject's inner product, whatever the query: (n,)."""
         found = self.known.get(p)
         if found is None:
             psi, sums = self.subjects.psi, self.subjects.sums
             k = int(self.subjects.counts[0])
             square = 0.5 * psi * (1.0 / ((k + p) * psi + 1.0) - 1.0 / (k * psi + 1.0))
-            made: Float32 = np.empty((len(self.subjects), psi.size + 2), dtype=np.float32)
-            made[:, :-2] = sums
-            made[:, -2] = (sums * sums) @ square
-            made[:, -1] = 1.0
-            found = made, lengths(made)
-            if len(self.known) >= 2:
+            found = ((sums * sums) @ square).astype(np.float32)
+            if len(self.known) >= 8:
                 self.known.clear()
             self.known[p] = found
         return found
@@ -65,7 +64,9 @@ def grouped(subjects: Subjects) -> list[Group]:
     found = []
     for count in np.unique(subjects.counts).tolist():
         numbers = np.flatnonzero(subjects.counts == count)
-        found.append(Group(numbers=numbers, subjects=subjects.take(numbers)))
+        some = subjects.take(numbers)
+        vectors = np.ascontiguousarray(some.sums, dtype=np.float32)
+        found.append(Group(numbers=numbers, subjects=some, vectors=vectors, longest=lengths(vectors)))
     return found
 
 
@@ -110,23 +111,26 @@ def best_of_groups(
             if mask is not None and not mask.any():
                 continue
             count = int(group.subjects.counts[0])
-            vectors, longest = group.vectors(p)
-            query: Float32 = np.empty((1, psi.size + 2), dtype=np.float32)
-            query[0, :-2] = psi * z / ((count + p) * psi + 1.0)
-            query[0, -2] = 1.0
-            query[0, -1] = (z * z) @ (0.5 * psi * (1.0 / ((count + p) * psi + 1.0) - 1.0 / (p * psi + 1.0)))
+            offsets = group.offsets(p)
+            query: Float32 = np.ascontiguousarray(
+                (psi * z / ((count + p) * psi + 1.0))[None], dtype=np.float32
+            )
+            own = 0.5 * psi * (1.0 / ((count + p) * psi + 1.0) - 1.0 / (p * psi + 1.0))
             logs = np.log(count * psi + 1.0) + np.log(p * psi + 1.0) - np.log((count + p) * psi + 1.0)
-            constant = 0.5 * float(logs.sum())
+            constant = float((z * z) @ own + 0.5 * logs.sum())
             size = float(np.linalg.norm(query.astype(np.float64)))
+            terms = float(np.abs(logs).sum() + (z * z) @ np.abs(own))
             form = SearchForm(
                 measure="inner",
                 queries=query,
-                gallery=vectors,
+                gallery=group.vectors,
                 least_measure=lambda score, constant=constant: (  # type: ignore[misc]
                     same_measure(score) - lift * (1.0 + 2.0**-40) - constant - 2.0**-40 * abs(constant)
                 ),
-                slack=_ROUNDED * size * float(longest.max()) + 2.0**-40 * float(np.abs(logs).sum()),
-                lengths=longest,
+                slack=_ROUNDED * (size * float(group.longest.max()) + float(np.abs(offsets).max()))
+                + 2.0**-40 * terms,
+                lengths=group.longest,
+                offsets=offsets,
             )
             floor = None if best.least == -np.inf else np.float32(best.least)
             if floor is not None and (above is None or floor > above):

@@ -64,6 +64,7 @@ class SearchForm:
     slack : how far, beyond 2^-40 of its size, the measure that `pair_score` computes may be from the measure of these
         float32 vectors; for families whose scores do not come from these very vectors.
     lengths : what `lengths` found of the gallery, for inner products.
+    offsets : (n,) float32, a number of each gallery row that is added to the measure; `slack` covers its rounding.
     """
 
     measure: Measure
@@ -72,6 +73,7 @@ class SearchForm:
     least_measure: Callable[[float], float] = same_measure
     slack: float = 0.0
     lengths: NDArray[np.float64] | None = field(default=None, repr=False)
+    offsets: Float32 | None = field(default=None, repr=False)
 
 
 class Scorer(Protocol):
@@ -113,6 +115,8 @@ def top_k_by_form(
             if allowed is not None and not allowed[start:stop].any():
                 continue
             search_kernels.scan(_CODES[form.measure], gallery, start, stop, vectors[batch], estimates)
+            if form.offsets is not None:
+                estimates[:, : stop - start] += form.offsets[start:stop]
             for at in range(own.size):
                 scale = own[at] * longest[number] if longest is not None else math.nan
                 _look_through(

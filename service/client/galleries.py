@@ -16,6 +16,7 @@ from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receip
 from pairmark.client.transport import Calls
 from pairmark.client.wire import (
     Progress,
+    Side,
     Told,
     Vectors,
     npz,
@@ -35,7 +36,7 @@ class Galleries(Calls):
     def search(
         self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any
     ) -> Steps[SearchResult]:
-        """Exact search; ``options`` are ``filter``, ``group_by``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
+        """Exact search; ``options``: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
 
         Returns
         -------
@@ -49,9 +50,10 @@ class Galleries(Calls):
 
     @operation
     def verify(
-        self, /, gallery: str, subject: str, probe: Vectors, *, fpr: float, **options: Any
+        self, /, gallery: str, subject: str, probe: Side, *, fpr: float, **options: Any
     ) -> Steps[Verification]:
-        """Whether a vector is of a subject: its best score with the subject's items, and the decision at ``fpr``."""
+        """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
+        ``confidence``, ``method`` and ``calibration``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_segment(subject)}/verify"
         return Verification.of(
             (

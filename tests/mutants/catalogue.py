@@ -807,4 +807,48 @@ EVIDENCE = (
     ),
 )
 
-MUTANTS = (*RACE, *EVIDENCE, *VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)
+SUBJECTS = (
+    mutant(
+        "scores-of-samples-are-not-sorted",
+        "the order of samples and sides changes no bit of a subject's score",
+        "models/core/kernels/subjects.py",
+        "values = np.sort(scores[start : ends[p]].astype(np.float64))",
+        "values = scores[start : ends[p]].astype(np.float64)",
+        "tests/models/test_subjects.py::test_sides_and_order_change_no_bit",
+        "tests/models/test_subjects.py::test_scores_of_samples_become_one_score",
+    ),
+    mutant(
+        "templates-meet-probes-one-way",
+        "the kernel of templates and probes is symmetric",
+        "models/pairs/subjects.py",
+        "ways = 1 if k == p else 2",
+        "ways = 1",
+        "tests/models/test_subject_pairs.py::test_every_two_people_meet_both_ways",
+    ),
+    mutant(
+        "people-are-probed-with-enrolled-samples",
+        "the true positive rate of templates is of samples that were not enrolled",
+        "models/pairs/subjects.py",
+        "probes[at * draws + draw] = chosen[-p:]",
+        "probes[at * draws + draw] = chosen[:p]",
+        "tests/models/test_subject_pairs.py::test_every_two_people_meet_both_ways",
+    ),
+    mutant(
+        "erased-samples-stay-in-templates",
+        "an erased sample has no part in its subject's template",
+        "service/galleries/templates.py",
+        "gone = np.flatnonzero(before & ~new.alive)",
+        "gone = np.flatnonzero(before & ~before)",
+        "tests/service/galleries/test_gallery_templates.py",
+    ),
+    mutant(
+        "verifications-use-the-threshold-of-pairs",
+        "a verification of a whole subject has a calibration of its own",
+        "service/api/search.py",
+        "return await decide(subjects=of), how",
+        "return await decide(), how",
+        "tests/e2e/test_subjects.py::test_verification_decides_about_the_whole_subject",
+    ),
+)
+
+MUTANTS = (*SUBJECTS, *RACE, *EVIDENCE, *VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)
