@@ -36,7 +36,7 @@ class Galleries(Calls):
     def search(
         self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any
     ) -> Steps[SearchResult]:
-        """Exact search; ``options``: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
+        """Exact search; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
 
         Returns
         -------
