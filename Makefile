@@ -127,8 +127,10 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-bench: $(BENCH_VENV)/.bench
-	@$(BENCH_VENV)/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
+# These break things with the tests' tools; the others run beside peers.
+HARD = $(filter fuzz faults soak,$(BENCH))
+bench: $(if $(HARD),$(VENV)/.dev,$(BENCH_VENV)/.bench)
+	@$(if $(HARD),$(VENV),$(BENCH_VENV))/bin/python -m benchmarks $(BENCH) --preset $(PRESET) $(BENCH_ARGS)
 
 experiments: $(BENCH_VENV)/.bench
 	@$(BENCH_VENV)/bin/python -m experiments $(EXPERIMENT) --preset $(PRESET) $(BENCH_ARGS)

@@ -189,8 +189,10 @@ def _request(path: str, body: bytes, headers: dict[str, str]) -> bytes:
 
 
 @contextmanager
-def _server(command: list[str], environment: dict[str, str], probe: str) -> Iterator[_Served]:
-    process, port = _start(command, environment)
+def _server(
+    command: list[str], environment: dict[str, str], probe: str, folder: Path = ROOT
+) -> Iterator[_Served]:
+    process, port = _start(command, environment, folder)
     try:
         _await(port, probe, process)
         served = _Served(process, port)
@@ -203,12 +205,18 @@ def _server(command: list[str], environment: dict[str, str], probe: str) -> Iter
         served.close()
 
 
-def _start(command: list[str], environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+def _start(
+    command: list[str], environment: dict[str, str], folder: Path = ROOT
+) -> tuple[subprocess.Popen[bytes], int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     process = subprocess.Popen(
-        [*command, str(port)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, str(port)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     return process, port
 

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from pairmark.service.audit.actor import current_actor
+
 _OF_EVERY_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -29,6 +31,9 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         line.update((key, value) for key, value in vars(record).items() if key not in _OF_EVERY_RECORD)
+        actor = current_actor()
+        if actor.trace_id is not None:
+            line.setdefault("trace_id", actor.trace_id)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=True, default=str)

@@ -7,9 +7,12 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.api.access import may_see
 from pairmark.service.api.query import FROM_QUERY, PageQuery
-from pairmark.service.api.services import InServices, check_may
+from pairmark.service.api.services import InServices, check_may, key_of
+from pairmark.service.errors import Forbidden
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
+from pairmark.service.store.views import calibration_without_origin
 
 Unit = int | str
 
@@ -53,7 +56,17 @@ def list_calibrations(services: InServices, query: Annotated[PageQuery, FROM_QUE
 
 
 def get_calibration(
-    services: InServices, calibration_id: Annotated[str, Path(max_length=64)]
+    http: Request, services: InServices, calibration_id: Annotated[str, Path(max_length=64)]
 ) -> CalibrationDetail:
-    """A calibration with its curve: the rate and its bound at each threshold."""
-    return services.store.calibration_detail(calibration_id)
+    """A calibration with its curve: the rate and its bound at each threshold.
+
+    Takes a key that may see its model; for scores made elsewhere, one that may use every model, or `train` on its name.
+    """
+    found = services.store.calibration_detail(calibration_id)
+    key = key_of(http)
+    if key is None or key.allows("train", found.model or found.name):
+        return found
+    models = key.grants.models
+    if models is not None and (found.model is None or not may_see(models, found.model)):
+        raise Forbidden("the key may not see this calibration: it may not see its model", scope="score")
+    return calibration_without_origin(found)

@@ -41,7 +41,7 @@ from pairmark.service.runtime.catalogue import View
 log = logging.getLogger("pairmark.access")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 """W3C trace context; later versions may append fields."""
 _NO_TRACE = b"0" * 32
 _CLIENT_GONE = 499
@@ -110,16 +110,20 @@ class Deadlines:
 class Answering:
     """Sends an answer with what every answer carries, and remembers its status."""
 
-    __slots__ = ("_request_id", "_send", "status")
+    __slots__ = ("_request_id", "_send", "_traced", "status")
 
-    def __init__(self, send: Send, request_id: bytes) -> None:
-        self._send, self._request_id = send, request_id
+    def __init__(self, send: Send, request_id: bytes, traced: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        self._send, self._request_id, self._traced = send, request_id, traced
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", self._request_id), _NOSNIFF)
+            more: tuple[tuple[bytes, bytes], ...] = (
+                (b"x-request-id", self._request_id),
+                _NOSNIFF,
+                *self._traced,
+            )
             headers = message.get("headers", ())
             if any(name == b"content-type" and kind.startswith(b"image/svg") for name, kind in headers):
                 # Opened as a page of its own, a picture could run scripts with the caller's session.
@@ -161,9 +165,13 @@ class Edge:
             self._count += 1
             request_id = b"%s-%08x" % (self._prefix.encode(), self._count)
         scope["pairmark.request_id"] = request_id.decode()
+        traced: tuple[tuple[bytes, bytes], ...] = ()
         trace = headers.get(b"traceparent")
         if trace is not None and (form := _TRACE.fullmatch(trace)) is not None and form[1] != _NO_TRACE:
             scope["pairmark.trace_id"] = form[1].decode()
+            own = secrets.token_hex(8).encode()
+            # Whoever asked can find this service's own span.
+            traced = ((b"traceparent", b"00-%b-%b-%b" % (form[1], own, form[3])),)
         path: str = scope["path"]
         method: str = scope["method"]
         status = 0
@@ -193,11 +201,12 @@ class Edge:
                     (b"x-request-id", request_id),
                     _NOSNIFF,
                     *extra,
+                    *traced,
                 ]
                 await send({"type": "http.response.start", "status": 200, "headers": fields})
                 await send({"type": "http.response.body", "body": body})
             else:
-                answer = Answering(send, request_id)
+                answer = Answering(send, request_id, traced)
                 scope["pairmark.query"] = query
                 scope["path_params"] = found.path
                 scope["pairmark.route"] = route
@@ -222,7 +231,7 @@ class Edge:
             status = status or answer.status
         if problem is not None:
             if status == 0:
-                answer = Answering(send, request_id)
+                answer = Answering(send, request_id, traced)
                 given = getattr(problem, "headers", None)
                 code, fields, body = render(
                     problem, path=path, request_id=scope["pairmark.request_id"], headers=given

@@ -10,10 +10,11 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
+from pairmark.service.api.access import may_see
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
-from pairmark.service.api.services import InServices, Services, key_of
-from pairmark.service.errors import InvalidInput
+from pairmark.service.api.services import InServices, Services, check_may, key_of
+from pairmark.service.errors import Forbidden, InvalidInput
 from pairmark.service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors
@@ -91,19 +92,33 @@ def list_galleries(
 
 
 async def put_gallery(
-    services: InServices, response: Response, gallery: Name, request: GalleryRequest
+    http: Request, services: InServices, response: Response, gallery: Name, request: GalleryRequest
 ) -> GalleryOut:
     """Make a gallery for a model's version, or move it to another one.
 
     Moving a gallery with items indexes it anew in the background (`moving_to` says so); the version it has serves it
-    until then. Calibrations are of one version: calibrate again after a move.
+    until then. Calibrations are of one version: calibrate again after a move. A key for one gallery names models that
+    it may use (`score`, `decide` or `train` on them).
     """
+    if request.model is not None:
+        _check_model(http, request.model.partition("@")[0].partition(":")[0])
     served = await services.runtime.version_for(request.model, CAPABILITY)
+    _check_model(http, str(served.model["name"]))
     made, new = await services.runtime.in_thread(lambda: services.galleries.put(gallery, served))
     if new:
         response.status_code = 201
         response.headers["Location"] = f"/galleries/{made.name}"
     return made
+
+
+def _check_model(http: Request, model: str) -> None:
+    """Refuse a key that may not use the model."""
+    key = key_of(http)
+    if key is not None and not may_see(key.grants.models, model):
+        raise Forbidden(
+            f"the key may not use the model {model[:100]!r}; it needs 'score', 'decide' or 'train' on it",
+            scope="score",
+        )
 
 
 def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
@@ -202,6 +217,7 @@ async def delete_subject(services: InServices, gallery: Name, subject: Subject) 
 
 
 async def _measured(
+    http: Request,
     services: Services,
     response: Response,
     gallery: str,
@@ -211,6 +227,8 @@ async def _measured(
     measure: Callable[[str, Served, Any], Made],
 ) -> Made | Response:
     """Calibrate or evaluate a gallery, now or as a job."""
+    if request.dataset is not None:
+        check_may(http, "train", request.dataset.partition(":")[0])
     if background:
         job = await services.runtime.in_thread(
             lambda: services.identification.submit(gallery, _TASKS[what], request)
@@ -226,6 +244,7 @@ async def _measured(
 
 
 async def calibrate_gallery(
+    http: Request,
     services: InServices,
     response: Response,
     gallery: Name,
@@ -242,7 +261,9 @@ async def calibrate_gallery(
     stranger. Erasing a subject erases its probes.
     """
     measure = services.identification.calibrate
-    return await _measured(services, response, gallery, "calibration", request, query.background, measure)
+    return await _measured(
+        http, services, response, gallery, "calibration", request, query.background, measure
+    )
 
 
 def get_gallery_calibration(
@@ -253,6 +274,7 @@ def get_gallery_calibration(
 
 
 async def evaluate_gallery(
+    http: Request,
     services: InServices,
     response: Response,
     gallery: Name,
@@ -261,7 +283,9 @@ async def evaluate_gallery(
 ) -> GalleryEvaluationOut | Response:
     """Measure with probes who is found: CMC, FNIR at each FPIR, and what the gallery's own threshold does."""
     measure = services.identification.evaluate
-    return await _measured(services, response, gallery, "evaluation", request, query.background, measure)
+    return await _measured(
+        http, services, response, gallery, "evaluation", request, query.background, measure
+    )
 
 
 def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
-from pairmark.service.api.services import Caller, InServices, Services, check_may, key_of
+from pairmark.service.api.services import Caller, InServices, Services, check_may, key_of, may
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
@@ -37,6 +37,7 @@ from pairmark.service.store.schemas import (
     VersionOut,
     VersionPage,
 )
+from pairmark.service.store.views import without_origin
 
 Name = Annotated[str, Path(max_length=100, description="the model's name")]
 Number = Annotated[int, Path(ge=1, le=MAX_VERSION, description="the version's number")]
@@ -200,9 +201,17 @@ def list_versions(services: InServices, name: Name, query: Annotated[PageQuery, 
     return services.store.versions(name, limit=query.limit, cursor=query.cursor)
 
 
-def get_version(services: InServices, name: Name, version: Number) -> VersionOut:
-    """A version: parameters, capabilities, metrics with intervals, lineage and calibrations."""
-    return services.store.version(name, version)
+def get_version(http: Request, services: InServices, name: Name, version: Number) -> VersionOut:
+    """A version: parameters, capabilities, metrics with intervals, lineage and calibrations.
+
+    Keys without the scope `train` on the model are not told which data and job it came from.
+    """
+    return _shown(http, services.store.version(name, version))
+
+
+def _shown(http: Request, version: VersionOut) -> VersionOut:
+    """A version as the key may see it."""
+    return version if may(http, "train", version.model) else without_origin(version)
 
 
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
@@ -244,7 +253,7 @@ async def get_report(
     wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
     def work() -> ReportOut | Response:
-        report = services.store.reports.report(services.store.version(name, version))
+        report = services.store.reports.report(_shown(request, services.store.version(name, version)))
         if wants == "json":
             return report
         page, policy = report_page(report)

@@ -207,7 +207,8 @@ MODELS: Final = (
           answer=operating.LiveOut | None),
     Route("GET", f"{_VERSION}/leaderboard", models.get_leaderboard, access="model", tag="models",
           answer=LeaderboardOut),
-    Route("GET", f"{_VERSION}/errors", models.get_errors, access="model", tag="models", query=models.ErrorsQuery,
+    # Rows of what people uploaded.
+    Route("GET", f"{_VERSION}/errors", models.get_errors, access="train", tag="models", query=models.ErrorsQuery,
           answer=ErrorsOut),
     Route("GET", f"{_VERSION}/report", models.get_report, access="model", tag="models",
           query=models.ReportQuery, answer=ReportOut, or_gives=_HTML),

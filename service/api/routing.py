@@ -38,6 +38,14 @@ class Limits:
     begins: Callable[[bytes], Beginning] | None = None
 
 
+EVENTS: Final = "text/event-stream"
+EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "one server-sent event; `data` is JSON",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data", "retry")},
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Binary:
     """Bodies and answers beside JSON.
@@ -149,7 +157,11 @@ class Route:
         }
         if not json and self.status != 204:
             binary = self.gives.startswith(("image/", "application/"))
-            schema = {"type": "string", **({"format": "binary"} if binary else {})}
+            schema = (
+                EVENT
+                if self.gives == EVENTS
+                else {"type": "string", **({"format": "binary"} if binary else {})}
+            )
             said[self.status] = {
                 "description": "Successful Response",
                 "content": {self.gives: {"schema": schema}},

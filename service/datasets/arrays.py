@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.service.datasets.writer import Block, Limits
-from pairmark.service.datasets.zips import checked_members, damage_refused
+from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 
 _CELLS = 2_000_000
@@ -240,7 +240,7 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, n
                 return np.empty(shape, dtype=dtype)
         mapped: NDArray[Any] = np.load(target, mmap_mode="r", allow_pickle=False)
         return mapped
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError) as error:
+    except UNREADABLE_HEAD as error:
         raise InvalidInput(
             f"{name!r} in the npz is not a whole array; save and send it again", field=name
         ) from error

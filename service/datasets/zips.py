@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -30,7 +32,8 @@ def checked_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.Zi
     InvalidInput
         When one is packed by a method that numpy does not write.
     """
-    members = [member for member in archive.infolist() if not member.is_dir()]
+    # A name may be empty, which the standard library trips over.
+    members = [member for member in archive.infolist() if not member.filename.endswith("/")]
     if len(members) > MAX_MEMBERS:
         raise TooLarge(f"{len(members)} arrays; at most {MAX_MEMBERS} are taken", limit=MAX_MEMBERS)
     total = sum(member.file_size for member in members)
@@ -49,6 +52,32 @@ def checked_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.Zi
     return members
 
 
+DAMAGE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    OverflowError,
+    struct.error,
+    IndexError,
+)
+"""What the standard library raises for a damaged archive."""
+UNREADABLE_HEAD: Final = (
+    ValueError,
+    EOFError,
+    SyntaxError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    KeyError,
+    IndexError,
+    tokenize.TokenError,
+)
+"""What numpy raises for the head of a .npy file that is none."""
+
+
 @contextmanager
 def damage_refused(detail: str, field: str) -> Iterator[None]:
     """Say ``detail`` of whatever a damaged archive makes the standard library raise.
@@ -59,14 +88,10 @@ def damage_refused(detail: str, field: str) -> Iterator[None]:
     """
     try:
         yield
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-        OverflowError,
-        struct.error,
-    ) as error:
+    except OSError as error:
+        # Offsets of the archive that lie before its beginning; a full disk is another matter.
+        if error.errno != errno.EINVAL:
+            raise
+        raise InvalidInput(detail, field=field) from error
+    except DAMAGE as error:
         raise InvalidInput(detail, field=field) from error

@@ -129,7 +129,13 @@ class Worker:
                 logger.info("storage tidied", extra={"blobs": len(gone)})
 
     def _work(self, claim: Claim, stop: threading.Event) -> None:
-        fields = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
+        fields: dict[str, object] = {
+            "worker": self.name,
+            "job": claim.job_id,
+            "attempt": claim.attempt,
+        }
+        if claim.trace_id is not None:
+            fields["trace_id"] = claim.trace_id
         logger.info("attempt started", extra={**fields, "learner": claim.learner})
         child = subprocess.Popen(
             [

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 
-from pairmark.service.datasets.zips import checked_members, damage_refused
+from pairmark.service.datasets.zips import UNREADABLE_HEAD, checked_members, damage_refused
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.vectors import Counts, Features, Float32, Pairs
 
@@ -160,7 +160,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, fortran, dtype = reader(stream_)
-    except (ValueError, KeyError, TypeError, SyntaxError, OverflowError, RecursionError, EOFError) as error:
+    except UNREADABLE_HEAD as error:
         raise InvalidInput(f"{name} is not a readable .npy array", field=name) from error
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
         raise InvalidInput(f"{name} has dtype {dtype}; expected float32 (or other plain numbers)", field=name)

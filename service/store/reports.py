@@ -68,7 +68,7 @@ class Reports:
         ModelNotCapable
             When it was trained before baselines were measured.
         """
-        found = self._leaderboard(self._versions.row(name, version))
+        found = leaderboard_of(self._versions.row(name, version))
         if found is None:
             raise ModelNotCapable(
                 f"{name}:{version} was trained before baselines were measured: train it again"
@@ -132,7 +132,7 @@ class Reports:
             version=version,
             card=model_card(version, promises, evidence),
             promises=promises,
-            leaderboard=self._leaderboard(row),
+            leaderboard=leaderboard_of(row),
             roc=roc,
             det=None if roc is None else det_of(roc),
             histograms=None if spread is None else ScoreHistograms.model_validate(spread),
@@ -162,12 +162,6 @@ class Reports:
             self._promised.popitem(last=False)
         return found
 
-    def _leaderboard(self, row: ModelVersion) -> LeaderboardOut | None:
-        board = row.facts.get("leaderboard")
-        if board is None:
-            return None
-        return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
-
     def _report_of(self, row: ModelVersion, name: str) -> str:
         if row.report is None:
             raise ModelNotCapable(f"{name}:{row.version} ({row.kind}) has no ROC: it does not score pairs")
@@ -188,3 +182,11 @@ class Reports:
             ) from refusal
         except ValueError as error:
             raise InvalidInput(f"fpr: {error}", field="fpr") from error
+
+
+def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
+    """A version's leaderboard; None where baselines were not measured."""
+    board = row.facts.get("leaderboard")
+    if board is None:
+        return None
+    return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})

@@ -8,7 +8,6 @@ sha256 of every other entry, the folders ``artefact/``, ``report/`` and ``calibr
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -25,16 +24,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pairmark.models.core.artefact import ArtefactError, file_sha256
 from pairmark.service.blobs import delete_unused
 from pairmark.service.blobs.base import storage_errors
-from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.heldout.report import read_roc
+from pairmark.service.datasets.zips import damage_refused
+from pairmark.service.errors import CorruptArtefact, InvalidInput, TooLarge
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
 from pairmark.service.store.calibrations import read_calibration
 from pairmark.service.store.refs import ModelRef
+from pairmark.service.store.rehearsal import rehearse
 from pairmark.service.store.schemas import NewCalibration, NewVersion
 from pairmark.service.store.signing import check_signature, signed
-from pairmark.service.store.trial import tried
+from pairmark.service.store.trial import Tried, tried
 from pairmark.service.store.versions import VersionStore
 
 MANIFEST = "pairmark-export.json"
@@ -176,64 +176,67 @@ def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterat
 
 
 def _with_blobs(new: NewVersion, calibration: _CalibrationFacts | None, stored: dict[str, str]) -> NewVersion:
-    made = None
-    if calibration is not None:
-        made = NewCalibration(
-            name=calibration.name,
-            blob=stored["calibration"],
-            protocol=calibration.protocol,
-            summary=calibration.summary,
-            dataset_id=None,
-            dataset_sha256=calibration.dataset_sha256,
-        )
+    made = _calibrated(calibration, stored.get("calibration", ""))
     return replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
+
+
+def _calibrated(told: _CalibrationFacts | None, blob: str) -> NewCalibration | None:
+    if told is None:
+        return None
+    return NewCalibration(
+        name=told.name,
+        blob=blob,
+        protocol=told.protocol,
+        summary=told.summary,
+        dataset_id=None,
+        dataset_sha256=told.dataset_sha256,
+    )
 
 
 def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Export:
     """Check names, sizes, the signature and hashes, and write each entry to its folder."""
     max_bytes = settings.max_upload_bytes
+    damage = damage_refused(
+        "file: not a whole zip file; expected a file made by `pairmark models export`", "file"
+    )
+    with damage, zipfile.ZipFile(file) as bundle:
+        entries = bundle.infolist()
+        names = [entry.filename for entry in entries]
+        if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > max_bytes:
+            raise TooLarge(
+                f"the export unpacks to more than {max_bytes} bytes or {MAX_ENTRIES} entries: raise "
+                "PAIRMARK_MAX_UPLOAD_BYTES if it is yours",
+                limit=max_bytes,
+            )
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise InvalidInput("file: was packed again; expected it as `pairmark models export` wrote it")
+        if names.count(MANIFEST) != 1 or bundle.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
+            raise InvalidInput(f"file: holds no {MANIFEST}; expected a file made by `pairmark models export`")
+        manifest = bundle.read(MANIFEST)
+        signature = _signature_in(bundle, names)
+        if settings.import_key_file is not None or settings.require_signed_imports:
+            check_signature(manifest, signature, settings)
+        export = _parsed(manifest)
+        if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
+            raise InvalidInput(
+                f"file: format {export.format[:40]} {export.format_version}, this code reads pairmark-export up to "
+                f"{FORMAT_VERSION}: upgrade pairmark"
+            )
+        others = [one for one in names if one not in (MANIFEST, SIGNATURE)]
+        if sorted(others) != sorted(export.files) or not all(_ENTRY.fullmatch(one) for one in others):
+            raise InvalidInput("file: its entries are not those its manifest lists; export the version again")
+        for one in others:
+            _copy_checked(bundle, one, folders, export.files[one])
+    return export
+
+
+def _parsed(manifest: bytes) -> _Export:
     try:
-        with zipfile.ZipFile(file) as bundle:
-            entries = bundle.infolist()
-            names = [entry.filename for entry in entries]
-            if len(entries) > MAX_ENTRIES or sum(entry.file_size for entry in entries) > max_bytes:
-                raise TooLarge(
-                    f"the export unpacks to more than {max_bytes} bytes or {MAX_ENTRIES} entries: raise "
-                    "PAIRMARK_MAX_UPLOAD_BYTES if it is yours",
-                    limit=max_bytes,
-                )
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-                raise InvalidInput("file: was packed again; expected it as `pairmark models export` wrote it")
-            if names.count(MANIFEST) != 1 or bundle.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
-                raise InvalidInput(
-                    f"file: holds no {MANIFEST}; expected a file made by `pairmark models export`"
-                )
-            manifest = bundle.read(MANIFEST)
-            signature = _signature_in(bundle, names)
-            if settings.import_key_file is not None or settings.require_signed_imports:
-                check_signature(manifest, signature, settings)
-            export = _Export.model_validate_json(manifest)
-            if export.format != "pairmark-export" or export.format_version > FORMAT_VERSION:
-                raise InvalidInput(
-                    f"file: format {export.format[:40]} {export.format_version}, this code reads pairmark-export up to "
-                    f"{FORMAT_VERSION}: upgrade pairmark"
-                )
-            others = [one for one in names if one not in (MANIFEST, SIGNATURE)]
-            if sorted(others) != sorted(export.files) or not all(_ENTRY.fullmatch(one) for one in others):
-                raise InvalidInput(
-                    "file: its entries are not those its manifest lists; export the version again"
-                )
-            for one in others:
-                _copy_checked(bundle, one, folders, export.files[one])
+        return _Export.model_validate_json(manifest)
     except ValidationError as error:
         raise InvalidInput(
             f"file: {MANIFEST} is not in the expected form; export the version again"
         ) from error
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, UnicodeDecodeError) as error:
-        raise InvalidInput(
-            "file: not a whole zip file; expected a file made by `pairmark models export`"
-        ) from error
-    return export
 
 
 def _signature_in(bundle: zipfile.ZipFile, names: list[str]) -> str | None:
@@ -267,13 +270,9 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
         found = tried(folders["artefact"], settings)
         if found.artefact_sha256 != described.artefact_sha256 or found.kind != described.kind:
             raise ArtefactError("the artefact is not the one that the manifest names")
-        if any(folders["report"].iterdir()):
-            read_roc(folders["report"])
         if (export.calibration is not None) != any(folders["calibration"].iterdir()):
             raise ArtefactError("the calibration's files and facts do not go together")
-        if export.calibration is not None:
-            read_calibration(folders["calibration"])
-        json.dumps([described.metrics, described.lineage, described.facts], allow_nan=False)
+        measured = None if export.calibration is None else read_calibration(folders["calibration"])
         capabilities = set(found.capabilities)
         if found.n_labels is not None:
             _check_names("label_names", described.facts["label_names"], found.n_labels)
@@ -282,10 +281,18 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
             capabilities.discard("classify")
         elif "classify" in capabilities:
             _check_names("class_names", described.facts["class_names"], found.n_classes or 0)
-    except InvalidInput as error:
+        new = _as_told(export, found, capabilities, name)
+        rehearse(new, folders["report"] if any(folders["report"].iterdir()) else None, measured)
+    except (InvalidInput, CorruptArtefact) as error:
         raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
+    return replace(new, calibration=None)
+
+
+def _as_told(export: _Export, found: Tried, capabilities: set[str], name: str | None) -> NewVersion:
+    """The version that the file holds, its blobs not stored yet."""
+    described = export.version
     return NewVersion(
         model=checked_name(name or described.model, "model"),
         kind=found.kind,
@@ -297,7 +304,7 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
         artefact="",
         artefact_sha256=found.artefact_sha256,
         report=None,
-        calibration=None,
+        calibration=_calibrated(export.calibration, ""),
         job_id=None,
     )
 

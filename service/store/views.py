@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from pairmark.models.core.registry import LEARNERS
 from pairmark.service.datasets.promises import Promise, promise_of
@@ -16,6 +17,8 @@ from pairmark.service.store.schemas import (
 )
 from pairmark.service.tables import Alias, AliasChange, CalibrationRow, ModelVersion
 from pairmark.service.times import iso
+
+Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
 
 def alias_out(model: str, row: Alias) -> AliasOut:
@@ -85,6 +88,26 @@ def version_out(
         has_roc=row.report is not None,
         has_tree=spec is not None and hasattr(spec.estimator, "tree_data"),
     )
+
+
+def without_origin(version: VersionOut) -> VersionOut:
+    """A version as those see it who may use it, and not the data it came from."""
+    kept = Lineage(
+        dataset=None,
+        dataset_sha256=None,
+        job=None,
+        code_version=version.lineage.code_version,
+        artefact_sha256=version.lineage.artefact_sha256,
+    )
+    calibrations = [calibration_without_origin(one) for one in version.calibrations]
+    return version.model_copy(update={"lineage": kept, "calibrations": calibrations})
+
+
+def calibration_without_origin(calibration: Calibrated) -> Calibrated:
+    """A calibration without the name and the digest of its dataset."""
+    summary = {name: value for name, value in calibration.summary.items() if name != "dataset"}
+    name = calibration.name.partition(" held out of ")[0]
+    return calibration.model_copy(update={"name": name, "dataset_sha256": None, "summary": summary})
 
 
 def _promise(row: ModelVersion, calibrations: Iterable[CalibrationRow]) -> Promise | None:

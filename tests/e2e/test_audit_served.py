@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+
+import numpy as np
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -32,6 +35,37 @@ def test_changes_are_told_with_request_and_trace_ids(digits_house):
     lines = [json.loads(line) for line in digits_house.log.read_text().splitlines() if "audited-1" in line]
     assert lines
     assert all(line["trace_id"] == TRACE for line in lines)
+
+
+def test_a_trace_goes_through_answers_the_queue_the_worker_and_its_child(serve):
+    server = serve("--with-worker")
+    X = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
+    server.upload("d", X, np.repeat(np.arange(20), 4))
+    sent = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    wrong = {"learner": "metric", "dataset": "d", "model": "m", "params": {"metric": "euclidean"}}
+    answer = server.http.post("/jobs", json=wrong, headers=sent)
+    job = answer.json()["id"]
+    for one in (
+        answer,
+        server.http.get("/models", headers=sent),
+        server.http.get("/nowhere", headers=sent),
+        server.http.post("/similarity", json={}, headers=sent),
+    ):
+        version, trace, span, flags = one.headers["traceparent"].split("-")
+        assert (version, trace, flags) == ("00", TRACE, "01"), one.url
+        assert span != "00f067aa0ba902b7"
+    assert "traceparent" not in server.http.get("/models").headers
+    assert server.finished(job)["state"] == "succeeded"
+    told = []
+    deadline = time.monotonic() + 20
+    while len(told) < 3 and time.monotonic() < deadline:
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+        told = [line for line in lines if line.get("job") == job]
+    assert {"attempt started", "job succeeded"} <= {line["message"] for line in told}
+    assert {line["trace_id"] for line in told} == {TRACE}
+    entries = server.http.get("/audit?limit=100").json()["items"]
+    made = [entry["action"] for entry in entries if entry["trace_id"] == TRACE]
+    assert {"job.submit", "version.create", "alias.move", "job.end"} <= set(made)
 
 
 def test_training_is_told_from_submission_to_production(digits_house):

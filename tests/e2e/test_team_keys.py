@@ -89,6 +89,55 @@ def test_a_scope_on_one_model(house: RunningServer) -> None:
         assert ask.status("GET", path) == status, path
 
 
+def test_whoever_only_scores_is_not_told_what_a_model_came_from(house: RunningServer) -> None:
+    score = As(house, made(house, "score")["key"])
+    one = As(house, made(house, "decide:people")["key"])
+    train = As(house, made(house, "train:people")["key"])
+    every = As(house, house.facts["admin"])
+    base = "/models/people/versions/1"
+    whole = every("GET", base).json()
+    assert train("GET", base).json() == whole
+    for ask in (score, one):
+        shown = ask("GET", base).json()
+        lineage = shown["lineage"]
+        assert (lineage["dataset"], lineage["dataset_sha256"], lineage["job"]) == (None, None, None)
+        assert set(lineage) == {"dataset", "dataset_sha256", "job", "code_version", "artefact_sha256"}
+        assert ask("GET", f"{base}/report").json()["version"]["lineage"] == lineage
+        told = json.dumps([shown, ask("GET", "/models").json(), ask("GET", f"{base}/report").json()])
+        for secret in (whole["lineage"]["dataset_sha256"], whole["lineage"]["job"], 'people:1"'):
+            assert secret not in told, secret
+        assert ask.status("GET", f"{base}/errors") == 403
+        assert ask.status("GET", f"{base}/export") == 403
+        assert ask.status("GET", "/calibrations") == 403
+    assert [entry["name"] for entry in score("GET", "/models").json()["items"]] == ["cars", "people"]
+    own, other = (
+        every("GET", f"/models/{name}/versions/1").json()["calibration_id"] for name in ("people", "cars")
+    )
+    assert one("GET", f"/calibrations/{own}").json()["dataset_sha256"] is None
+    assert train("GET", f"/calibrations/{own}").json()["dataset_sha256"] is not None
+    for ask in (one, train, As(house, made(house, "gallery:people")["key"])):
+        assert ask.status("GET", f"/calibrations/{other}") == 403
+    scores = {"name": "theirs", "scores": [0.1, 0.2, 0.8, 0.9] * 50, "same": [0, 0, 1, 1] * 50}
+    elsewhere = every("POST", "/calibrations", json=scores).json()["id"]
+    assert score.status("GET", f"/calibrations/{elsewhere}") == 200
+    assert one.status("GET", f"/calibrations/{elsewhere}") == 403
+
+
+def test_a_key_of_one_gallery_reaches_no_other_model_and_no_dataset(house: RunningServer) -> None:
+    ask = As(house, made(house, "gallery:theirs")["key"])
+    assert ask.status("PUT", "/galleries/theirs", json={"model": "cars"}) == 403
+    both = As(house, made(house, "gallery:theirs", "decide:cars")["key"])
+    assert both.status("PUT", "/galleries/theirs", json={"model": "people"}) == 403
+    assert both.status("PUT", "/galleries/theirs", json={"model": "cars"}) == 201
+    probes = {"dataset": "cars"}
+    for what in ("calibrations", "evaluations", "calibrations?background=true"):
+        assert ask.status("POST", f"/galleries/theirs/{what}", json=probes) == 403, what
+    assert ask("GET", "/datasets").json()["items"] == []
+    assert ask("GET", "/models").json()["items"] == []
+    assert [one["name"] for one in ask("GET", "/galleries").json()["items"]] == ["theirs"]
+    assert ask.status("DELETE", "/galleries/theirs") == 204
+
+
 def test_decisions_without_scores(house: RunningServer) -> None:
     ask = As(house, made(house, "decide:people", "gallery:people:read")["key"])
     every = As(house, house.facts["admin"])

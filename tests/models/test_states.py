@@ -102,7 +102,7 @@ def answers(artefact: Artefact) -> list[np.ndarray]:
 
 def refused_or_harmless(artefact: Artefact) -> bool:
     """Whether it is refused, in words; else its answers are numbers, soon."""
-    begun, said, refusal = time.monotonic(), [], ""
+    begun, said, refusal = time.process_time(), [], ""
     try:
         with np.errstate(all="ignore"):
             said = answers(artefact)
@@ -111,7 +111,7 @@ def refused_or_harmless(artefact: Artefact) -> bool:
     if refusal:
         assert any(name in refusal for name in artefact.arrays), refusal
         return True
-    assert time.monotonic() - begun < 20.0
+    assert time.process_time() - begun < 20.0
     assert all(one.dtype.kind == "f" for one in said)
     return False
 

@@ -1,0 +1,141 @@
+"""What a request costs since an earlier commit: server CPU of both commits' services, measured in turns.
+
+The earlier commit is checked out beside this one (``PAIRMARK_BENCH_BEFORE`` names another; default: the last one before
+limits, audit, scoped keys and tracing). Today's service has all of them on: a key with a rate, a trace context, and
+decisions of /match in the audit log only where a row says so. Linux only (it reads /proc).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Claim, Preset, Result, Skip, ratio
+from benchmarks.http_overhead import DIMENSION, JSON, ROOT, _request, _server
+
+BEFORE = "29bb242"
+GOAL = 1.05
+TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+
+
+def run(preset: Preset) -> Result:
+    """Measure single pairs by both services."""
+    commit = os.environ.get("PAIRMARK_BENCH_BEFORE", BEFORE)
+    rounds, requests = (15, 1_000) if preset == "quick" else (41, 3_000)
+    random = np.random.default_rng(0)
+    left, right = random.standard_normal((2, DIMENSION)).astype(np.float32).tolist()
+    body = json.dumps({"model": "tree", "left": left, "right": right}).encode()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pairmark-bench-")))
+        earlier = stack.enter_context(_checkout(commit, folder / "earlier"))
+        before_cli = "pairmark.service.cli" if (earlier / "pairmark").exists() else "service.cli"
+        places = {
+            "before": _Side(earlier, before_cli, folder / "before", {}),
+            "now": _Side(ROOT, "pairmark.service.cli", folder / "now", {"PAIRMARK_RATE_LIMIT": "1000000"}),
+        }
+        served = {}
+        for name, side in places.items():
+            side.furnish(folder)
+            command = [sys.executable, "-m", side.cli, "serve", "--port"]
+            served[name] = stack.enter_context(_server(command, side.environment, "/readyz", side.root))
+        cases = {
+            "/similarity": {
+                "before": _request("/similarity", body, {**JSON, **places["before"].key}),
+                "now": _request("/similarity", body, {**JSON, **places["now"].key, **TRACE}),
+            },
+            "/match": {
+                "before": _request("/match?fpr=0.2", body, {**JSON, **places["before"].key}),
+                "now": _request("/match?fpr=0.2", body, {**JSON, **places["now"].key, **TRACE}),
+            },
+        }
+        rows: list[dict[str, Any]] = []
+        ratios: dict[str, float] = {}
+        for case, sent in cases.items():
+            spent: dict[str, list[float]] = {name: [] for name in served}
+            for name, server in served.items():
+                server.ask(sent[name], requests)
+            for turn in range(rounds):
+                for name in served if turn % 2 == 0 else reversed(served):
+                    used = served[name].cpu()
+                    served[name].ask(sent[name], requests)
+                    spent[name].append((served[name].cpu() - used) / requests)
+            ratios[case] = ratio(spent["now"], spent["before"])
+            rows += [
+                {
+                    "request": case, "commit": commit if name == "before" else "this one",
+                    "CPU us a request": round(1e6 * statistics.median(seconds), 1),
+                    "least": round(1e6 * min(seconds), 1),
+                    "of before": 1.0 if name == "before" else round(ratios[case], 3),
+                    "least of before": 1.0 if name == "before" else round(min(spent["now"]) / min(spent["before"]), 3),
+                }
+                for name, seconds in spent.items()
+            ]  # fmt: skip
+    return Result(
+        rows=rows,
+        claims=[
+            Claim(
+                what="server CPU of one /similarity, with a rate, audit and tracing, of what it was",
+                goal=f"at most {GOAL}", measured=round(ratios["/similarity"], 3), holds=ratios["/similarity"] <= GOAL,
+            )
+        ],
+        facts={"before": commit, "rounds": rounds, "requests a round": requests, "load_average": os.getloadavg()[0]},
+    )  # fmt: skip
+
+
+class _Side:
+    """One commit's service with a model and a key."""
+
+    def __init__(self, root: Path, cli: str, home: Path, settings: dict[str, str]) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
+        self.root, self.cli, self.key = root, cli, {"x-api-key": ""}
+        self.environment = {**kept, **settings, "PAIRMARK_HOME": str(home), "PYTHONPATH": str(root)}
+
+    def furnish(self, folder: Path) -> None:
+        """Train the tree and make the key."""
+        random = np.random.default_rng(1)
+        y = np.repeat(np.arange(12), 40)
+        X = random.standard_normal((12, DIMENSION))[y] + random.standard_normal((len(y), DIMENSION))
+        file = folder / "points.npz"
+        np.savez(file, X=X.astype(np.float32), y=y)
+        params = [word for one in ("max_depth=2", "n_pairs=10000") for word in ("--param", one)]
+        self._run("db", "upgrade")
+        self._run("datasets", "add", "points", str(file))
+        self._run("train", "--learner", "similarity-tree", "--dataset", "points", "--model", "tree", *params)
+        self.key["x-api-key"] = json.loads(self._run("keys", "create", "--scope", "admin", "--json"))["key"]
+
+    def _run(self, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", self.cli, *words],
+            cwd=self.root, env=self.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(words[:2])} in {self.root}: {done.stderr[-1000:]}")
+        return done.stdout
+
+
+@contextmanager
+def _checkout(commit: str, folder: Path) -> Iterator[Path]:
+    """The files of a commit."""
+    git = ["git", "-C", str(ROOT)]
+    made = subprocess.run(
+        [*git, "worktree", "add", "--quiet", "--detach", str(folder), commit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        raise Skip(f"needs commit {commit} in this clone: {made.stderr.strip()[:200]}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([*git, "worktree", "remove", "--force", str(folder)], check=False)

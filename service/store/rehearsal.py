@@ -1,0 +1,148 @@
+"""What an imported version would be told as, made once before it is registered.
+
+Its facts, report and calibration come from the file. Whatever is wrong with them must refuse the import: later it would
+be an error of every request that shows the version.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.service.errors import CorruptArtefact
+from pairmark.service.heldout.errors import KEPT, hard_pairs, histograms
+from pairmark.service.heldout.report import det_of, read_arrays, read_evidence, read_roc, read_trained_on
+from pairmark.service.store.cards import model_card
+from pairmark.service.store.reports import leaderboard_of
+from pairmark.service.store.schemas import HardPair, NewVersion, ReportOut, ScoreHistograms
+from pairmark.service.store.views import version_out
+from pairmark.service.tables import CalibrationRow, ModelVersion
+
+_SHARES = ("fpr", "tpr", "fpr_low", "fpr_high", "tpr_low", "tpr_high")
+
+
+def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | None) -> None:
+    """Make every document about a version that is not registered yet.
+
+    Parameters
+    ----------
+    report : folder of its report.
+
+    Raises
+    ------
+    ArtefactError
+        When one of them cannot be made; says which.
+    """
+    stage = "the facts of the version"
+    try:
+        row, rows = _rows(new, report is not None)
+        json.dumps(
+            [new.metrics, new.lineage, new.facts, new.params, [one.summary for one in rows]], allow_nan=False
+        )
+        version = version_out(new.model, row, [], rows)
+        stage = "the leaderboard"
+        board = leaderboard_of(row)
+        stage = "the report"
+        roc = det = spread = evidence = None
+        if report is not None:
+            roc = read_roc(report).model_copy(update={"groups": row.metrics.get("groups")})
+            det, evidence, spread = det_of(roc), read_evidence(report), _of_report(report)
+        stage = "the calibration"
+        if calibration is not None:
+            _of_calibration(calibration)
+        stage = "the report"
+        told = ReportOut(
+            version=version,
+            card=model_card(version, [], evidence),
+            promises=[],
+            leaderboard=board,
+            roc=roc,
+            det=det,
+            histograms=spread,
+            evidence=evidence,
+        )
+        ReportOut.model_validate_json(told.model_dump_json())
+    except CorruptArtefact as error:
+        raise ArtefactError(error.detail) from error
+    except Exception as error:
+        # Whatever it is: it is in the file, and would come again with every request.
+        raise ArtefactError(f"{stage} cannot be read: {type(error).__name__}: {str(error)[:300]}") from error
+
+
+def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[CalibrationRow]]:
+    """The version and its calibration as they would be stored."""
+    made, rows = new.calibration, []
+    if made is not None:
+        rows.append(
+            CalibrationRow(
+                id="-",
+                name=made.name,
+                version=1,
+                dataset_sha256=made.dataset_sha256,
+                protocol=made.protocol,
+                summary=made.summary,
+                created_at=0.0,
+            )
+        )
+    row = ModelVersion(
+        version=1,
+        kind=new.kind,
+        capabilities=list(new.capabilities),
+        params=new.params,
+        metrics=new.metrics,
+        lineage=new.lineage,
+        facts=new.facts,
+        artefact_sha256=new.artefact_sha256,
+        report="-" if reported else None,
+        calibration_id="-" if rows else None,
+        created_at=0.0,
+    )
+    return row, rows
+
+
+def _of_report(report: Path) -> ScoreHistograms | None:
+    arrays = read_arrays(report)
+    n = arrays["fpr"].shape
+    for name in (*_SHARES, "thresholds"):
+        array = arrays[name]
+        if (
+            array.ndim != 1
+            or array.shape != n
+            or array.size < 2
+            or array.dtype.kind != "f"
+            or np.isnan(array).any()
+        ):
+            raise ArtefactError(f"array {name!r} is no curve as long as the others")
+        if name != "thresholds" and not ((array >= 0) & (array <= 1)).all():
+            raise ArtefactError(f"array {name!r} holds a rate outside 0 to 1")
+    read_trained_on(report)
+    for kind in ("false-match", "false-non-match"):
+        found = hard_pairs(arrays, kind)
+        if found is not None:
+            wrong = found.wrong_at(0.0, kind)
+            for one in (found, wrong):
+                listed = zip(
+                    one.left[:KEPT].tolist(),
+                    one.right[:KEPT].tolist(),
+                    one.scores[:KEPT].tolist(),
+                    strict=True,
+                )
+                for left, right, score in listed:
+                    HardPair(left=left, right=right, score=score)
+    spread = histograms(arrays)
+    return None if spread is None else ScoreHistograms.model_validate(spread)
+
+
+def _of_calibration(calibration: Calibration) -> None:
+    calibration.curve()
+    calibration.summary()
+    for rate in (0.5, 0.1, 0.001):
+        for method in ("finite-sample", "estimate"):
+            try:
+                calibration.operating_point(rate, method=method)
+            except InsufficientCalibrationData:
+                continue

@@ -1,0 +1,94 @@
+"""Every route against every scope, on the key's own resource and on another one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pairmark.service.api.access import check_key
+from pairmark.service.api.routes import ROUTES
+from pairmark.service.api.routing import Route, RouteTable
+from pairmark.service.errors import Forbidden
+from pairmark.service.keys.grants import Grants
+from pairmark.service.keys.keys import ActiveKey
+
+TABLE = RouteTable(ROUTES)
+SCOPES = ("score", "decide", "gallery", "gallery:read", "train", "import", "admin")
+SCORE, DECIDE, GALLERY, READ, TRAIN, IMPORT, ADMIN = SCOPES
+ALLOWED: tuple[tuple[set[str], str], ...] = (
+    ({SCORE, ADMIN}, "similarity explain embed classify rank_point rank_points"),
+    ({SCORE, DECIDE, ADMIN}, "match"),
+    (
+        {TRAIN, ADMIN},
+        "add_dataset inspect_dataset get_dataset get_ledger list_rows delete_dataset submit_job",
+    ),
+    ({IMPORT, ADMIN}, "import_model"),
+    # Whoever may use a model may see it.
+    (
+        {SCORE, DECIDE, TRAIN, ADMIN},
+        "get_model list_versions get_version get_roc get_operating_point get_live get_roc_svg get_roc_png "
+        "get_leaderboard get_report get_tree get_tree_svg get_alias alias_history",
+    ),
+    (
+        {TRAIN, ADMIN},
+        "set_policy get_errors export_version calibrate evaluate move_alias add_calibration list_calibrations",
+    ),
+    ({ADMIN}, "delete_version list_keys create_key rotate_key revoke_key list_audit get_settings"),
+    (
+        {GALLERY, READ, ADMIN},
+        "list_galleries get_gallery search_gallery list_items get_item verify_subject get_gallery_calibration "
+        "get_evaluation get_cmc_svg get_cmc_png",
+    ),
+    (
+        {GALLERY, ADMIN},
+        "put_gallery delete_gallery upsert_items delete_item delete_subject calibrate_gallery evaluate_gallery",
+    ),
+    # Any key: lists show what the key may see, single jobs and calibrations are checked where they are found.
+    (
+        set(SCOPES),
+        "list_datasets list_jobs get_job cancel_job job_events list_models get_calibration list_learners get_learner "
+        "scrape show_docs openapi_document",
+    ),
+)
+MAY = {operation: scopes for scopes, operations in ALLOWED for operation in operations.split()}
+OPEN = {"healthz", "readyz", "list_problems", "show_problem", "guide", "show_guide"}
+
+
+def grant(scope: str, resource: str | None) -> str:
+    name, _, level = scope.partition(":")
+    if name == "admin":
+        return name
+    if resource is None:
+        return f"{name}:*:read" if level else name
+    return f"{name}:{resource}:read" if level else f"{name}:{resource}"
+
+
+def admitted(route: Route, scope: str, resource: str | None) -> bool:
+    key = ActiveKey(id="k", name="k", sha256="", grants=Grants([grant(scope, resource)]), rate=None)
+    named = dict.fromkeys(re.findall(r"{(\w+)(?::path)?}", route.path), "1")
+    named = {name: "people" if name in ("name", "gallery", "ref") else value for name, value in named.items()}
+    try:
+        check_key(key, route.access, named, reading=route.reads)
+    except Forbidden:
+        return False
+    return True
+
+
+def test_every_route_is_in_the_matrix() -> None:
+    assert {route.operation_id for route in ROUTES} == {*MAY, *OPEN}
+    assert {route.operation_id for route in ROUTES if route.access == "open"} == OPEN
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize(
+    "route", [one for one in TABLE.routes if one.access != "open"], ids=lambda one: one.operation_id
+)
+def test_a_scope_opens_its_routes_and_no_others(route: Route, scope: str) -> None:
+    may = scope in MAY[route.operation_id]
+    # Whoever may fill every gallery may see the models that can be named for one.
+    assert admitted(route, scope, None) is (may or (scope == GALLERY and route.access == "model"))
+    assert admitted(route, scope, "people") is may
+    about = re.search(r"{(name|gallery|ref)(:path)?}", route.path)
+    if about and scope != "admin" and not (route.path.startswith("/learners") or route.access == "any"):
+        assert not admitted(route, scope, "cars"), "a key for one resource opened another"
