@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 
 import pairmark
 from pairmark import MetricSimilarity, Plda, SimilarityAuto
-from pairmark.models.auto.candidates import CANDIDATES
-from pairmark.models.auto.race import Entry, IdentityTask, leaderboard, winner
+from pairmark.models.auto.candidates import CANDIDATES, Candidate, Data
+from pairmark.models.auto.race import Entry, Race, leaderboard, winner
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.checkpoints import keeping
 from pairmark.models.core.progress import listening
@@ -194,27 +194,39 @@ def test_threads_and_processes_change_nothing() -> None:
         assert other.pair_score(X[:9], X[9:18]).tobytes() == alone.pair_score(X[:9], X[9:18]).tobytes()
 
 
-def test_slow_candidates_race_in_their_order_whatever_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+class Costly:
+    """A task whose folds all rate candidates alike, and take each of them as long as its parameter ``p`` says."""
+
+    data = Data(n=100, d=4, n_classes=20, closed=False, sparse=False, pairs=False)
+    folds = tuple(range(8))
+
+    def __init__(self, dearest: float) -> None:
+        self._dearest = dearest
+
+    def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
+        end = time.process_time() + 0.01 * abs(self._dearest - estimator.p)
+        while time.process_time() < end:
+            pass
+        return np.full(len(at), 0.5)
+
+    def tuned(self, candidate: Candidate, estimator: Any) -> None:
+        return None
+
+
+def test_slow_candidates_race_in_their_order_whatever_they_cost() -> None:
     """Who has raced to the end decides who is behind: that must not hang on a clock."""
-    names = ["cosine", "similarity forest", "boosted forest"]
-    stages: list[list[str]] = []
-    for slow in ("similarity forest", "boosted forest"):
-
-        def judged(
-            task: Any, estimator: Any, fold: Any, at: tuple[float, ...], slow: str = slow
-        ) -> np.ndarray:
-            boosted = getattr(estimator, "leaf_rank", None) == "boosting"
-            end = time.process_time() + (0.05 if boosted == (slow == "boosted forest") else 0.0)
-            while time.process_time() < end:
-                pass
-            return np.full(len(at), 0.5)
-
-        monkeypatch.setattr(IdentityTask, "rates", judged)
+    candidates = [
+        Candidate(name=name, kind="metric", params=lambda data, p=p: {"p": p}, quick=lambda data: False)
+        for p, name in ((1.0, "cosine"), (2.0, "plda"), (3.0, "ghost"), (4.0, "rankboost"))
+    ]
+    orders = []
+    for dearest in (1.0, 4.0):
         seen: list[str] = []
         with listening(lambda _, stage, seen=seen: seen.append(stage)):
-            SimilarityAuto(candidates=names).fit(X, Y)
-        stages.append(seen)
-    assert stages[0] == stages[1]
+            race = Race(Costly(dearest), at=(0.1,), shared={"n_jobs": 1}, budget_seconds=100.0, kept=None)
+            race.run(candidates)
+        orders.append(seen)
+    assert orders[0] == orders[1]
 
 
 @pytest.mark.parametrize(
