@@ -150,7 +150,7 @@ def _look_through(
         places = places[allowed[start + places]]
     sure = max(_SURE, 2 * best.k)
     # While nothing is known every row might count: the best of a few rule out nearly all others.
-    for looked_at in (_FIRST, places.size):
+    for looked_at in (max(_FIRST, 2 * sure), places.size):
         if places.size <= 2 * sure:
             break
         order = np.argpartition(-estimates[places[:looked_at]], sure)[:sure]

@@ -117,7 +117,7 @@ RACE = (
         "models/search/forms.py",
         "        places = np.delete(places, order)\n",
         "        places = np.delete(places[:looked_at], order)\n",
-        "tests/models/test_search_forms.py",
+        "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
     ),
 )
 
