@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
@@ -37,7 +38,7 @@ class LiveOut(BaseModel):
 
 async def get_operating_point(
     services: InServices, name: Name, version: Number, query: Annotated[ThreeWayQuery, FROM_QUERY]
-) -> dict[str, Any]:
+) -> JSONResponse:
     """The threshold at a false positive rate and what is promised about it: what /match would use, without a pair."""
     found = await services.runtime.in_thread(lambda: services.store.version(name, version))
     chosen = query.calibration or found.calibration_id
@@ -53,7 +54,8 @@ async def get_operating_point(
         fnr=query.fnr,
         simultaneous=query.simultaneous,
     )
-    return decision.public
+    # As it is: of single vectors a decision says nothing of samples.
+    return JSONResponse(decision.public)
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:

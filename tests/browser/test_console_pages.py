@@ -238,7 +238,9 @@ def test_galleries_are_made_filled_searched_and_erased(
     until("the gallery", lambda: "Nobody is enrolled yet" in text(browser))
     file = tmp_path / "visitors.npz"
     ids = np.array([f"v{at}" for at in range(6)])
-    np.savez(file, ids=ids, vectors=X[:18:3], subjects=np.array([f"p{at // 2}" for at in range(6)]))
+    np.savez(
+        file, ids=ids, vectors=X[[0, 1, 3, 4, 6, 7]], subjects=np.array([f"p{at // 2}" for at in range(6)])
+    )
     one(browser, "#import input").send_keys(str(file))
     until("the import", lambda: "6 items enrolled" in text(browser, "#import-progress"))
     browser.get(browser.current_url)

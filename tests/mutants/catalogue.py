@@ -814,8 +814,8 @@ SUBJECTS = (
         "models/core/kernels/subjects.py",
         "values = np.sort(scores[start : ends[p]].astype(np.float64))",
         "values = scores[start : ends[p]].astype(np.float64)",
-        "tests/models/test_subjects.py::test_sides_and_order_change_no_bit",
-        "tests/models/test_subjects.py::test_scores_of_samples_become_one_score",
+        "tests/models/test_subject_scores.py::test_sides_and_order_change_no_bit",
+        "tests/models/test_subject_scores.py::test_scores_of_samples_become_one_score",
     ),
     mutant(
         "templates-meet-probes-one-way",

@@ -381,7 +381,8 @@ def test_both_clients_have_the_same_documented_methods() -> None:
         assert inspect.getdoc(getattr(Client, name)), name
         assert inspect.getdoc(getattr(Client, name)) == inspect.getdoc(getattr(AsyncClient, name)), name
     with Client("http://127.0.0.1:9") as client:
-        assert list(inspect.signature(client.similarity).parameters)[-3:] == ["left", "right", "model"]
+        names_of_similarity = list(inspect.signature(client.similarity).parameters)
+        assert names_of_similarity[-4:] == ["left", "right", "model", "aggregation"]
 
 
 def test_answers_have_typed_fields_and_keep_what_they_do_not_know() -> None:
