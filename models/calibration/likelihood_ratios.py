@@ -24,7 +24,6 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.isotonic import isotonic_regression
 
 from pairmark.models.core.schema import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
@@ -177,6 +176,9 @@ def pooled(weight_same: Float64, weight_different: Float64) -> Float64:
 
     Minimises Cllr over all rising maps (Ayer et al. 1955): isotonic regression of the posterior at prior 1/2.
     """
+    # Imported here: it loads all of scipy.stats, which serving does not need.
+    from sklearn.isotonic import isotonic_regression
+
     weight = weight_same + weight_different
     posterior = isotonic_regression(weight_same / weight, sample_weight=weight, y_min=0.0, y_max=1.0)
     with np.errstate(divide="ignore"):

@@ -134,7 +134,7 @@ def test_training_shows_stages_and_promotes(pairmark: Pairmark, flowers: Path) -
     assert "fitting" in said.err
     assert "calibrating" in said.err
     assert "now staged@production: the first version" in said.out
-    assert "auc" in said.out
+    assert "AUC" in said.out
     assert "whitened cosine" in said.out
     assert "whitened cosine" in pairmark("models", "show", "staged").out
 
