@@ -18,7 +18,7 @@ BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boun
 # What runs kernels on arrays of every shape; the rest of tests/models runs the same kernels from further above.
 KERNEL_TESTS = $(addprefix tests/models/,ghost label_ranking metric plda rankboost rsbl similarity test_bootstrap.py \
 	test_bounds.py test_listed_product.py test_matching_product.py test_pairs.py test_ranking_evaluation.py \
-	test_rankings.py test_search.py test_search_forms.py test_subjects.py)
+	test_rankings.py test_search.py test_search_forms.py test_subject_scores.py)
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
