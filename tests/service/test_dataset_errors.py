@@ -404,7 +404,7 @@ def test_a_full_disk_while_storing_is_said_and_leaves_nothing(new_database, tmp_
         text=True,
         check=False,
     )
-    assert done.stdout.count("room left") == 3, done.stderr[-2_000:]
+    assert done.stdout.count("no space left") == 3, done.stderr[-2_000:]
     database = Database(settings.resolved_database_url)
     assert Datasets(database, open_blobs(settings), settings).page().items == []
     database.dispose()
