@@ -97,9 +97,22 @@ def _narrowed(pairs, below, totals, costs, values, owners, n):
 
 
 @kernel
-def _gather_window(column, half, pair_map, pairs, segment, low, high, below, values, owners):
-    """Collect the values in ``(low, high]`` with their pairs, and weigh those at most ``low``; returns how many."""
-    weight = pairs.weight
+def best_border(column, half, pair_map, pairs, segment, low, high, totals, costs, least, window, most_sorted):
+    """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
+
+    Parameters
+    ----------
+    totals : weights of the segment's same and different pairs, times ``costs``.
+    least : only a border below this impurity counts.
+    most_sorted : more values than so many are narrowed down by a grid before they are sorted.
+
+    Returns
+    -------
+    the least impurity, the border, whether there is one.
+    """
+    values, owners = window.values, window.owners
+    rows, weight, stride, n_same = pairs.rows, pairs.weight, pairs.stride, pairs.n_same
+    below = np.zeros(2)
     run = np.empty(RUN, dtype=np.float32)
     n = 0
     for kind in range(2):
@@ -107,8 +120,8 @@ def _gather_window(column, half, pair_map, pairs, segment, low, high, below, val
         stop = segment[2 * kind + 1]
         for start in range(segment[2 * kind], stop, RUN):
             m = min(RUN, stop - start)
-            fill_values(column, half, pair_map, pairs.rows, start, start + m, run)
-            if pairs.stride == 0:
+            fill_values(column, half, pair_map, rows, start, start + m, run)
+            if stride == 0:
                 n_below = np.int64(0)
                 for t in range(m):
                     n_below += np.int64(run[t] <= low)
@@ -122,34 +135,12 @@ def _gather_window(column, half, pair_map, pairs, segment, low, high, below, val
                     values[n], owners[n] = run[t], start + t
                     n += 1
         below[kind] = total
-    return n
-
-
-@kernel
-def best_border(
-    column, half, pair_map, pairs, segment, low, high, totals, costs, least, scratch, most_sorted
-):
-    """The border of least Gini impurity between the values in ``(low, high]`` of one pair feature.
-
-    Parameters
-    ----------
-    totals : weights of the segment's same and different pairs, times ``costs``.
-    least : only a border below this impurity counts.
-    most_sorted : more values than so many are narrowed down by a grid before they are sorted.
-
-    Returns
-    -------
-    the least impurity, the border, whether there is one.
-    """
-    values, owners = scratch.values, scratch.owners
-    below = np.zeros(2)
-    n = _gather_window(column, half, pair_map, pairs, segment, low, high, below, values, owners)
     if n > most_sorted:
         n = _narrowed(pairs, below, totals, costs, values, owners, n)
     _sort(values, owners, n)
     border, found = np.float32(0.0), False
     for q in range(n - 1):
-        below[0 if owners[q] < pairs.n_same else 1] += pairs.weight[np.uint64(owners[q]) * pairs.stride]
+        below[0 if owners[q] < n_same else 1] += weight[np.uint64(owners[q]) * stride]
         if values[q] == values[q + 1]:
             continue
         a, c = below[0] * costs[0], below[1] * costs[1]

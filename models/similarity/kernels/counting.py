@@ -67,7 +67,7 @@ def _count(histogram, points, pairs, learned, segment, bins):
     """
     codes, rows, weight, stride = points.codes, pairs.rows, pairs.weight, pairs.stride
     own_codes, own_bases, tried, shift = learned.codes, bins.learned_starts, bins.tried, bins.shift
-    n_tried = np.uint64(shift.shape[0])
+    n_tried, pair_map = np.uint64(shift.shape[0]), points.pair_map
     first, second = bins.places[0], bins.places[1]
     below, above = bins.starts[0], bins.starts[1]
     for kind in range(2):
@@ -75,7 +75,7 @@ def _count(histogram, points, pairs, learned, segment, bins):
         for p in range(np.uint64(segment[2 * kind]), np.uint64(segment[2 * kind + 1])):
             i, j, w = np.uint64(rows[0, p]), np.uint64(rows[1, p]), weight[p * stride]
             row, other = codes[i], codes[j]
-            if points.pair_map == DIFF_SUM:
+            if pair_map == DIFF_SUM:
                 for k in range(n_tried):
                     f = tried[k]
                     a, b = np.int32(row[f]), np.int32(other[f])

@@ -32,6 +32,7 @@ from pairmark.models.similarity.kernels.layout import (
     Heap,
     Inherited,
     Scratch,
+    Window,
 )
 from pairmark.models.similarity.kernels.leaf_rank import grow_leaf_rank
 from pairmark.models.similarity.kernels.partition import gather_left, total_weight
@@ -132,8 +133,7 @@ def _new_scratch(points, learned, leaf_depth, n_tried, n_pairs):
         np.empty((2, max(LANES * widest + 1, n_own_bins)), dtype=np.int32),
         np.empty((2, longest), dtype=np.int32),
         np.empty(longest, dtype=np.float64),
-        np.empty(n_pairs, dtype=np.float32),
-        np.empty(n_pairs, dtype=np.int32),
+        Window(np.empty(n_pairs, dtype=np.float32), np.empty(n_pairs, dtype=np.int32)),
         np.empty((4, 2 * RUN), dtype=np.int32),
     )
 

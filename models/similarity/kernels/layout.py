@@ -125,6 +125,16 @@ class Heap(NamedTuple):
     thresholds: NDArray[np.float32]
 
 
+class Window(NamedTuple):
+    """Memory for the values of one pair feature and the pairs they belong to, (n_pairs,) float32 and int32.
+
+    A tuple of its own: each array of a tuple costs a call some nanoseconds, and borders are looked for often.
+    """
+
+    values: NDArray[np.float32]
+    owners: NDArray[np.int32]
+
+
 class Scratch(NamedTuple):
     """Memory that is allocated once a tree.
 
@@ -132,15 +142,14 @@ class Scratch(NamedTuple):
     ----------
     histograms : (levels, 2, bins) int32, by kind of pair. word : (2, bins of eight features, or of all learned ones).
     low_sums, gains : (2, most bins) int32 and (most bins,) float64, of one feature.
-    values, owners : (n_pairs,) float32 and int32. spare : (4, 2 `RUN`) int32.
+    window : see `Window`. spare : (4, 2 `RUN`) int32.
     """
 
     histograms: NDArray[np.int32]
     word: NDArray[np.int32]
     low_sums: NDArray[np.int32]
     gains: NDArray[np.float64]
-    values: NDArray[np.float32]
-    owners: NDArray[np.int32]
+    window: Window
     spare: NDArray[np.int32]
 
 

@@ -20,7 +20,7 @@ from pairmark.models.similarity.kernels.splitting import best_split, least_gain,
 
 
 @kernel
-def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least, scratch, most_sorted):
+def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least, window, most_sorted):
     """The best split of a node by sorting its values: no grid, and cheaper than scanning bins for few pairs.
 
     Returns
@@ -28,18 +28,20 @@ def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least
     half of the pair map (-1: none), feature, threshold.
     """
     half, feature, threshold = -1, 0, np.float32(0.0)
+    columns, tried, pair_map, segment = points.columns, bins.tried, points.pair_map, heap.segments[h]
     for k in range(bins.shift.shape[0]):
+        column = columns[tried[k]]
         for candidate in range(2):
             least, border, found = best_border(
-                points.columns[bins.tried[k]], candidate, points.pair_map, pairs, heap.segments[h],
-                -np.inf, np.inf, totals, costs, least, scratch, most_sorted,
+                column, candidate, pair_map, pairs, segment, -np.inf, np.inf, totals, costs, least, window,
+                most_sorted,
             )  # fmt: skip
             if found:
-                half, feature, threshold = candidate, np.int64(bins.tried[k]), border
+                half, feature, threshold = candidate, np.int64(tried[k]), border
     for k in range(learned.n_bins.shape[0]):
         least, border, found = best_border(
-            learned.values[k], LEARNED, points.pair_map, pairs, heap.segments[h],
-            -np.inf, np.inf, totals, costs, least, scratch, most_sorted,
+            learned.values[k], LEARNED, pair_map, pairs, segment,
+            -np.inf, np.inf, totals, costs, least, window, most_sorted,
         )  # fmt: skip
         if found:
             half, feature, threshold = LEARNED, k, border
@@ -47,7 +49,7 @@ def _split_by_values(points, pairs, learned, heap, h, bins, totals, costs, least
 
 
 @kernel
-def _settled(points, pairs, learned, segment, bins, half, place, last_bin, totals, costs, scratch):
+def _settled(points, pairs, learned, segment, bins, half, place, last_bin, totals, costs, window):
     """Turn a split in bins into one in values: the feature's number and its threshold."""
     if half == LEARNED:
         edges = learned.edges[place]
@@ -55,7 +57,7 @@ def _settled(points, pairs, learned, segment, bins, half, place, last_bin, total
         _, border, found = best_border(
             learned.values[place], LEARNED, points.pair_map, pairs, segment,
             edges[last_bin - 1] if last_bin > 0 else -np.inf, edges[last_bin + 1],
-            totals, costs, np.inf, scratch, MOST_SORTED,
+            totals, costs, np.inf, window, MOST_SORTED,
         )  # fmt: skip
         return place, border if found else edges[last_bin]
     feature, halvings = np.int64(bins.tried[place]), np.int64(bins.shift[place])
@@ -72,7 +74,7 @@ def _settled(points, pairs, learned, segment, bins, half, place, last_bin, total
             )
         _, border, found = best_border(
             points.columns[feature], half, points.pair_map, pairs, segment, threshold - reach, threshold + reach,
-            totals, costs, np.inf, scratch, MOST_SORTED,
+            totals, costs, np.inf, window, MOST_SORTED,
         )  # fmt: skip
         if found:
             threshold = border
@@ -95,12 +97,11 @@ def _fill_histogram(histogram, n_bins, points, pairs, learned, heap, h, bins, in
 
 
 @kernel
-def _part_node(column, threshold, half, pair_map, pairs, heap, h, borders, scratch):
+def _part_node(column, threshold, half, pair_map, pairs, segment, borders, spare):
     """Part a node's pairs by a threshold; returns how many go to either side."""
-    segment = heap.segments[h]
     for kind in range(2):
         borders[kind] = partition(
-            column, threshold, half, pair_map, pairs, segment[2 * kind], segment[2 * kind + 1], scratch.spare
+            column, threshold, half, pair_map, pairs, segment[2 * kind], segment[2 * kind + 1], spare
         )
     return (
         borders[0] - segment[0] + borders[1] - segment[2],
@@ -139,7 +140,7 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
     costs, totals = np.empty(2), np.empty(2)
     costs[0], costs[1] = 1.0 / sums[1, 0], 1.0 / sums[1, 1]
     borders = np.empty(2, dtype=np.int64)
-    histograms = scratch.histograms
+    histograms, window = scratch.histograms, scratch.window
     free, by_word = np.arange(histograms.shape[0]), histograms.shape[0]
     stack = np.empty((2 * leaf_depth + 2, 2), dtype=np.int64)
     n_pairs = segments[1, 1] - segments[1, 0] + segments[1, 3] - segments[1, 2]
@@ -185,17 +186,17 @@ def grow_leaf_rank(points, pairs, learned, heap, leaf_depth, bins, scratch, inhe
             if sort:
                 least = totals[0] * totals[1] / (totals[0] + totals[1]) * (1.0 - 1e-9)
                 half, feature, threshold = _split_by_values(
-                    points, pairs, learned, heap, h, bins, totals, costs, least, scratch, sorted_pairs
+                    points, pairs, learned, heap, h, bins, totals, costs, least, window, sorted_pairs
                 )
             elif half >= 0:
                 feature, threshold = _settled(
-                    points, pairs, learned, segments[h], bins, half, place, last_bin, totals, costs, scratch
+                    points, pairs, learned, segments[h], bins, half, place, last_bin, totals, costs, window
                 )
         n_low, n_high = 0, 0
         if half >= 0:
             column = learned.values[feature] if half == LEARNED else points.columns[feature]
             n_low, n_high = _part_node(
-                column, threshold, half, points.pair_map, pairs, heap, h, borders, scratch
+                column, threshold, half, points.pair_map, pairs, segments[h], borders, scratch.spare
             )
         # Values that share a code by rounding can all fall on one side.
         if n_low == 0 or n_high == 0:

@@ -21,49 +21,6 @@ def total_weight(pairs, start, stop):
 
 
 @kernel
-def _partition_rest(column, threshold, half, pair_map, pairs, start, stop, spare, run):
-    """`partition` of at most two runs, by way of ``spare``."""
-    rows, weight = pairs.rows, pairs.weight
-    left, right = rows[0], rows[1]
-    numbered, moves = rows.shape[0] > 2, pairs.stride > 0
-    kept, moved = np.uint64(start), np.uint64(0)
-    spare_left, spare_right = spare[0], spare[1]
-    # Written to both places, and only the counts tell which one holds.
-    for begin in range(start, stop, RUN):
-        n, first = np.uint64(min(RUN, stop - begin)), np.uint64(begin)
-        fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
-        if not moves and not numbered:
-            for t in range(n):
-                above = np.uint64(run[t] > threshold)
-                i, j = left[first + t], right[first + t]
-                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
-                moved += above
-                kept += np.uint64(1) - above
-        else:
-            for t in range(n):
-                above = np.uint64(run[t] > threshold)
-                i, j = left[first + t], right[first + t]
-                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
-                if numbered:
-                    number = rows[2, first + t]
-                    spare[2, moved], rows[2, kept] = number, number
-                if moves:
-                    w = weight[first + t]
-                    spare[3, moved], weight[kept] = w, w
-                moved += above
-                kept += np.uint64(1) - above
-    for row in range(rows.shape[0]):
-        line, its = rows[row], spare[row]
-        for q in range(moved):
-            line[kept + q] = its[q]
-    if moves:
-        its = spare[3]
-        for q in range(moved):
-            weight[kept + q] = its[q]
-    return np.int64(kept)
-
-
-@kernel
 def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
     """Reorder pairs ``start:stop``: features at most the threshold first; returns the border.
 
@@ -112,7 +69,42 @@ def partition(column, threshold, half, pair_map, pairs, start, stop, spare):
             start += RUN
         if next_low == n_low:
             stop -= RUN
-    return _partition_rest(column, threshold, half, pair_map, pairs, start, stop, spare, run)
+
+    kept, moved = np.uint64(start), np.uint64(0)
+    spare_left, spare_right = spare[0], spare[1]
+    # Written to both places, and only the counts tell which one holds.
+    for begin in range(start, stop, RUN):
+        n, first = np.uint64(min(RUN, stop - begin)), np.uint64(begin)
+        fill_values(column, half, pair_map, rows, begin, begin + np.int64(n), run)
+        if not moves and not numbered:
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j = left[first + t], right[first + t]
+                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                moved += above
+                kept += np.uint64(1) - above
+        else:
+            for t in range(n):
+                above = np.uint64(run[t] > threshold)
+                i, j = left[first + t], right[first + t]
+                spare_left[moved], spare_right[moved], left[kept], right[kept] = i, j, i, j
+                if numbered:
+                    number = rows[2, first + t]
+                    spare[2, moved], rows[2, kept] = number, number
+                if moves:
+                    w = weight[first + t]
+                    spare[3, moved], weight[kept] = w, w
+                moved += above
+                kept += np.uint64(1) - above
+    for row in range(rows.shape[0]):
+        line, its = rows[row], spare[row]
+        for q in range(moved):
+            line[kept + q] = its[q]
+    if moves:
+        its = spare[3]
+        for q in range(moved):
+            weight[kept + q] = its[q]
+    return np.int64(kept)
 
 
 @kernel
