@@ -95,7 +95,7 @@ def test_a_mistake_in_the_structure_is_refused_in_words(what: str, tmp_path: Pat
             refused += 1
         except Exception as error:
             pytest.fail(f"{what}, seed {seed}: {type(error).__name__}: {error}")
-    assert refused > 0
+    assert 0 < refused < SEEDS
 
 
 def archive(name: str, data: bytes) -> bytearray:
