@@ -27,7 +27,7 @@ class Parts:
 def parts(name: str, repetition: int, digits: int = 1_500) -> Parts:
     """One random division of the people of a set into three parts."""
     rng = np.random.default_rng([repetition, SETS.index(name)])
-    X, y = {"keystroke": _keystroke, "faces": _faces}.get(name, lambda: _digits(digits, rng))()
+    X, y = {"keystroke": keystroke, "faces": faces}.get(name, lambda: mnist(digits, rng))()
     train, calibration = SHARES[name]
     place = np.empty(int(y.max()) + 1, dtype=np.int64)
     place[rng.permutation(place.size)] = np.arange(place.size)
@@ -43,19 +43,22 @@ def parts(name: str, repetition: int, digits: int = 1_500) -> Parts:
     )
 
 
-def _keystroke() -> tuple[np.ndarray, np.ndarray]:
+def keystroke() -> tuple[np.ndarray, np.ndarray]:
+    """Typing rhythms, and whose each is."""
     with needed_data("keystroke", "keystroke.csv").open(newline="") as file:
         lines = list(csv.reader(file))[1:]
     y = np.unique([line[0] for line in lines], return_inverse=True)[1]
     return np.array([line[1:] for line in lines], dtype=np.float32), y
 
 
-def _faces() -> tuple[np.ndarray, np.ndarray]:
+def faces() -> tuple[np.ndarray, np.ndarray]:
+    """Photographs, and whose each is."""
     with np.load(needed_data("faces", "yaleb.npz")) as file:
         return file["X"].astype(np.float32), np.unique(file["y"], return_inverse=True)[1]
 
 
-def _digits(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def mnist(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """``n`` handwritten digits drawn from the training images of MNIST, and which each is."""
     with gzip.open(needed_data("mnist", "train-images-idx3-ubyte.gz")) as file:
         X = np.frombuffer(file.read(), dtype=np.uint8, offset=16).reshape(-1, 784)
     with gzip.open(needed_data("mnist", "train-labels-idx1-ubyte.gz")) as file:

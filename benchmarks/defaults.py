@@ -18,7 +18,6 @@ result is what ran, and the column ``repetitions`` says how many.
 from __future__ import annotations
 
 import csv
-import gzip
 import os
 import time
 import warnings
@@ -39,6 +38,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from benchmarks._people import faces, keystroke, mnist
 from benchmarks._verification import Score, boosted, cosine, euclidean, in_blocks, rates, timed
 from benchmarks.common import Claim, Parts, Preset, Result, needed_data
 from pairmark.models import MetricSimilarity, Plda, SimilarityAuto, SimilarityForest, SimilarityLogistic
@@ -327,12 +327,12 @@ def _split(name: str, repetition: int, size: Size) -> Split:
     if name in LISTS:
         return _records(name)
     if name == "digits shared":
-        X, y = _digits(2 * size.digits, rng)
+        X, y = mnist(2 * size.digits, rng)
         train = np.arange(y.size) < size.digits
         protocol = "closed-set"
     else:
-        read = {"keystroke": _keystroke, "faces": _faces, "people": _people}
-        X, y = read[name]() if name in read else _digits(2 * size.digits, rng)
+        read = {"keystroke": keystroke, "faces": faces, "people": _people}
+        X, y = read[name]() if name in read else mnist(2 * size.digits, rng)
         people = rng.permutation(int(y.max()) + 1)
         train = np.isin(y, people[: people.size // 2])
         protocol = "open-set"
@@ -347,27 +347,6 @@ def _split(name: str, repetition: int, size: Size) -> Split:
         same=pairs.same,
         protocol=protocol,
     )
-
-
-def _keystroke() -> tuple[np.ndarray, np.ndarray]:
-    with needed_data("keystroke", "keystroke.csv").open(newline="") as file:
-        lines = list(csv.reader(file))[1:]
-    y = np.unique([line[0] for line in lines], return_inverse=True)[1]
-    return np.array([line[1:] for line in lines], dtype=np.float32), y
-
-
-def _faces() -> tuple[np.ndarray, np.ndarray]:
-    with np.load(needed_data("faces", "yaleb.npz")) as file:
-        return file["X"].astype(np.float32), np.unique(file["y"], return_inverse=True)[1]
-
-
-def _digits(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    with gzip.open(needed_data("mnist", "train-images-idx3-ubyte.gz")) as file:
-        X = np.frombuffer(file.read(), dtype=np.uint8, offset=16).reshape(-1, 784)
-    with gzip.open(needed_data("mnist", "train-labels-idx1-ubyte.gz")) as file:
-        y = np.frombuffer(file.read(), dtype=np.uint8, offset=8)
-    some = rng.permutation(y.size)[:n]
-    return X[some].astype(np.float32), y[some].astype(np.int64)
 
 
 def _hashed(lines: list[dict[str, str]]) -> Any:
