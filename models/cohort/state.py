@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pairmark.models.auto.candidates import RACING
 from pairmark.models.cohort.params import Normalisation
 from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.inner import InnerModel, check_inner, checked_facts, inner_model, inner_state
 from pairmark.models.core.schema import Facts, State, Stateful, StateSchema, refuse, require
 
 _PREFIX = "learner-"
@@ -33,35 +33,20 @@ class CohortState(Stateful):
     def to_state(self) -> State:
         """The learner's arrays, parameters and facts; the cohort; what was chosen."""
         spec = RACING[self.learner]
-        arrays, meta = self.model_.to_state()
-        params = spec.params.model_validate(self.model_.get_params(deep=False)).model_dump(mode="json")
-        return {
-            **{f"{_PREFIX}{name}": array for name, array in arrays.items()},
-            "cohort": self.cohort_,
-        }, {
+        arrays, kept = inner_state(spec, self.model_, _PREFIX)
+        return {**arrays, "cohort": self.cohort_}, {
             "normalisation": self.normalisation_,
             "rates": self.rates_,
-            "model": {"kind": spec.kind, "params": params, "meta": meta},
+            "model": kept,
         }
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
-        told = meta["model"]
-        spec = RACING[told["kind"]]
-        model = spec.estimator(**spec.params.model_validate(told["params"]).model_dump())
-        self.model_ = model.from_state(_own(arrays), told["meta"])
+        self.model_ = inner_model(RACING, meta["model"], arrays, _PREFIX)
         self.model_.n_features_in_ = int(arrays["cohort"].shape[1])
         self.normalisation_, self.rates_ = meta["normalisation"], meta["rates"]
         self._set_cohort(arrays["cohort"])
         return self
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    kind: str
-    params: dict[str, Any]
-    meta: dict[str, Any]
 
 
 class CohortFacts(Facts):
@@ -69,7 +54,7 @@ class CohortFacts(Facts):
 
     normalisation: Normalisation
     rates: dict[str, dict[str, float]]
-    model: _Model
+    model: InnerModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,35 +65,17 @@ class CohortSchema(StateSchema):
         self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """See `StateSchema.check`."""
-        try:
-            facts = self.facts.model_validate(meta)
-        except ValidationError as error:
-            line = error.errors(include_url=False, include_context=False)[0]
-            raise ArtefactError(f"{'.'.join(map(str, line['loc']))}: {line['msg']}") from None
-        assert isinstance(facts, CohortFacts)
-        told = facts.model
-        if told.kind not in RACING or told.kind != params.get("learner"):
-            raise ArtefactError(
-                f"model.kind is {told.kind[:80]!r}; expected {str(params.get('learner'))[:80]!r}"
-            )
+        facts = checked_facts(CohortFacts, meta)
+        kind = facts.model.kind
+        if kind not in RACING or kind != params.get("learner"):
+            raise ArtefactError(f"model.kind is {kind[:80]!r}; expected {str(params.get('learner'))[:80]!r}")
         stray = sorted(name for name in arrays if name != "cohort" and not name.startswith(_PREFIX))
         if stray:
             raise ArtefactError(f"array {stray[0]!r} is none of a normalised learner's")
         if "cohort" not in arrays:
             raise ArtefactError("array 'cohort' is missing")
         _check_cohort(arrays["cohort"], facts)
-        spec = RACING[told.kind]
-        try:
-            inner = spec.params.model_validate(told.params).model_dump()
-        except ValidationError as error:
-            line = error.errors(include_url=False, include_context=False)[0]
-            raise ArtefactError(f"model.params.{'.'.join(map(str, line['loc']))}: {line['msg']}") from None
-        own = {**told.meta, "n_features_in": facts.n_features_in, "feature_names_in": None}
-        try:
-            spec.state.check(inner, own, _own(arrays))
-        except ArtefactError as error:
-            # Named as they are in the file.
-            raise ArtefactError(str(error).replace("array '", f"array '{_PREFIX}")) from error
+        check_inner(RACING[kind], facts.model, facts.n_features_in, arrays, _PREFIX)
 
 
 def _check_cohort(cohort: NDArray[Any], facts: CohortFacts) -> None:
@@ -118,10 +85,6 @@ def _check_cohort(cohort: NDArray[Any], facts: CohortFacts) -> None:
     if cohort.ndim != 2 or cohort.shape[1] != facts.n_features_in or cohort.shape[0] < least:
         raise refuse("cohort", None, f"shape is {cohort.shape}", f"(at least {least}, {facts.n_features_in})")
     require(np.isfinite(cohort), "cohort", cohort, "a finite number")
-
-
-def _own(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
 
 
 SCHEMA = CohortSchema(facts=CohortFacts, layout=lambda loaded: {})

@@ -1,0 +1,91 @@
+"""The state of a learner that another one holds: its arrays under a prefix; its kind, parameters and facts beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.schema import Facts
+from pairmark.models.core.spec import LearnerSpec
+
+AnyFacts = TypeVar("AnyFacts", bound=Facts)
+
+
+class InnerModel(BaseModel):
+    """What is kept of the inner learner beside its arrays."""
+
+    model_config = ConfigDict(strict=True)
+
+    kind: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+
+
+def inner_state(spec: LearnerSpec, model: Any, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays of a fitted learner, named with a prefix, and the fields of `InnerModel`."""
+    arrays, meta = model.to_state()
+    params = spec.params.model_validate(model.get_params(deep=False)).model_dump(mode="json")
+    return {f"{prefix}{name}": array for name, array in arrays.items()}, {
+        "kind": spec.kind,
+        "params": params,
+        "meta": meta,
+    }
+
+
+def inner_model(
+    specs: Mapping[str, LearnerSpec], kept: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], prefix: str
+) -> Any:
+    """The fitted learner of what `inner_state` gave."""
+    spec = specs[kept["kind"]]
+    model = spec.estimator(**spec.params.model_validate(kept["params"]).model_dump())
+    return model.from_state(inner_arrays(arrays, prefix), kept["meta"])
+
+
+def inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The inner learner's arrays under its own names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def checked_facts(facts: type[AnyFacts], meta: Mapping[str, Any]) -> AnyFacts:
+    """The facts of a file.
+
+    Raises
+    ------
+    ArtefactError
+        That names the field.
+    """
+    try:
+        return facts.model_validate(meta)
+    except ValidationError as error:
+        raise _named(error, "") from None
+
+
+def check_inner(
+    spec: LearnerSpec, kept: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
+) -> None:
+    """Check the inner learner's state by its own schema.
+
+    Raises
+    ------
+    ArtefactError
+        That names parameters and arrays as they are in the file.
+    """
+    try:
+        params = spec.params.model_validate(kept.params).model_dump()
+    except ValidationError as error:
+        raise _named(error, "model.params.") from None
+    own = {**kept.meta, "n_features_in": n_features, "feature_names_in": None}
+    try:
+        spec.state.check(params, own, inner_arrays(arrays, prefix))
+    except ArtefactError as error:
+        raise ArtefactError(str(error).replace("array '", f"array '{prefix}")) from error
+
+
+def _named(error: ValidationError, before: str) -> ArtefactError:
+    line = error.errors(include_url=False, include_context=False)[0]
+    return ArtefactError(f"{before}{'.'.join(map(str, line['loc']))}: {line['msg']}")
