@@ -57,20 +57,22 @@ on("#search", async (form) => {
 
 on("#verify", async (form) => {
   const answer = await api("POST", `${base}/subjects/${path(form.get("subject"))}/verify?fpr=${rate(form.get("fpr"))}`, { probe: await vector(form.get("probe")) });
+  const nearest = answer.aggregation ? `the person as a whole (${answer.aggregation}), nearest item ${answer.id}` : `best item ${answer.id}`;
+  const compared = answer.score === undefined ? nearest : `score ${number(answer.score)} with ${nearest}`;
   $("#verified").replaceChildren(
-    el("p", { class: "promise" }, el("span", { class: `tag ${answer.match ? "match" : "different"}` }, answer.match ? "match" : "no match"), ` best score ${number(answer.score)} (item ${answer.id}), threshold ${number(answer.operating_point.threshold)}`),
+    el("p", { class: "promise" }, el("span", { class: `tag ${answer.match ? "match" : "different"}` }, answer.match ? "match" : "no match"), ` ${compared}, threshold ${number(answer.operating_point.threshold)}`),
     el("p", { class: "quiet small" }, `${answer.items} items compared. A stranger passes at most ${percent(answer.fpr_upper_bound)} of the time.${answer.warning ? ` ${answer.warning}` : ""}`),
   );
 });
 
-function upload(file, type, told) {
+function upload(file, type, progress) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
     request.open("PUT", `${base}/items`);
     request.setRequestHeader("content-type", type);
     const token = $('meta[name="csrf-token"]')?.content;
     if (token) request.setRequestHeader("x-csrf-token", token);
-    request.upload.onprogress = (event) => event.lengthComputable && told(event.loaded / event.total);
+    request.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);
     request.onload = () => {
       let data = {};
       try {
@@ -91,8 +93,8 @@ on("#import", async (form) => {
   const place = $("#import-progress");
   place.replaceChildren(el("p", { class: "small quiet" }, `Importing ${file.name}…`), bar);
   try {
-    const told = await upload(file, type, (share) => (bar.value = share));
-    place.replaceChildren(el("p", { class: "note good" }, `${count(told.upserted)} items enrolled${told.n_errors ? `, ${count(told.n_errors)} rows refused` : ""}. `, el("a", { href: location.pathname }, "Show them")), ...told.errors.slice(0, 10).map((error) => el("p", { class: "small bad" }, `Row ${error.row}: ${error.detail}`)));
+    const stored = await upload(file, type, (share) => (bar.value = share));
+    place.replaceChildren(el("p", { class: "note good" }, `${count(stored.upserted)} items enrolled${stored.n_errors ? `, ${count(stored.n_errors)} rows refused` : ""}. `, el("a", { href: location.pathname }, "Show them")), ...stored.errors.slice(0, 10).map((error) => el("p", { class: "small bad" }, `Row ${error.row}: ${error.detail}`)));
   } catch (error) {
     place.replaceChildren(...(error.problem?.errors ?? []).slice(0, 10).map((one) => el("p", { class: "small bad" }, `Row ${one.row}: ${one.detail}`)));
     throw error;
@@ -100,15 +102,15 @@ on("#import", async (form) => {
 });
 $("#import input")?.addEventListener("change", () => $("#import").requestSubmit());
 
-function receipt(told) {
+function receipt(erased) {
   const facts = [
-    ["Erased", `${count(told.items)} item${told.items === 1 ? "" : "s"}, at ${told.erased_at}`],
-    ["Index files", `${told.index_blocks} removed with them`],
-    ["Database", `${told.database}: ${told.database_complete ? "its files no longer hold the bytes" : "its files still hold the bytes"}`],
-    ["Still to come", told.pending.join("; ") || "nothing"],
-    ["Models that kept rows", told.models_with_training_rows.map((one) => `${one.name}:${one.version}`).join(", ") || "none"],
+    ["Erased", `${count(erased.items)} item${erased.items === 1 ? "" : "s"}, at ${erased.erased_at}`],
+    ["Index files", `${erased.index_blocks} removed with them`],
+    ["Database", `${erased.database}: ${erased.database_complete ? "its files no longer hold the bytes" : "its files still hold the bytes"}`],
+    ["Still to come", erased.pending.join("; ") || "nothing"],
+    ["Models that kept rows", erased.models_with_training_rows.map((one) => `${one.name}:${one.version}`).join(", ") || "none"],
   ];
-  $("#receipt").replaceChildren(el("p", { class: "note good" }, `Receipt for ${told.subject ?? told.id}`), el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
+  $("#receipt").replaceChildren(el("p", { class: "note good" }, `Receipt for ${erased.subject ?? erased.id}`), el("dl", { class: "facts" }, facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])));
   $("#receipt").scrollIntoView({ block: "nearest" });
 }
 
