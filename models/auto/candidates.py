@@ -60,7 +60,7 @@ class Candidate:
     ----------
     quick : whether it is raced whatever the budget.
     params : from the data, of the learner.
-    grid : parameters that are tried on the first folds; the best go on.
+    grid : parameters that are tried on the first folds, those of the learner's defaults first; see `Race`.
     takes : whether it takes the data.
     """
 
@@ -115,7 +115,7 @@ CANDIDATES: Final[tuple[Candidate, ...]] = (
         name="logistic",
         kind="similarity-logistic",
         params=lambda data: {},
-        grid=({"C": 1.0}, {"C": 10.0}, {"C": 100.0}),
+        grid=({"C": 30.0}, {"C": 1.0}, {"C": 300.0}),
         takes=lambda data: data.sparse or data.d <= _LOGISTIC_WIDTH,
     ),
     Candidate(

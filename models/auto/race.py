@@ -21,6 +21,7 @@ from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import note, preparing, report
 from pairmark.models.evaluation.validation import Fold, tpr_at
+from pairmark.models.plda.choosing import Judged
 
 Float64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -65,6 +66,7 @@ class IdentityTask:
     codes: Indices = field(repr=False)
     folds: Sequence[Fold] = field(repr=False)
     data: Data
+    _judged: Judged = field(repr=False, default_factory=dict)
 
     def rates(self, estimator: Any, fold: Fold, at: tuple[float, ...]) -> Float64:
         """See `Task`."""
@@ -73,10 +75,10 @@ class IdentityTask:
         return fold.rates(estimator.score_against(rows, rows), at)
 
     def tuned(self, candidate: Candidate, estimator: Any) -> Tuned | None:
-        """See `Task`."""
+        """See `Task`. Candidates of one kind share what they found of settings."""
         if candidate.kind != "plda":
             return None
-        choice = estimator.choose(self.X, self.codes, self.folds)
+        choice = estimator.choose(self.X, self.codes, self.folds, self._judged)
         assert choice.rates is not None
         return Tuned(choice.setting.as_params(), choice.rates)
 
@@ -207,14 +209,21 @@ class Race:
         self._tell(entry)
 
     def _tune(self, entry: Entry) -> None:
-        """The best parameters of a grid on the first half of the folds, with their rates."""
+        """Parameters of a grid, by the first half of the folds: its first ones unless others are ahead.
+
+        Ahead is by more than a standard error of the mean difference, fold by fold. Folds hold fewer rows or pairs
+        than the winner learns from, so the best setting on them may differ from the best one later; the learner's
+        default, first in the grid, is not left for a difference that small.
+        """
         first = -(-len(self._task.folds) // 2)
         found: list[tuple[Float64, dict[str, Any]]] = []
         for params in entry.candidate.grid:
             entry.params, entry.rates = params, entry.rates[:0]
             self._judge(entry, first)
             found.append((entry.rates, params))
-        entry.rates, entry.params = max(found, key=lambda one: float(one[0].mean()))
+        best = max(found, key=lambda one: float(one[0].mean()))
+        ahead = best[0].mean(axis=1) - found[0][0].mean(axis=1)
+        entry.rates, entry.params = best if ahead.mean() > _standard_error(ahead) else found[0]
 
     def _halving(self, entries: list[Entry], done: float) -> None:
         """Slow candidates: the better half after the first fold, then in their order, unless they are behind.

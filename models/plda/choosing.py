@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
-from pairmark.models.core.two_covariance import Moments, TwoCovariance, moments, pair_terms, shrunk_model
+from pairmark.models.core.two_covariance import TwoCovariance, moments, pair_terms, shrunk_model
 from pairmark.models.evaluation.validation import Fold
 from pairmark.models.plda.mapping import Preparation, Shape, principal_components, shaped
 from pairmark.models.plda.params import MOST_COMPONENTS, Marginals
@@ -82,8 +82,19 @@ class Choice:
     tried: int
 
 
+Judged = dict[tuple[Setting, bool], NDArray[np.float64]]
+"""Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines where true."""
+
+
 class Chooser:
-    """Judges settings on folds of rows (n, d) with identities 0, 1, ..."""
+    """Judges settings on folds of rows (n, d) with identities 0, 1, ...
+
+    Parameters
+    ----------
+    cosine : whether scores are cosines.
+    judged : what is known of settings, and where what is found is kept, for both ways to score. Finding a model takes
+        most of the time and serves both, so choosers of the same rows, folds, rates and seed share it.
+    """
 
     def __init__(
         self,
@@ -95,15 +106,18 @@ class Chooser:
         random: np.random.Generator,
         *,
         cosine: bool = False,
+        judged: Judged | None = None,
     ) -> None:
         self._X, self._codes, self._folds, self._asked, self._at = X, codes, folds, asked, rates
-        self._random, self._cosine = random, cosine
+        self._components_seed = int(random.integers(2**63))
+        self._random, self._cosine, self._judged = random, cosine, judged
         self._most = min(max(asked.n_components), MOST_COMPONENTS)
         self._rotates = X.shape[1] >= min(ROTATED_FROM, self._most + 1)
         self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
         self._way: Marginals | None = None
         self._rows: list[Float32] = []
         self._found: dict[Setting, NDArray[np.float64]] = {}
+        self._known: Judged = {} if judged is None else judged
 
     def choose(self) -> Choice:
         """The best setting."""
@@ -138,8 +152,8 @@ class Chooser:
             trees = fit_residual(
                 model_rows[fold.train], rows[fold.train], codes, shrinkages, max(asked), self._random
             )
-            seen = moments(model_rows[fold.train], codes)
-            base = _square(seen, setting, model_rows[fold.test], False)
+            model = shrunk_model(moments(model_rows[fold.train], codes), *shrinkages)
+            base = _square(model, model_rows[fold.test], False)
             for rounds, more in zip(sorted(asked), trees.square(rows[fold.test], sorted(asked)), strict=True):
                 found[rounds][number] = fold.rates(base + more, self._at)
         return found
@@ -197,16 +211,26 @@ class Chooser:
         new = [setting for setting in settings if setting not in self._found]
         if not new:
             return
+        self._find([setting for setting in new if (setting, self._cosine) not in self._known], shape)
+        self._found.update({setting: self._known[setting, self._cosine] for setting in new})
+
+    def _find(self, settings: list[Setting], shape: Shape) -> None:
+        """Rates of settings of one shape, kept in what is known."""
+        if not settings:
+            return
         self._turn(shape.marginals)
-        found = np.empty((len(new), len(self._folds), len(self._at)))
+        ways = (self._cosine,) if self._judged is None else (False, True)
+        found = np.empty((len(ways), len(settings), len(self._folds), len(self._at)))
         for number, fold in enumerate(self._folds):
             rows = shaped(self._rows[number % len(self._rows)], shape)
             seen = moments(rows[fold.train], self._codes[fold.train])
-            for at, setting in enumerate(new):
-                found[at, number] = fold.rates(
-                    _square(seen, setting, rows[fold.test], self._cosine), self._at
-                )
-        self._found.update(zip(new, found, strict=True))
+            for at, setting in enumerate(settings):
+                model = shrunk_model(seen, setting.shrink_within, setting.shrink_between)
+                for way, cosine in enumerate(ways):
+                    square = _square(model, rows[fold.test], cosine)
+                    found[way, at, number] = fold.rates(square, self._at)
+        for way, cosine in enumerate(ways):
+            self._known.update({(setting, cosine): found[way, at] for at, setting in enumerate(settings)})
 
     def _turn(self, way: Marginals) -> None:
         """Rows as each fold's principal components have them: held-out identities must not shape those."""
@@ -215,8 +239,10 @@ class Chooser:
         comparable = self._marginals[way].comparable(self._X)
         self._way, self._rows = way, [comparable]
         if self._rotates:
+            # Of a seed of their own, so that rates do not depend on which settings were judged before.
+            random = np.random.default_rng(self._components_seed)
             self._rows = [
-                comparable @ principal_components(comparable[fold.train], self._most, self._random)
+                comparable @ principal_components(comparable[fold.train], self._most, random)
                 for fold in self._folds
             ]
 
@@ -239,9 +265,8 @@ def fitted_model(
     return preparation, model, trees
 
 
-def _square(seen: Moments, setting: Setting, rows: Float32, cosine: bool) -> Float32:
+def _square(model: TwoCovariance, rows: Float32, cosine: bool) -> Float32:
     """Log-likelihood ratios (or cosines) of all pairs of rows, good to float32."""
-    model = shrunk_model(seen, setting.shrink_within, setting.shrink_between)
     latent = (rows - model.centre.astype(np.float32)) @ model.axes.astype(np.float32)
     if cosine:
         latent /= np.maximum(np.linalg.norm(latent, axis=1, keepdims=True), np.float32(1e-30))

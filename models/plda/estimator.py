@@ -42,6 +42,7 @@ from pairmark.models.plda.choosing import (
     Asked,
     Choice,
     Chooser,
+    Judged,
     fitted_model,
 )
 from pairmark.models.plda.kernels import scoring as kernels
@@ -176,8 +177,17 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         if self.scoring == "cosine" and self.residual_rounds != 0:
             raise ValueError("residual_rounds corrects log-likelihood ratios: use scoring='llr', or 0 rounds")
 
-    def choose(self, X: Float32, codes: NDArray[np.int64], folds: Sequence[Fold]) -> Choice:
-        """The setting that is best on given folds of checked rows (n, d) with identities 0, 1, ..."""
+    def choose(
+        self,
+        X: Float32,
+        codes: NDArray[np.int64],
+        folds: Sequence[Fold],
+        judged: Judged | None = None,
+    ) -> Choice:
+        """The setting that is best on given folds of checked rows (n, d) with identities 0, 1, ...
+
+        ``judged`` : shared by estimators that choose on the same rows, folds, rates and seed; see `Chooser`.
+        """
 
         def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
             return candidates if value == "auto" and isinstance(value, str) else (value,)
@@ -192,7 +202,8 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
         random = np.random.default_rng(_seed(self.random_state))
         rates = judged_rates(self.target_fpr)
-        return Chooser(X, codes, folds, asked, rates, random, cosine=self.scoring == "cosine").choose()
+        cosine = self.scoring == "cosine"
+        return Chooser(X, codes, folds, asked, rates, random, cosine=cosine, judged=judged).choose()
 
     def refit(self, X: Float32, codes: NDArray[np.int64], choice: Choice) -> Self:
         """Fit checked rows with a setting that was chosen before."""

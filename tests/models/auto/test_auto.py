@@ -229,6 +229,30 @@ def test_slow_candidates_race_in_their_order_whatever_they_cost() -> None:
     assert orders[0] == orders[1]
 
 
+class Graded(Costly):
+    """Rates are those of the setting ``p``, fold by fold."""
+
+    def __init__(self, rates: dict[float, list[float]]) -> None:
+        self._rates = rates
+
+    def rates(self, estimator: Any, fold: Any, at: tuple[float, ...]) -> np.ndarray:
+        return np.full(len(at), self._rates[estimator.p][fold % 4])
+
+
+@pytest.mark.parametrize(("other", "chosen"), [([0.9, 0.3, 0.6, 0.5], 1.0), ([0.6, 0.7, 0.65, 0.55], 2.0)])
+def test_a_default_setting_is_left_for_one_that_is_ahead_beyond_chance(
+    other: list[float], chosen: float
+) -> None:
+    task = Graded({1.0: [0.5, 0.6, 0.6, 0.5], 2.0: other})
+    candidate = Candidate(
+        name="logistic", kind="metric", params=lambda data: {}, grid=({"p": 1.0}, {"p": 2.0})
+    )
+    race = Race(task, at=(0.1,), shared={"n_jobs": 1}, budget_seconds=1.0, kept=None)
+    (found,) = race.run([candidate])
+    assert found.params == {"p": chosen}
+    assert found.rates.shape == (8, 1)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
