@@ -33,7 +33,7 @@ def run(preset: Preset) -> Result:
         for repetition in range(REPETITIONS[preset]):
             people = parts(name, repetition)
             for learner, estimator in (
-                ("plda", Plda(random_state=repetition)),
+                ("plda", Plda(protocol="open-set", random_state=repetition)),
                 ("whitened cosine", MetricSimilarity(whiten=True)),
             ):
                 estimator.fit(*people.train)

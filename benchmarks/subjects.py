@@ -1,10 +1,12 @@
-"""Several samples a person: keystrokes of strangers, the promise on templates, what a decision and a search cost.
+"""Several samples a person: strangers verified by templates, and the promise on templates.
 
-*Keystrokes* (56 people, 51 samples of 71 numbers each). Half of the people train, the other half's pairs test, over
-splits. A person is enrolled with the first 1, 5 or 10 samples of a random order and probed with single samples of the
-rest: same pairs within a draw, different pairs between any two people. Exact PLDA on all samples stands beside simple
-rules on the same PLDA, cosine of mean vectors, XGBoost's mean and best score, and PLDA written by hand with fixed
-shrinkage. Reported: the false non-match rate (FNMR) at false match rates (FMR) of 1e-2 and 1e-3, and the equal error
+*Verification.* Half of the people train, the other half's pairs test, over splits: keystrokes (56 people, 51 samples of
+71 numbers each), faces (38 people under some 64 lights each: enrolled and probed under different lights), and digits
+never met (of MNIST's ten digits six train and four are the "people"). A person is enrolled with the first 1, 5 or 10
+samples of a random order and probed with single samples of the rest: same pairs within a draw, different pairs between
+any two people. Exact PLDA on all samples stands beside simple rules on the same PLDA, cosine of mean vectors, XGBoost's
+mean and best score, and PLDA written by hand with fixed shrinkage; for images, the last two see 100 principal
+components. Reported: the false non-match rate (FNMR) at false match rates (FMR) of 1e-2 and 1e-3, and the equal error
 rate. A split's figures move together, so contestants are compared split by split: the interval is that of the mean
 difference, by Student's t.
 
@@ -13,31 +15,25 @@ in one world 3 % of them match everybody. Templates of k enrolled samples meet s
 `pairmark.models.pairs.subjects.subject_pairs`; a calibration of 120 people answers 10 %, and fails where the true rate,
 from 2,000 fresh people, is higher. Allowed: 5 % and Monte-Carlo error (99.9 %).
 
-*Costs.* Server CPU of `/match` with 10 + 1 samples against a single pair, both as raw float32; and search of 100,000
-subjects by their templates against FAISS flat on as many vectors of the same width, one query at a time on one core.
+What a decision and a search cost is in `benchmarks.subject_costs`.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-import sys
-import tempfile
-import threading
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.stats import binom
 from scipy.stats import t as student
+from sklearn.decomposition import PCA
 from sklearn.preprocessing import QuantileTransformer
 from threadpoolctl import threadpool_limits
 
+from benchmarks import _people
 from benchmarks._verification import boosted, in_blocks, rates
-from benchmarks.common import Claim, Parts, Preset, Result, interleaved, needed_data, ratio
-from benchmarks.http_overhead import RAW, ROOT, _request, _server
+from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models import Plda
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from pairmark.models.core.subjects import SampleSets
@@ -48,45 +44,78 @@ ENROLLED = (1, 5, 10)
 EXACT = "pairmark: PLDA, exact"
 MEASURES = ("FNMR at FMR 1e-2", "FNMR at FMR 1e-3", "EER")
 GOALS = {5: (0.28, 0.58, None), 10: (0.24, 0.55, 0.058)}
+PROBES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """A set of people.
+
+    Attributes
+    ----------
+    read : a split's number -> rows and whose they are. train : how many people train. draws : templates a person.
+    components : principal components that XGBoost and PLDA by hand see; None: all features.
+    """
+
+    read: Callable[[int], tuple[np.ndarray, np.ndarray]] = field(repr=False)
+    train: int
+    draws: int
+    components: int | None = None
+
+
+SETS = {
+    "keystroke": People(read=lambda split: _people.keystroke(), train=28, draws=10),
+    "faces": People(read=lambda split: _people.faces(), train=19, draws=6, components=100),
+    "digits never met": People(
+        read=lambda split: _people.mnist(2_500, np.random.default_rng([split, 9])),
+        train=6,
+        draws=24,
+        components=100,
+    ),
+}
 
 
 def run(preset: Preset) -> Result:
-    """Quick: 10 splits of 5 draws, 150 calibrations a world. Full: 10 splits of 10 draws, 600 calibrations a world."""
+    """Quick: half the templates a person, 4 splits of images, 100 calibrations a world. Full: 10 splits, 400."""
     parts = Parts("subjects", preset)
     quick = preset == "quick"
+    rows: list[dict[str, Any]] = []
+    claims: list[Claim] = []
     with threadpool_limits(1):
-        found = [
-            parts.get(f"split {split}", lambda split=split: keystrokes(split, 5 if quick else 10))
-            for split in range(10)
-        ]
+        for name, people in SETS.items():
+            n_splits = 4 if quick and name != "keystroke" else 10
+            draws = people.draws // 2 if quick else people.draws
+            found = [
+                parts.get(
+                    f"{name} {split}",
+                    lambda name=name, split=split, draws=draws: verified(SETS[name], split, draws),
+                )
+                for split in range(n_splits)
+            ]
+            some_rows, some_claims = _of_people(name, found)
+            rows += some_rows
+            claims += some_claims
         promises = [
-            parts.get(f"{name} {k}", lambda name=name, k=k: promise(name, k, 150 if quick else 600))
+            parts.get(f"{name} {k}", lambda name=name, k=k: promise(name, k, 100 if quick else 400))
             for name in WORLDS
             for k in (1, 10)
         ]
-        served = parts.get("match", lambda: decision_cost(9 if quick else 31))
-        searched = parts.get("search", lambda: search_cost(11 if quick else 41))
     parts.forget()
-    rows, claims = _of_keystrokes(found)
-    return Result(
-        rows=rows,
-        claims=[*claims, *_of_promises(promises), *served_claims(served), *search_claims(searched)],
-        facts={"promises": promises, "match": served, "search": searched},
-    )
+    return Result(rows=rows, claims=[*claims, *_of_promises(promises)], facts={"promises": promises})
 
 
-# ---------------------------------------------------------------- keystrokes
+# ---------------------------------------------------------------- verification
 
 
-def keystrokes(split: int, draws: int) -> dict[str, list[float]]:
+def verified(people: People, split: int, draws: int) -> dict[str, list[float]]:
     """One split: contestant and enrolled samples -> FNMR at both rates, EER."""
-    X, y = _read()
+    X, y = people.read(split)
     random = np.random.default_rng(split)
-    people = random.permutation(y.max() + 1)
-    train = np.isin(y, people[: people.size // 2])
+    order = random.permutation(y.max() + 1)
+    train = np.isin(y, order[: people.train])
     A, B = X[train], X[~train]
     who = np.unique(y[~train], return_inverse=True)[1]
-    enrolled, probes, of_probe = _draws(who, draws, 20, random)
+    enrolled, probes, of_probe = _draws(who, draws, PROBES, random)
     n = enrolled.shape[0]
     template, probe = np.meshgrid(np.arange(n), np.arange(probes.size), indexing="ij")
     same_person = (np.arange(n) // draws)[:, None] == (of_probe // draws)[None, :]
@@ -94,33 +123,33 @@ def keystrokes(split: int, draws: int) -> dict[str, list[float]]:
     template, probe, same = template[kept], probe[kept], same_person[kept]
     curve = QuantileTransformer(n_quantiles=500, output_distribution="normal", random_state=0).fit(A)
     normal = curve.transform(B).astype(np.float32)
-    plda = Plda(random_state=0).fit(A, y[train])
-    hand = _by_hand(curve.transform(A), y[train])
+    plda = Plda(protocol="open-set", random_state=0).fit(A, y[train])
+    seen_A, seen_B, hand_A, hand_B = A, B, curve.transform(A), normal
+    if people.components is not None:
+        axes = PCA(people.components, random_state=0).fit(A)
+        seen_A, seen_B = (axes.transform(one).astype(np.float32) for one in (A, B))
+        hand_A, hand_B = seen_A, seen_B
+    hand = _by_hand(hand_A, y[train])
     trees = boosted(
-        A, y[train], n_pairs=100_000, n_trees=150, depth=6, seed=split,
+        seen_A, y[train], n_pairs=100_000, n_trees=150, depth=6, seed=split,
         learning_rate=0.1, colsample_bytree=0.3, subsample=0.5,
     )  # fmt: skip
     singles = np.unique(enrolled)
     between = np.searchsorted(singles, enrolled)
     grids = {
         "PLDA": plda.score_against(B[singles], B[probes]),
-        "XGBoost": _grid(trees, B, singles, probes),
+        "XGBoost": _grid(trees, seen_B, singles, probes),
     }
     unit = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+    probe_sets = plda.subjects([row[None] for row in B[probes]])
     found: dict[str, list[float]] = {}
     for k in ENROLLED:
-        of = SampleSets.of_rows(B[enrolled[:, :k].ravel()], np.full(n, k))
-        exact = np.stack(
-            [
-                plda._subject_score(of.take(np.array([at])), SampleSets.of_rows(B[probes]), "plda")
-                for at in range(n)
-            ]
-        )
+        sets = plda.subjects([B[rows[:k]] for rows in enrolled])
         mean = normal[enrolled[:, :k]].mean(axis=1)
         mean /= np.linalg.norm(mean, axis=1, keepdims=True)
         scores = {
-            EXACT: exact,
-            "PLDA by hand": hand(normal[enrolled[:, :k]], normal[probes]),
+            EXACT: np.stack([plda.subject_score(sets.take(np.array([at])), probe_sets) for at in range(n)]),
+            "PLDA by hand": hand(hand_B[enrolled[:, :k]], hand_B[probes]),
             "PLDA of the mean vector": plda.score_against(B[enrolled[:, :k]].mean(axis=1), B[probes]),
             "cosine of the mean vector": mean @ unit[probes].T,
         }
@@ -133,13 +162,6 @@ def keystrokes(split: int, draws: int) -> dict[str, list[float]]:
             got = rates(np.asarray(grid, dtype=np.float32)[template, probe], same, FMR)
             found[f"{name}|{k}"] = [*(1.0 - tpr for tpr in got.tpr), got.eer]
     return found
-
-
-def _read() -> tuple[np.ndarray, np.ndarray]:
-    with needed_data("keystroke", "keystroke.csv").open(newline="") as file:
-        lines = list(csv.reader(file))[1:]
-    y = np.unique([line[0] for line in lines], return_inverse=True)[1]
-    return np.array([line[1:] for line in lines], dtype=np.float32), y
 
 
 def _draws(
@@ -190,10 +212,11 @@ def _by_hand(X: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray, np.ndarray],
     return score
 
 
-def _of_keystrokes(found: list[dict[str, list[float]]]) -> tuple[list[dict[str, Any]], list[Claim]]:
+def _of_people(people: str, found: list[dict[str, list[float]]]) -> tuple[list[dict[str, Any]], list[Claim]]:
     table = {name: np.array([split[name] for split in found]) for name in found[0]}
     rows = [
         {
+            "set": people,
             "contestant": name.partition("|")[0],
             "enrolled": int(name.partition("|")[2]),
             **dict(zip(MEASURES, values.mean(axis=0).tolist(), strict=True)),
@@ -202,12 +225,12 @@ def _of_keystrokes(found: list[dict[str, list[float]]]) -> tuple[list[dict[str, 
         for name, values in sorted(table.items(), key=lambda one: int(one[0].partition("|")[2]))
     ]
     claims = []
-    for k, goals in GOALS.items():
+    for k, goals in GOALS.items() if people == "keystroke" else ():
         for what, value, goal in zip(MEASURES, table[f"{EXACT}|{k}"].mean(axis=0), goals, strict=True):
             if goal is not None:
                 claims.append(
                     Claim(
-                        what=f"keystroke, {k} enrolled: {what}",
+                        what=f"{people}, {k} enrolled: {what}",
                         goal=f"at most {goal:g}",
                         measured=float(value),
                         holds=bool(value <= goal),
@@ -223,7 +246,7 @@ def _of_keystrokes(found: list[dict[str, list[float]]]) -> tuple[list[dict[str, 
             reach = float(student.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / np.sqrt(len(apart)))
             claims.append(
                 Claim(
-                    what=f"keystroke, {k} enrolled: {what} less that of the best rule ({best.partition('|')[0]})",
+                    what=f"{people}, {k} enrolled: {what} less that of the best rule ({best.partition('|')[0]})",
                     goal=f"not above 0 by more than its interval, +-{reach:.4f}",
                     measured=float(apart.mean()),
                     holds=bool(apart.mean() <= reach),
@@ -326,143 +349,3 @@ def _of_promises(found: list[dict[str, Any]]) -> list[Claim]:
             )
         )
     return claims
-
-
-# ---------------------------------------------------------------- costs
-
-SERVED_WIDTH = 128
-
-
-def _trained(environment: dict[str, str]) -> None:
-    """A PLDA model of 128 numbers, through the ordinary queue."""
-    from pairmark.service.blobs import open_blobs
-    from pairmark.service.datasets.ingest import Datasets
-    from pairmark.service.datasets.schemas import DatasetRequest
-    from pairmark.service.db import open_database
-    from pairmark.service.jobs.worker import Worker
-    from pairmark.service.settings import Settings
-    from pairmark.service.training.schemas import JobRequest
-    from pairmark.service.training.submission import TrainingQueue
-
-    random = np.random.default_rng(1)
-    y = np.repeat(np.arange(160), 12)
-    X = random.standard_normal((160, SERVED_WIDTH))[y] + random.standard_normal((y.size, SERVED_WIDTH))
-    stream = io.BytesIO()
-    np.savez(stream, X=X.astype(np.float32), y=y)
-    stream.seek(0)
-    settings = Settings(home=Path(environment["PAIRMARK_HOME"]))
-    database = open_database(settings)
-    database.upgrade()
-    Datasets(database, open_blobs(settings), settings).add(
-        stream, DatasetRequest.model_validate({"name": "people"}), filename="people.npz"
-    )
-    fixed = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_between": 0.1}
-    TrainingQueue(database, settings).submit(
-        JobRequest(learner="plda", dataset="people", model="plda", params={**fixed, "n_components": 128})
-    )
-    Worker(settings).run(threading.Event(), drain=True)
-    database.dispose()
-
-
-def decision_cost(rounds: int) -> dict[str, float]:
-    """Server CPU of `/match` for subjects of 10 + 1 samples and for a single pair, in turns."""
-    random = np.random.default_rng(0)
-    rows = random.standard_normal((11, SERVED_WIDTH)).astype(np.float32)
-    query = f"model=plda&fpr=0.2&confidence=0.9&dim={SERVED_WIDTH}"
-    with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
-        environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
-        environment.pop("PAIRMARK_DATABASE_URL", None)
-        _trained(environment)
-        command = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
-        requests = {
-            "single pair": _request(f"/match?{query}", rows[:2].tobytes(), RAW),
-            "10 + 1 samples": _request(f"/match?{query}&n_left=10&left_samples=10", rows.tobytes(), RAW),
-        }
-        spent: dict[str, list[float]] = {name: [] for name in requests}
-        times = 1_000
-        with _server(command, environment, "/readyz") as service:
-            for request in requests.values():
-                service.ask(request, times // 4)
-            for turn in range(rounds):
-                for name in list(requests) if turn % 2 == 0 else list(reversed(requests)):
-                    before = service.cpu()
-                    service.ask(requests[name], times)
-                    spent[name].append((service.cpu() - before) / times)
-    return {
-        "ratio": ratio(spent["10 + 1 samples"], spent["single pair"]),
-        **{f"{name}, CPU us": 1e6 * float(np.median(values)) for name, values in spent.items()},
-    }
-
-
-def served_claims(found: dict[str, float]) -> list[Claim]:
-    """The goal on decisions."""
-    return [
-        Claim(
-            what="/match: server CPU of 10 + 1 samples over that of a single pair (raw float32)",
-            goal="at most 2",
-            measured=found["ratio"],
-            holds=found["ratio"] <= 2.0,
-        )
-    ]
-
-
-def search_cost(rounds: int) -> dict[str, Any]:
-    """CPU of one query among 100,000 subjects, against FAISS flat; with equal and with mixed numbers of samples."""
-    import faiss
-
-    faiss.omp_set_num_threads(1)
-    random = np.random.default_rng(0)
-    y = np.repeat(np.arange(300), 8)
-    X = (
-        random.standard_normal((300, SERVED_WIDTH))[y] + random.standard_normal((y.size, SERVED_WIDTH))
-    ).astype(np.float32)
-    model = Plda(
-        marginals="raw", length_norm=False, shrink_within=0.1, shrink_between=0.1, n_components=SERVED_WIDTH
-    ).fit(X, y)
-    n = 100_000
-    centres = random.standard_normal((n, SERVED_WIDTH), dtype=np.float32)
-    found: dict[str, Any] = {}
-    queries = centres[:64] + random.standard_normal((64, SERVED_WIDTH), dtype=np.float32)
-    for name, counts in (("3 samples each", np.full(n, 3)), ("1 to 5 samples", random.integers(1, 6, n))):
-        rows = np.repeat(centres, counts, axis=0)
-        rows += random.standard_normal(rows.shape, dtype=np.float32)
-        index = model._indexed_subjects(SampleSets.of_rows(rows, counts), "plda")
-        flat = faiss.IndexFlatIP(index.own[0].subjects.sums.shape[1])
-        flat.add(np.concatenate([group.subjects.sums for group in index.own]).astype(np.float32))
-        latent = model.transform(queries)
-        brute = model._subject_score(
-            SampleSets.of_rows(queries[:1]), SampleSets.of_rows(rows, counts), "plda"
-        )
-        best = np.lexsort((np.arange(n), -brute))[:10]
-        ids, scores = model._top_k_subjects(SampleSets.of_rows(queries[:1]), index, 10, None, None)
-        if ids[0].tolist() != best.tolist() or scores[0].tobytes() != brute[best].tobytes():
-            raise RuntimeError("the search differs from scoring every subject")
-
-        def ours(index: Any = index) -> None:
-            for at in range(16):
-                model._top_k_subjects(SampleSets.of_rows(queries[at : at + 1]), index, 10, None, None)
-
-        def theirs(flat: Any = flat, latent: np.ndarray = latent) -> None:
-            for at in range(16):
-                flat.search(latent[at : at + 1], 10)
-
-        timed = interleaved({"ours": ours, "FAISS flat": theirs}, rounds=rounds)
-        found[name] = {
-            "ratio": ratio(timed["ours"].cpu, timed["FAISS flat"].cpu),
-            "ours, CPU ms": 1e3 * timed["ours"].median_cpu / 16,
-            "FAISS flat, CPU ms": 1e3 * timed["FAISS flat"].median_cpu / 16,
-        }
-    return found
-
-
-def search_claims(found: dict[str, Any]) -> list[Claim]:
-    """The goal on searches."""
-    return [
-        Claim(
-            what=f"search of 100,000 subjects, {name}: CPU over that of FAISS flat, one query at a time",
-            goal="at most 1.2",
-            measured=one["ratio"],
-            holds=one["ratio"] <= 1.2,
-        )
-        for name, one in found.items()
-    ]
