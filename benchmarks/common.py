@@ -114,13 +114,15 @@ class Parts:
     ----------
     name : of the benchmark.
     question : what the parts answer: preset, scenarios, sizes.
+    code : folders of the code that the parts depend on.
     """
 
-    def __init__(self, name: str, question: str) -> None:
-        code = hashlib.sha256(question.encode())
-        for file in sorted(Path(__file__).parent.parent.joinpath("models").rglob("*.py")):
-            code.update(file.read_bytes())
-        self._of = code.hexdigest()
+    def __init__(self, name: str, question: str, code: Sequence[str] = ("models",)) -> None:
+        state = hashlib.sha256(question.encode())
+        root = Path(__file__).parent.parent
+        for file in sorted(file for folder in code for file in root.joinpath(folder).rglob("*.py")):
+            state.update(file.read_bytes())
+        self._of = state.hexdigest()
         self._path = RESULTS / f"{name}.part.json"
         self._parts: dict[str, Any] = {}
         if self._path.exists():

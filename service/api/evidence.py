@@ -44,7 +44,7 @@ class BayesQuery(EvidenceQuery):
         gt=0,
         lt=1,
         description="decide by Bayes' rule instead of at a false positive rate: the chance that a pair is the same "
-        "before its score is seen",
+        "before its score is seen. Give exactly one of `fpr` and `prior`",
     )
     cost_ratio: float | None = Field(
         None,

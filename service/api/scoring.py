@@ -102,7 +102,8 @@ class MatchQuery(PairsQuery, ThreeWayQuery, BayesQuery):
         None,
         gt=0,
         lt=1,
-        description="the false positive rate you allow; required unless `prior` is given",
+        description="the false positive rate you allow. Give exactly one of `fpr` and `prior`: without either, or with "
+        "both, the request is refused (422)",
         examples=[0.01],
     )
     detail: bool = Field(
@@ -147,6 +148,10 @@ async def similarity(call: Call) -> Answer:
 
 async def match(call: Call) -> Answer:
     """Same or different, at the false positive rate you allow, or (with `prior`) at the least cost?
+
+    Exactly one of `fpr` and `prior` says how to decide: `POST /match?fpr=0.01` promises a false positive rate,
+    `POST /match?prior=0.001&cost_ratio=100` decides at the least cost on average and promises none. `fnr`, `confidence`,
+    `method` and `simultaneous` go with `fpr`; `cost_ratio` goes with `prior`. Anything else is 422 `invalid-input`.
 
     When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
     `required_units` per method, and `alternatives`, what each other method would answer; nothing is extrapolated.

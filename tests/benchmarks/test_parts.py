@@ -68,6 +68,15 @@ def test_parts_of_another_question_or_of_other_code_are_forgotten(folder: Path) 
     assert Parts("slow", "full").get("first", never) == 4
 
 
+def test_parts_of_named_folders_do_not_depend_on_the_others(folder: Path) -> None:
+    (folder / "models/other").mkdir()
+    Parts("slow", "full", ("models/family",)).get("first", made(1))
+    (folder / "models/other/estimator.py").write_text("DEPTH = 1\n")
+    assert Parts("slow", "full", ("models/family",)).get("first", never) == 1
+    (folder / "models/family/kernels.py").write_text("STEPS = 2\n")
+    assert Parts("slow", "full", ("models/family",)).get("first", made(2)) == 2
+
+
 def test_a_part_that_cannot_be_written_costs_none_that_was() -> None:
     parts = Parts("slow", "full")
     parts.get("first", made(1))

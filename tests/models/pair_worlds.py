@@ -202,16 +202,26 @@ class Photos:
 
 @dataclass(frozen=True, kw_only=True)
 class EndToEnd:
-    """Rows of people, split, learned from, paired and calibrated as a job does it; the rate is that of fresh people."""
+    """Rows of people, split, learned from, paired and calibrated as a job does it; the rate is that of fresh people.
+
+    ``copies``: each row of a third of the people is there so many times more, all but equal.
+    """
 
     m: int
     calibration_fraction: float = 0.5
     width: int = 8
+    copies: int = 0
 
     def draw(self, rng: np.random.Generator) -> Scored:
         centre = rng.standard_normal((self.m, self.width)) * rng.exponential(1.0, (self.m, 1))
         y = np.repeat(np.arange(self.m), 3)
         X = (centre[y] + 0.7 * rng.standard_normal((y.size, self.width))).astype(np.float32)
+        if self.copies:
+            row = np.repeat(np.arange(y.size), np.where(y < self.m // 3, 1 + self.copies, 1))
+            y, X = (
+                y[row],
+                X[row] + np.float32(0.001) * rng.standard_normal((row.size, self.width), np.float32),
+            )
         parts = split_data(
             y,
             protocol="open-set",
@@ -227,6 +237,37 @@ class EndToEnd:
     def true_rate(self, threshold: float) -> float:
         ordered = _fresh_cosines(self.width)
         return 1 - float(np.searchsorted(ordered, np.float32(threshold), side="right")) / ordered.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mislabelled:
+    """People of whom some match everybody, with false names: each has several, or some rows bear another's.
+
+    Outside of what is promised: sampling units that are no people.
+    """
+
+    n_people: int
+    names: int = 1
+    swapped: float = 0.0
+    samples: int = 4
+    share: float = 0.015
+
+    def draw(self, rng: np.random.Generator) -> Scored:
+        person = np.repeat(np.arange(self.n_people), self.names * self.samples)
+        name = np.arange(person.size) // self.samples
+        wrong = rng.random(name.size) < self.swapped
+        name[wrong] = rng.integers(0, self.n_people * self.names, int(wrong.sum()))
+        pairs = held_out_pairs(name, protocol="open-set", n_pairs=40_000, random_state=rng)
+        people = self._crowd()._people(rng, self.n_people)
+        left, right = person[pairs.left], person[pairs.right]
+        scores = self._crowd()._scores(rng, people[left], people[right]) + 4.0 * (left == right)
+        return Scored(scores=scores.astype(np.float32), same=pairs.same, units=pairs.units)
+
+    def true_rate(self, threshold: float) -> float:
+        return self._crowd().true_rate(threshold)
+
+    def _crowd(self) -> Crowd:
+        return Crowd(m=1, kind="wolves", share=self.share)
 
 
 @lru_cache
@@ -246,4 +287,4 @@ def _cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np
     return cosines
 
 
-World = People | Classes | Crowd | Photos | EndToEnd
+World = People | Classes | Crowd | Photos | EndToEnd | Mislabelled
