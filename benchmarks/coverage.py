@@ -200,7 +200,7 @@ def run(preset: Preset) -> Result:
     for world in _intervals.WORLDS:
         n = 500 if full else 60
         rows += part(f"{world} {n}", partial(intervals, world, n))
-    n = 30 if full else 8
+    n = 60 if full else 8
     used = part(f"power {n}", partial(power, n))
     parts.forget()
     return Result(
