@@ -7,14 +7,14 @@ Worlds with false names are measured too, though nothing is promised there (``ki
 
 ``full`` takes about half an hour of one core: 60 to 1,000 calibrations of a world, by what one costs. ``error`` in the
 rows is the standard error of a failure rate as large as is allowed: .007 at 1,000, .011 at 400, .028 at 60. Both
-presets go on where they were cut, world by world.
+presets go on where they were cut, a few draws at a time.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -59,6 +59,11 @@ class Scenario:
     methods: tuple[str, ...] = METHODS
     confidences: tuple[float, ...] = CONFIDENCES
     kind: Literal["threshold", "outside"] = "threshold"
+
+    @property
+    def question(self) -> str:
+        """What an answer depends on, but for the number of draws."""
+        return f"{self.world} {self.rates} {self.methods} {self.confidences}"
 
 
 strict = partial(Scenario, methods=("auto",), confidences=(0.95,))
@@ -173,6 +178,8 @@ SCENARIOS = (
     ),
 )
 CODE = ("models/calibration", "models/pairs", "models/evaluation")
+BLOCK = 20
+"""Draws that are kept together."""
 Key = tuple[float, float, str]
 Row = dict[str, Any]
 
@@ -182,26 +189,21 @@ def run(preset: Preset) -> Result:
     full = preset == "full"
     parts = Parts("coverage", preset, CODE)
 
-    def part(name: str, made: Callable[[], Any]) -> Any:
-        found = parts.get(name, made)
-        print(f"done: {name}", flush=True)
-        return found
-
     rows: list[Row] = []
     for scenario in SCENARIOS:
         n = scenario.full if full else scenario.quick
-        # The name of a part says all that it depends on: to add a world costs no other.
-        rows += part(f"{scenario} {n}", partial(measure, scenario, n))
+        rows += measure(scenario, n, parts)
+        print(f"{scenario.name}: {n} calibrations done", flush=True)
     n = 1_000 if full else 400
-    rows += part(f"searches {n}", partial(galleries, n))
-    rows += part(f"grown {n}", partial(grown, n))
+    rows += parts.get(f"searches {n}", partial(galleries, n))
+    rows += parts.get(f"grown {n}", partial(grown, n))
     n = 400 if full else 40
-    rows += part(f"choosing {n}", partial(choosing, n))
+    rows += parts.get(f"choosing {n}", partial(choosing, n))
     for world in _intervals.WORLDS:
         n = 500 if full else 60
-        rows += part(f"{world} {n}", partial(intervals, world, n))
+        rows += parts.get(f"{world} {n}", partial(intervals, world, n))
     n = 60 if full else 8
-    used = part(f"power {n}", partial(power, n))
+    used = power(n, parts)
     parts.forget()
     return Result(
         rows=rows, claims=[*claims(rows), *goals(rows, used), *covered(rows)], facts={"power": used}
@@ -254,29 +256,43 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
     return found
 
 
-def power(n: int) -> list[dict[str, float]]:
+def power(n: int, parts: Parts) -> list[dict[str, float]]:
     """What a promise of 1 % costs, with Gaussian effects of .7: at twice and four times the least number of people.
 
     Returns
     -------
     For each multiple the median of FPR / alpha at the threshold, and of the TPR lost against the oracle's threshold.
     """
-    rate, mates = 0.01, 4.0
     found = []
     for multiple in (2, 4):
-        world = People(m=596 * multiple, per=2, effect=0.7, n_pairs=1_000_000)
-        spread = np.sqrt(1 + 2 * world.effect**2)
-        # Same pairs of one person share the effect twice: score = 2 effect + noise + 4.
-        wide = np.sqrt(1 + 4 * world.effect**2)
-        oracle = float(norm.sf((norm.isf(rate) * spread - mates) / wide))
-        ratios, lost = [], []
-        for seed in range(n):
-            drawn = world.draw(np.random.default_rng([8, multiple, seed]))
-            made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=seed)
-            threshold = made.operating_point(rate).threshold
-            ratios.append(world.true_rate(threshold) / rate)
-            lost.append(oracle - float(norm.sf((threshold - mates) / wide)))
-        found.append({"multiple": multiple, "used": float(np.median(ratios)), "lost": float(np.median(lost))})
+        drawn = [
+            pair
+            for start in range(0, n, 10)
+            for pair in parts.get(
+                f"power {multiple} {start} {min(n, start + 10)}",
+                partial(_priced, multiple, range(start, min(n, start + 10))),
+            )
+        ]
+        used, lost = (float(np.median(values)) for values in zip(*drawn, strict=True))
+        found.append({"multiple": multiple, "calibrations": n, "used": used, "lost": lost})
+    return found
+
+
+def _priced(multiple: int, seeds: range) -> list[tuple[float, float]]:
+    """Of each draw FPR / alpha at the threshold, and the TPR lost against the oracle's."""
+    rate, mates = 0.01, 4.0
+    world = People(m=596 * multiple, per=2, effect=0.7, n_pairs=1_000_000)
+    spread = np.sqrt(1 + 2 * world.effect**2)
+    # Same pairs of one person share the effect twice: score = 2 effect + noise + 4.
+    wide = np.sqrt(1 + 4 * world.effect**2)
+    oracle = float(norm.sf((norm.isf(rate) * spread - mates) / wide))
+    found = []
+    for seed in seeds:
+        drawn = world.draw(np.random.default_rng([8, multiple, seed]))
+        made = Calibration.fit(drawn.scores, drawn.same, drawn.units, random_state=seed)
+        threshold = made.operating_point(rate).threshold
+        tpr = float(norm.sf((threshold - mates) / wide))
+        found.append((world.true_rate(threshold) / rate, oracle - tpr))
     return found
 
 
@@ -387,19 +403,17 @@ def _most(n: int, rate: float) -> float:
     return float(binom.ppf(0.999, n, rate))
 
 
-def measure(scenario: Scenario, n: int) -> list[Row]:
+def measure(scenario: Scenario, n: int, parts: Parts) -> list[Row]:
     """Rows of one scenario; draws are seeded, whatever the number of processes."""
-    blocks = np.array_split(np.arange(n), max(1, n // 10))
-    done = joblib.Parallel(n_jobs=_cores())(
-        joblib.delayed(_block)(scenario, block.tolist()) for block in blocks
-    )
-    failed: Counter[Key] = Counter()
-    refused: Counter[Key] = Counter()
-    asked: set[Key] = set()
-    for some_failed, some_refused, some_asked in done:
-        failed.update(some_failed)
-        refused.update(some_refused)
-        asked |= some_asked
+    counted: dict[Key, list[int]] = {}
+    for start in range(0, n, BLOCK):
+        draws = range(start, min(n, start + BLOCK))
+        # The name of a part says all that it depends on: more draws or another world cost none that were made.
+        name = f"{scenario.question} {draws}"
+        for rate, confidence, method, failed, refused in parts.get(name, partial(_drawn, scenario, draws)):
+            count = counted.setdefault((rate, confidence, method), [0, 0])
+            count[0] += failed
+            count[1] += refused
     return [
         line(
             scenario.kind,
@@ -407,16 +421,27 @@ def measure(scenario: Scenario, n: int) -> list[Row]:
             rate if rate else "all rates",
             method,
             n,
-            failed[rate, confidence, method] / n,
-            refused=refused[rate, confidence, method] / n,
+            failed / n,
+            refused=refused / n,
             confidence=confidence,
             allowed=round(1 - confidence, 2) if scenario.kind == "threshold" else None,
         )
-        for rate, confidence, method in sorted(asked)
+        for (rate, confidence, method), (failed, refused) in sorted(counted.items())
     ]
 
 
-def _block(scenario: Scenario, draws: list[int]) -> tuple[Counter[Key], Counter[Key], set[Key]]:
+def _drawn(scenario: Scenario, draws: range) -> list[tuple[float, float, str, int, int]]:
+    """By rate, confidence and method: how many calibrations failed, and how many refused."""
+    cores = _cores()
+    done = joblib.Parallel(n_jobs=cores)(
+        joblib.delayed(_block)(scenario, draws[at::cores]) for at in range(cores)
+    )
+    failed, refused = (sum((found[kind] for found in done), Counter[Key]()) for kind in (0, 1))
+    asked = set().union(*(found[2] for found in done))
+    return [(*key, failed[key], refused[key]) for key in sorted(asked)]
+
+
+def _block(scenario: Scenario, draws: Sequence[int]) -> tuple[Counter[Key], Counter[Key], set[Key]]:
     failed: Counter[Key] = Counter()
     refused: Counter[Key] = Counter()
     asked: set[Key] = set()
