@@ -150,8 +150,9 @@ async def match(call: Call) -> Answer:
     """Same or different, at the false positive rate you allow, or (with `prior`) at the least cost?
 
     Exactly one of `fpr` and `prior` says how to decide: `POST /match?fpr=0.01` promises a false positive rate,
-    `POST /match?prior=0.001&cost_ratio=100` decides at the least cost on average and promises none. `fnr`, `confidence`,
-    `method` and `simultaneous` go with `fpr`; `cost_ratio` goes with `prior`. Anything else is 422 `invalid-input`.
+    `POST /match?prior=0.001&cost_ratio=100` decides at the least cost on average and promises none. `fnr`,
+    `confidence`, `method` and `simultaneous` go with `fpr`; `cost_ratio` goes with `prior`. Anything else is 422
+    `invalid-input`.
 
     When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
     `required_units` per method, and `alternatives`, what each other method would answer; nothing is extrapolated.
