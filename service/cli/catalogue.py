@@ -357,7 +357,7 @@ def _show_inspection(to: Console, file: Path, found: dict[str, Any]) -> None:
         )
         for column in found["columns"][:COLUMNS_SHOWN]
     ]
-    output.table(("column", "holds", "role", "distinct", "first values"), rows, empty="")(to)
+    output.table(("column", "holds", "role", "distinct, about", "first values"), rows, empty="")(to)
     if len(found["columns"]) > COLUMNS_SHOWN:
         to.print(f"and {len(found['columns']) - COLUMNS_SHOWN} more columns", markup=False)
     if found["problem"]:

@@ -25,7 +25,7 @@ class ColumnOut(BaseModel):
     role: str = Field(description="feature, points, label, ranking, group, id or excluded")
     inferred: bool = Field(description="whether the role was guessed rather than asked for")
     distinct: int | None = Field(
-        description="about how many different values the rows that were looked at hold"
+        description="about how many different values the first 20,000 rows hold; of the label, all, exactly"
     )
     empty: int | None
     examples: list[str]
@@ -103,7 +103,13 @@ def _inspection(
     summary = summary_of(stored, {**request.model_dump(), "format": kind}, n_pairs=n_pairs, n_same=n_same)
     return InspectionOut(
         format=kind,
-        columns=columns,
+        # The label is counted over all rows; the others by a sketch of the first ones.
+        columns=[
+            one.model_copy(update={"distinct": summary["n_labels"]})
+            if one.role == "label" and one.distinct is not None
+            else one
+            for one in columns
+        ],
         request=chosen,
         rows=stored.rows,
         features=stored.features,

@@ -55,6 +55,12 @@ def test_roles_are_inferred_and_the_upload_they_name_is_what_was_told(house):
     assert told.promise.units == 60
 
 
+def test_the_number_of_people_is_exact(house):
+    content = faces(n=400, rows=6)
+    told = look(house, content)
+    assert {column.name: column.distinct for column in told.columns}["person"] == told.n_labels == 400
+
+
 def test_what_was_named_is_not_guessed(house):
     told = look(house, faces(), label="photo", exclude="person")
     roles = {column.name: column.role for column in told.columns}
