@@ -139,6 +139,9 @@ class Parts:
             written.replace(self._path)
         return self._parts[part]
 
+    def __contains__(self, part: str) -> bool:
+        return part in self._parts
+
     def forget(self) -> None:
         """Delete what was kept: the run is whole."""
         self._path.unlink(missing_ok=True)

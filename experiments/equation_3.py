@@ -1,10 +1,9 @@
 """Equation (3) of Clemencon & Vogel optimised itself, and the regions of figure 3 (appendix 6.3).
 
 Each cell of a tree is to be split by the region C of greatest empirical Lambda = (share of the cell's same pairs in C)
-less (share of its different pairs in C). Ours grows a small tree by Gini impurity, as the paper's experiments do, and
-takes the union of its leaves that hold relatively more same pairs. Beside it stands the optimum of (3) itself: of all
-trees of depth 2 on borders of a grid of 16 quantiles a pair feature, the one of greatest Lambda, by going through all
-of them. That costs a product of two (pairs x borders) matrices a cell, so 4,000 pairs of a cell are looked at.
+less (share of its different pairs in C). ``cart`` grows a small tree by Gini impurity, as the paper does, and then
+takes the union of its leaves that hold relatively more same pairs. ``exhaustive`` is the optimum of (3) itself: of all
+trees of depth 2 on a grid of quantiles, the one of greatest Lambda.
 
 Worlds: figure 3's (x uniform on [0, 1], P(Y = 2 | x) = .2 + .6 for x >= .5, whose best region is "both on the same
 side", an exclusive or), two features that tell only together (the class is the exclusive or of their signs), the
@@ -20,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
@@ -31,49 +29,7 @@ from pairmark.models import SimilarityTree
 from pairmark.models.pairs.sampling import sample_pairs
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
-BORDERS, PAIRS_LOOKED_AT, N_TRAIN, N_TEST = 16, 4_000, 8_000, 40_000
-
-
-class BestOfAll(ClassifierMixin, BaseEstimator):
-    """The tree of depth 2 of greatest Lambda among all on a grid of borders; for ``leaf_rank``."""
-
-    def fit(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None) -> BestOfAll:
-        """Go through all of them."""
-        self.classes_ = np.array([False, True])
-        weight = np.ones(len(y)) if sample_weight is None else sample_weight
-        signed = np.where(y, weight / weight[y].sum(), -weight / weight[~y].sum())
-        if len(y) > PAIRS_LOOKED_AT:
-            some = np.random.default_rng(0).permutation(len(y))[:PAIRS_LOOKED_AT]
-            X, signed = X[some], signed[some]
-        levels = np.linspace(0, 1, BORDERS + 2)[1:-1]
-        borders = [np.unique(np.quantile(column, levels).astype(np.float32)) for column in X.T]
-        self._of = np.concatenate([np.full(found.size, at) for at, found in enumerate(borders)])
-        self._at = np.concatenate(borders)
-        low = (X[:, self._of] <= self._at).astype(np.float64)
-        # Signed mass of pairs that are low by both borders; the other three quarters follow.
-        both, one, total = (low * signed[:, None]).T @ low, low.T @ signed, signed.sum()
-        below = np.maximum(both, 0) + np.maximum(one[:, None] - both, 0)
-        above = one[None, :] - both
-        rest = np.maximum(above, 0) + np.maximum(total - one[:, None] - above, 0)
-        second = below.argmax(axis=1), rest.argmax(axis=1)
-        every = np.arange(one.size)
-        first = int((below[every, second[0]] + rest[every, second[1]]).argmax())
-        a, b = int(second[0][first]), int(second[1][first])
-        self._tree = first, a, b
-        self._high = (
-            (both[first, a] > 0, one[first] - both[first, a] > 0),
-            (above[first, b] > 0, total - one[first] - above[first, b] > 0),
-        )
-        return self
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """Whether pairs are in the region."""
-        first, *second = (X[:, self._of[k]] <= self._at[k] for k in self._tree)
-        low, high = (
-            np.where(inner, *(np.full(len(X), told) for told in sides))
-            for inner, sides in zip(second, self._high, strict=True)
-        )
-        return np.where(first, low, high)
+N_TRAIN, N_TEST = 8_000, 40_000
 
 
 def figure_3(n: int, rng: np.random.Generator) -> Pairs:
@@ -126,10 +82,10 @@ def _worlds(rng: np.random.Generator) -> dict[str, tuple[Callable[[int, np.rando
     }
 
 
-RULES: dict[str, tuple[Any, int]] = {
+RULES: dict[str, tuple[str, int]] = {
     "Gini, depth 2": ("cart", 2),
     "Gini, depth 3": ("cart", 3),
-    "equation (3), all of depth 2": (BestOfAll(), 2),
+    "equation (3), all of depth 2": ("exhaustive", 2),
 }
 
 
@@ -142,7 +98,7 @@ def run(preset: Preset) -> Result:
             left, right, same = draw(N_TRAIN, rng)
             test = draw(N_TEST, rng)
             for rule, (leaf_rank, leaf_depth) in RULES.items():
-                grown = {
+                grown: dict[str, Any] = {
                     "leaf_rank": leaf_rank,
                     "leaf_depth": leaf_depth,
                     "pair_map": pair_map,
@@ -169,17 +125,29 @@ def run(preset: Preset) -> Result:
         for (world, rule), runs in found.items()
         for mean in [np.mean(runs, axis=0)]
     ]
-    return Result(rows=rows, claims=_claims(found), facts={"borders": BORDERS, "pairs": N_TRAIN})
+    return Result(rows=rows, claims=_claims(found), facts={"pairs": N_TRAIN})
 
 
 def _claims(found: dict[tuple[str, str], list[tuple[float, float, float]]]) -> list[Claim]:
-    best = np.mean([one[1] for one in found["figure 3, max and min", "Gini, depth 2"]])
-    claims = [
+    def mean(world: str, rule: str, of: int) -> float:
+        return float(np.mean([one[of] for one in found[world, rule]]))
+
+    best = mean("figure 3, max and min", "equation (3), all of depth 2", 1)
+    greedy, exhaustive = "Gini, depth 2", "equation (3), all of depth 2"
+    together = mean("exclusive or of two features", exhaustive, 2) - mean(
+        "exclusive or of two features", greedy, 2
+    )
+    return [
         Claim(
             what="figure 3: Lambda on test pairs of the region found with max and min (the best there is: .36)",
             goal="at least 0.34",
-            measured=float(best),
-            holds=bool(best >= 0.34),
-        )
+            measured=best,
+            holds=best >= 0.34,
+        ),
+        Claim(
+            what="exclusive or of two features: AUC of 16 cells by equation (3) less that by Gini impurity, depth 2",
+            goal="at least 0.05",
+            measured=together,
+            holds=together >= 0.05,
+        ),
     ]
-    return claims

@@ -149,7 +149,7 @@ def _train(client: Client) -> None:
         # A quarter, the default, just misses what a rate of 0.1 % takes.
         evaluation = {"calibration_fraction": 0.3}
         # Not the default: its race keeps trees over class posteriors, whose scores part the digits so sharply that 540
-        # calibration images answer no rate below .9 % by the bootstrap, and the demo is to answer .1 %.
+        # calibration images answer no rate below .9 % by the bootstrap, and the demo answers .1 %; it says so.
         job = client.train(
             "similarity-forest",
             NAME,
@@ -177,6 +177,10 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
         f"curl -s '{url}/match?fpr={ASKED:g}' {post}",
         f"curl -s {url}/models/{NAME}",
     ]
+    print(
+        f"\n{NAME} is a similarity forest, named so that {ASKED:g} can be answered below. A job that names no learner "
+        f"compares several by cross-validation: pairmark train --dataset {NAME} --model {NAME}-auto"
+    )
     print("\nAsk it. The file holds an image of a 3, and another 3 and a 0 to compare it with:\n")
     print("\n".join(lines))
     print(

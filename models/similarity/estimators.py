@@ -345,10 +345,11 @@ class SimilarityTree(_SimilarityBase):
     ----------
     max_depth : depth J of the tree.
     leaf_depth : depth of the tree that splits each cell.
-    leaf_rank : how cells are split: ``cart``, a greedy tree; ``linear``, a plane in the space of f by cost-sensitive
-        logistic regression; ``boosting``, a sum of stumps on f by gentle AdaBoost; or a scikit-learn classifier
-        taking ``sample_weight``, a clone of which learns in each cell (such a model cannot be saved: that would take
-        code).
+    leaf_rank : how cells are split: ``cart``, a greedy tree; ``exhaustive``, the tree of greatest Lambda among all of
+        depth 2 on a grid of borders, the paper's equation (3), which finds features that tell only together
+        (``leaf_depth`` plays no part); ``linear``, a plane in the space of f by cost-sensitive logistic regression;
+        ``boosting``, a sum of stumps on f by gentle AdaBoost; or a scikit-learn classifier taking ``sample_weight``, a
+        clone of which learns in each cell (such a model cannot be saved: that would take code).
     leaf_rounds : most stumps of a cell, for ``boosting``.
     pair_map : ``diff-sum`` for (|x - x'|, x + x'), ``max-min`` for (max, min).
     pair_features : ``raw``, or features learned out of fold that enter every split beside the raw ones:

@@ -1,6 +1,7 @@
 """LeafRank by classifiers: each cell of a tree is split by what a classifier says of f.
 
-The classifier is a plane (``linear``), a sum of stumps (``boosting``) or any of a user's own. It meets the pairs of one
+The classifier is a plane (``linear``), a sum of stumps (``boosting``), the best of all trees of depth 2
+(``exhaustive``) or any of a user's own. It meets the pairs of one
 cell only, under weights that balance both kinds within the cell (Clemencon & Vogel, "Symmetric LeafRank"). Where a
 cell's features would take more than `FIT_VALUES` numbers, it learns from as many of its pairs as fit, drawn evenly from
 both kinds; all of them are then parted, in blocks.
@@ -9,7 +10,7 @@ both kinds; all of them are then parted, in blocks.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
+from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, best_region
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.splits import KINDS, PlaneSplits, RuleSplits, Splits, StumpSplits, splits_of
 from pairmark.models.similarity.trees import Tree
@@ -41,8 +43,8 @@ def checked_leaf_rank(leaf_rank: Any) -> None:
         return
     if not (hasattr(leaf_rank, "fit") and hasattr(leaf_rank, "predict") and hasattr(leaf_rank, "get_params")):
         raise ValueError(
-            f"leaf_rank is {leaf_rank!r}; expected 'cart', 'linear', 'boosting' or a scikit-learn classifier that is "
-            "not fitted"
+            f"leaf_rank is {leaf_rank!r}; expected 'cart', 'exhaustive', 'linear', 'boosting' or a scikit-learn "
+            "classifier that is not fitted"
         )
     if not has_fit_parameter(leaf_rank, "sample_weight"):
         raise ValueError(
@@ -62,7 +64,7 @@ def grow_by_classifier(
     n_tried: int,
     seed: int,
 ) -> Tree:
-    """Grow a tree whose cells are split by ``linear``, by ``boosting`` or by clones of a classifier.
+    """Grow a tree whose cells are split by ``linear``, ``boosting``, ``exhaustive`` or clones of a classifier.
 
     ``n_tried`` : features drawn for each cell; each brings its two pair features. Learned ones always enter.
     ``leaf_rounds`` : most stumps of a cell, for ``boosting``.
@@ -91,7 +93,7 @@ def grow_by_classifier(
         block = max(1, FIT_VALUES // features.width)
         for start in range(0, members.size, block):
             f = features.of(members[start : start + block])
-            left[start : start + block] = split.high(0, f)
+            left[start : start + block] = split.left(f)
         same = members < pairs.n_same
         left_same, left_different = (
             int(weight[members[left & same]].sum()),
@@ -105,8 +107,10 @@ def grow_by_classifier(
         cells.append(
             [depth + 1, 2 * position + 1, -1, n_same - left_same, n_different - left_different, -1, -1]
         )
-        splits.append(split)
-        nodes.append((-1 - (number + 1), -1 - number))
+        splits.append(split.splits)
+        ends, first = {LEFT: -1 - number, RIGHT: -1 - (number + 1)}, len(nodes)
+        for low, high in zip(split.low, split.high, strict=True):
+            nodes.append((ends.get(low, first + low), ends.get(high, first + high)))
         todo += [(number + 1, members[~left]), (number, members[left])]
     table = np.array(nodes, dtype=np.int32).reshape(-1, 2)
     kind = splits_of(leaf_rank)
@@ -144,6 +148,27 @@ class _Features:
         return np.asarray(self._pairs.weight[members], dtype=np.float64)
 
 
+class _CellSplit(NamedTuple):
+    """What splits a cell: nodes, the first of which pairs meet first, and where they send them; see `Region`."""
+
+    splits: Splits
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @classmethod
+    def of_one(cls, splits: Splits | None) -> _CellSplit | None:
+        """One node, whose high pairs go left."""
+        return None if splits is None else cls(splits, (RIGHT,), (LEFT,))
+
+    def left(self, f: Float32) -> NDArray[np.bool_]:
+        """Which pairs go to the left child."""
+        at = np.zeros(f.shape[0], dtype=np.int64)
+        for node, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
+            here = at == node
+            at[here] = np.where(self.splits.high(node, f[here]), high, low)
+        return np.asarray(at == LEFT)
+
+
 def _fitted(
     leaf_rank: Any,
     leaf_rounds: int,
@@ -151,16 +176,12 @@ def _fitted(
     members: NDArray[np.int64],
     drawn: NDArray[np.int64],
     rng: np.random.Generator,
-) -> Splits | None:
+) -> _CellSplit | None:
     """What splits a cell, learned from the ``drawn`` features of points; None where there is nothing to learn."""
     most = max(16, FIT_VALUES // features.width)
-    if members.size > most:
-        kinds = members[members < features.n_same], members[members >= features.n_same]
-        smaller = min(kinds[0].size, kinds[1].size, most // 2)
-        takes = [smaller if kind.size == smaller else min(kind.size, most - smaller) for kind in kinds]
-        members = np.concatenate(
-            [np.sort(rng.choice(kind, take, replace=False)) for kind, take in zip(kinds, takes, strict=True)]
-        )
+    members = _some(
+        members, features.n_same, min(most, MOST_PAIRS) if leaf_rank == "exhaustive" else most, rng
+    )
     same = members < features.n_same
     f = features.of(members, drawn)
     columns = np.concatenate(
@@ -168,14 +189,29 @@ def _fitted(
     )
     cost = features.weights(members)
     cost = np.where(same, cost / cost[same].sum(), cost / cost[~same].sum()) * members.size / 2
+    if leaf_rank == "exhaustive":
+        region = best_region(f, np.where(same, cost, -cost) * 2 / members.size, columns, rng)
+        return None if region is None else _CellSplit(*region)
     if leaf_rank == "boosting":
-        return _stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds)
+        return _CellSplit.of_one(_stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds))
     if leaf_rank == "linear":
-        return _plane(f, same, cost, columns, features.width)
+        return _CellSplit.of_one(_plane(f, same, cost, columns, features.width))
     classifier = clone(leaf_rank)
     if "random_state" in classifier.get_params():
         classifier.set_params(random_state=int(rng.integers(2**31)))
-    return RuleSplits(rules=((columns, classifier.fit(f, same, sample_weight=cost)),))
+    return _CellSplit.of_one(RuleSplits(rules=((columns, classifier.fit(f, same, sample_weight=cost)),)))
+
+
+def _some(members: NDArray[np.int64], n_same: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """At most so many pairs, drawn evenly from both kinds; same ones stay first."""
+    if members.size <= most:
+        return members
+    kinds = members[members < n_same], members[members >= n_same]
+    smaller = min(kinds[0].size, kinds[1].size, most // 2)
+    takes = [smaller if kind.size == smaller else min(kind.size, most - smaller) for kind in kinds]
+    return np.concatenate(
+        [np.sort(rng.choice(kind, take, replace=False)) for kind, take in zip(kinds, takes, strict=True)]
+    )
 
 
 def _stumps(

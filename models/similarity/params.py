@@ -21,9 +21,10 @@ class _SharedParams(Params):
 
     max_depth: int = Field(8, ge=1, le=24, description="depth of the similarity tree: at most 2^depth scores")
     leaf_depth: int = Field(3, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
-    leaf_rank: Literal["cart", "linear", "boosting"] = Field(
+    leaf_rank: Literal["cart", "exhaustive", "linear", "boosting"] = Field(
         "cart",
-        description="how a cell is split: by a small tree, by a plane (cost-sensitive logistic regression), or by "
+        description="how a cell is split: by a small greedy tree, by the best of all trees of depth 2 (exhaustive: "
+        "finds features that tell only together), by a plane (cost-sensitive logistic regression), or by "
         "boosting (a sum of stumps, which weighs up many weak features at once)",
     )
     leaf_rounds: int = Field(

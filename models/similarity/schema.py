@@ -41,6 +41,10 @@ class SimilarityFacts(Facts):
     learned: LearnedFacts | None = None
 
 
+_AXES = ("cart", "exhaustive")
+"""LeafRanks whose nodes test one pair feature."""
+
+
 def layout(loaded: Loaded) -> dict[str, Array]:
     """Arrays of a tree or a forest."""
     leaf_rank, forest = loaded.params["leaf_rank"], "n_estimators" in loaded.params
@@ -50,7 +54,7 @@ def layout(loaded: Loaded) -> dict[str, Array]:
     found = {
         "cells": Array(kind="int64", shape=("cells", 7), low=-1, high=2**62),
         "node_feature": Array(
-            kind="int32", shape=("nodes",), low=0 if leaf_rank == "cart" else -(2**31), below=width
+            kind="int32", shape=("nodes",), low=0 if leaf_rank in _AXES else -(2**31), below=width
         ),
         "node_threshold": Array(kind="float32", shape=("nodes",)),
         "node_low": child,
@@ -170,7 +174,7 @@ def require_nodes(loaded: Loaded) -> None:
         begin = begins[below]
         later = (begin < 0) | (begin + starts[tree[leaves]] > np.flatnonzero(leaves))
         require(later, name, child[leaves], "a cell whose nodes come later")
-    if loaded.params["leaf_rank"] != "cart":
+    if loaded.params["leaf_rank"] not in _AXES:
         number = np.arange(n) - starts[tree]
         require(arrays["node_feature"] == -1 - number, "node_feature", arrays["node_feature"], "-1 - node")
     if "stump_counts" in arrays:

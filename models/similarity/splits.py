@@ -340,7 +340,7 @@ class RuleSplits(Splits):
         name = type(self.rules[0][1]).__name__ if self.rules else "classifier"
         raise ValueError(
             f"leaf_rank is a {name}, whose fitted copies could only be saved as code; "
-            "models with leaf_rank 'cart', 'linear' or 'boosting' can be saved"
+            "models with leaf_rank 'cart', 'exhaustive', 'linear' or 'boosting' can be saved"
         )
 
     @classmethod
@@ -358,7 +358,12 @@ def _by_size(weight: NDArray[np.float64]) -> list[tuple[int, float]]:
     return [(int(i), float(weight[i] / weight.sum())) for i in np.flatnonzero(weight)]
 
 
-KINDS: dict[str, type[Splits]] = {"cart": AxisSplits, "linear": PlaneSplits, "boosting": StumpSplits}
+KINDS: dict[str, type[Splits]] = {
+    "cart": AxisSplits,
+    "exhaustive": AxisSplits,
+    "linear": PlaneSplits,
+    "boosting": StumpSplits,
+}
 """By the name of the LeafRank; a classifier makes `RuleSplits`."""
 
 

@@ -28,6 +28,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{spec.kind: (spec.kind, {}) for spec in LEARNERS},
     "tree, pruned": ("similarity-tree", {"prune": True}),
     "tree, linear": ("similarity-tree", {"leaf_rank": "linear", "max_depth": 3}),
+    "tree, exhaustive": ("similarity-tree", {"leaf_rank": "exhaustive", "max_depth": 3}),
     "forest, linear": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "linear"}),
     "forest, boosting": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "boosting"}),
     "forest, discriminant": ("similarity-forest", {**SMALL_FOREST, "pair_features": "discriminant"}),

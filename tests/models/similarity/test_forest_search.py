@@ -62,6 +62,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"tree": True, "prune": True, "max_depth": 6},
     {"n_estimators": 4, "pair_features": "discriminant", "max_depth": 4},
     {"n_estimators": 3, "leaf_rank": "linear", "max_depth": 3, "n_pairs": 500},
+    {"n_estimators": 3, "leaf_rank": "exhaustive", "max_depth": 4, "n_pairs": 500},
 ]
 
 

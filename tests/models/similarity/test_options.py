@@ -96,7 +96,7 @@ def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifie
     tmp_path: Path,
 ) -> None:
     params: dict[str, Any] = {"n_estimators": 3, "n_pairs": 800, "max_depth": 3, "random_state": 0}
-    for leaf_rank in ("linear", "boosting"):
+    for leaf_rank in ("linear", "boosting", "exhaustive"):
         told_how: dict[str, Any] = {"leaf_rank": leaf_rank, "pair_features": "discriminant", **params}
         forest = SimilarityForest(**told_how).fit(X, y)
         pairmark.save(forest, tmp_path / leaf_rank)
@@ -120,7 +120,7 @@ def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifie
     )
     own.fit(X, y)
     assert roc_auc_score(SAME, own.pair_score(X[LEFT], X[RIGHT])) > 0.9
-    with pytest.raises(ValueError, match=r"DecisionTreeClassifier.*'cart', 'linear' or 'boosting'"):
+    with pytest.raises(ValueError, match=r"DecisionTreeClassifier.*'linear' or 'boosting'"):
         pairmark.save(own, tmp_path / "own")
 
 
@@ -214,7 +214,7 @@ def test_boosting_weighs_up_many_weak_features() -> None:
     assert auc["boosting"] > auc["cart"] + 0.02
 
 
-@pytest.mark.parametrize("leaf_rank", ["boosting", "linear"])
+@pytest.mark.parametrize("leaf_rank", ["boosting", "linear", "exhaustive"])
 def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
     constant = np.full((20, 3), 2.0, dtype=np.float32)
     tree = SimilarityTree(leaf_rank=leaf_rank, random_state=0).fit(constant, np.arange(20) // 5)

@@ -388,7 +388,7 @@ class TestOddData:
         model = SimilarityTree(random_state=0).fit(np.hstack([X, X]), y)
         assert model.auc_ > 0.95
 
-    @pytest.mark.parametrize("leaf_rank", ["cart", "linear", "boosting"])
+    @pytest.mark.parametrize("leaf_rank", ["cart", "exhaustive", "linear", "boosting"])
     @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min", "products"])
     def test_odd_columns_under_every_split_and_map(self, leaf_rank: Any, pair_map: Any) -> None:
         """One column of use among constant, repeated, huge and tiny ones."""
