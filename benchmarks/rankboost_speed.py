@@ -128,7 +128,7 @@ def _ours(criterion: Any, X: Any, y: np.ndarray, rounds: int) -> Any:
     from pairmark.models.rankboost.boosting import Settings, boost, one_against_rest
     from pairmark.models.rankboost.rules import FeatureMap
 
-    settings = Settings(n_estimators=rounds, weak="stump", criterion=criterion, n_beams=1, alternate=True)
+    settings = Settings(n_estimators=rounds, weak="stump", criterion=criterion, alternate=True)
     rules = boost(binned(sparse_rows(X), 256), one_against_rest(y, np.array([1])), settings)
 
     def staged(rows: Any, n: int) -> np.ndarray:

@@ -6,6 +6,7 @@ A new family adds a folder with a ``spec.py`` and its specs to ``LEARNERS``; not
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,7 @@ def restored(artefact: Artefact) -> Any:
     except KeyError as error:
         raise ArtefactError(str(error.args[0])) from error
     try:
-        given = {name: value for name, value in artefact.params.items() if name not in spec.retired}
-        params = spec.params.model_validate(given).model_dump()
+        params = spec.params.model_validate(_current_params(spec, artefact.params)).model_dump()
         spec.state.check(params, artefact.meta, artefact.arrays)
         fitted: Any = spec.estimator(**params).from_state(artefact.arrays, artefact.meta)
     except (ValueError, LookupError, TypeError) as error:
@@ -114,6 +114,21 @@ def restored(artefact: Artefact) -> Any:
     if names is not None:
         fitted.feature_names_in_ = np.asarray(names, dtype=object)
     return fitted
+
+
+def _current_params(spec: LearnerSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of an artefact of any version, as this version has them."""
+    for name in spec.retired.keys() & given.keys():
+        if spec.retired[name] is not ... and given[name] != spec.retired[name]:
+            raise ValueError(
+                f"it was trained with {name}={given[name]!r}, which this version no longer has; expected "
+                f"{spec.retired[name]!r}: train again"
+            )
+    params = {name: value for name, value in given.items() if name not in spec.retired}
+    for (name, value), current in spec.renamed.items():
+        if params.get(name) == value:
+            params[name] = current
+    return params
 
 
 def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +41,9 @@ class LearnerSpec:
     log_lr : whether its score is a natural log likelihood ratio by itself.
     learns : parameters -> whether anything is learned from the training part. A plain metric learns nothing, so all
         data may calibrate it.
-    retired : parameters that earlier versions trained with: artefacts may still name them, and they are read over.
+    retired : parameters that earlier versions had, which their artefacts still name: the only value with which such a
+        model can be read, or ``...`` for those that mattered to training alone.
+    renamed : (parameter, value) of earlier versions -> the value that stands for it now.
     ignores_unknown : whether columns beyond those of training say nothing to it, so that sparse rows may hold some.
     """
 
@@ -58,7 +60,8 @@ class LearnerSpec:
     takes_unlabelled: bool = False
     ignores_unknown: bool = False
     log_lr: bool = False
-    retired: frozenset[str] = frozenset()
+    retired: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[tuple[str, Any], Any] = field(default_factory=dict)
     learns: Callable[[Mapping[str, Any]], bool] = lambda params: True
 
 

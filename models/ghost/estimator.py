@@ -71,15 +71,15 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
     meta_features : names, see `pairmark.models.ghost.registry`; ``auto``: the distance in each feature, and
     what graph and
         order allow. ``register_meta_feature`` adds your own.
-    graph : ``knn``: link each point to its ``graph_neighbors`` nearest, by features alone.
+    graph : ``knn``: link each point to its five nearest (section 4.1), by features alone.
     cluster_metric : weigh metrics between a point and a whole class too (section 3.8).
     balanced : the error function of equation 10; False: its original, where every error counts the same.
     strategy : how the distance to a class is read (section 3.10); ``auto``: the best on withheld rows.
-    max_iter, n_updates, step, step_size, tol : of the subgradient method (Algorithm 1).
+    max_iter, n_updates, tol : of the subgradient method (Algorithm 1).
     alpha, beta, tau, penalty : of equations 8 and 10.
     coupling : ``clamped`` or ``free``, see docs/ghost.md.
     subset_size, max_sets : bounds of what is looked at together.
-    n_neighbors, graph_neighbors, validation_fraction, random_state : as their names say.
+    n_neighbors, validation_fraction, random_state : as their names say.
 
     Attributes
     ----------
@@ -106,13 +106,10 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         strategy: Strategy = "auto",
         max_iter: int = 50,
         n_neighbors: int = 5,
-        graph_neighbors: int = 5,
         alpha: float = 1.0,
         beta: float = 1.0,
         tau: float = 0.5,
         penalty: Literal["l1", "l2", "none"] = "l1",
-        step: Literal["adagrad", "sqrt", "harmonic"] = "adagrad",
-        step_size: float = 0.5,
         n_updates: int = 2,
         coupling: Literal["clamped", "free"] = "clamped",
         subset_size: int = 1_024,
@@ -129,13 +126,10 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         self.strategy = strategy
         self.max_iter = max_iter
         self.n_neighbors = n_neighbors
-        self.graph_neighbors = graph_neighbors
         self.alpha = alpha
         self.beta = beta
         self.tau = tau
         self.penalty = penalty
-        self.step = step
-        self.step_size = step_size
         self.n_updates = n_updates
         self.coupling = coupling
         self.subset_size = subset_size
@@ -468,9 +462,9 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
 
     def _made_graph(self, space: Space, X: Float32, edges: ArrayLike | None) -> Graph:
         if edges is not None:
-            return given_graph(edges, X.shape[0], self.graph_neighbors)
+            return given_graph(edges, X.shape[0])
         points = space.points(X)
-        return nearest_graph(space.graph_distances(points, points), self.graph_neighbors)
+        return nearest_graph(space.graph_distances(points, points))
 
     def _parts(
         self, codes: Ints, learning: Ints, sets: ArrayLike | None, rng: np.random.Generator
@@ -596,8 +590,7 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
 
     def _settings(self) -> Settings:
         return Settings(
-            tau=self.tau, penalty=self.penalty, step=self.step, step_size=self.step_size,
-            n_updates=self.n_updates, max_iter=self.max_iter, tol=self.tol,
+            tau=self.tau, penalty=self.penalty, n_updates=self.n_updates, max_iter=self.max_iter, tol=self.tol,
         )  # fmt: skip
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -43,7 +43,7 @@ def learn_from_pairs(
     weights.features *= margin / max(size, 1e-12)
     weights.others *= margin / max(size, 1e-12)
     weights.exemplar = margin / 2
-    best, least, history, steps = weights, np.inf, [], Steps(settings, table.shape[1])
+    best, least, history, steps = weights, np.inf, [], Steps(table.shape[1])
     for _ in range(settings.max_iter * settings.n_updates):
         distance = (table @ weights.flat.astype(np.float32)).astype(np.float64)
         lost = np.where(same, distance - weights.exemplar + over, weights.exemplar + margin - distance)

@@ -15,6 +15,8 @@ Ints = NDArray[np.int64]
 
 MAX_POINTS = 5_000
 """Paths between all pairs of so many points take 100 MB."""
+LINKS = 5
+"""Nearest points that each is linked to (section 4.1)."""
 _SHORTEST = 1e-6
 """In units of the mean edge: equal points lie this far apart, since a length of 0 would read as no edge."""
 
@@ -55,7 +57,7 @@ class Attached:
     lengths: Float32
 
 
-def nearest_graph(distances: Float32, n_neighbours: int) -> Graph:
+def nearest_graph(distances: Float32, n_neighbours: int = LINKS) -> Graph:
     """Link two points when either is among the other's nearest (section 3.9).
 
     Parameters
@@ -73,7 +75,7 @@ def nearest_graph(distances: Float32, n_neighbours: int) -> Graph:
     return _graph(n, rows, near.ravel(), apart[rows, near.ravel()], n_neighbours, by_features=True)
 
 
-def given_graph(edges: ArrayLike, n: int, n_neighbours: int) -> Graph:
+def given_graph(edges: ArrayLike, n: int, n_neighbours: int = LINKS) -> Graph:
     """A user's edges: (m, 2) row numbers, or (m, 3) with a positive length.
 
     Raises

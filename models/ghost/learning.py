@@ -15,8 +15,9 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Penalty = Literal["l1", "l2", "none"]
-Step = Literal["adagrad", "sqrt", "harmonic"]
 
+_STEP = 0.5
+"""Size of the first step."""
 _CALM = 3
 """Iterations in a row without progress that end the learning (the authors' script stops after 3 too)."""
 
@@ -229,8 +230,6 @@ class Settings:
 
     tau: float
     penalty: Penalty
-    step: Step
-    step_size: float
     n_updates: int
     max_iter: int
     tol: float
@@ -253,7 +252,7 @@ def learn(
     The weights of the least loss met (over the last visit of every set), and what each iteration saw.
     """
     weights, best = start.copy(), start.copy()
-    steps = Steps(settings, start.flat.size)
+    steps = Steps(start.flat.size)
     history: list[Progress] = []
     losses: dict[int, float] = {}
     least, calm, unit = np.inf, 0, 1.0 / len(sets)
@@ -294,7 +293,7 @@ def learn(
             features, others, price = training.gradient(truth, solution)
             training.visits += 1
             size = float(seen.mean()) + float(training.error.away.mean())
-            training.move(costs, solution, size * settings.step_size / np.sqrt(training.visits))
+            training.move(costs, solution, size * _STEP / np.sqrt(training.visits))
             slope = np.concatenate([features, others]) + unit * slope_of_penalty(weights, settings)
             moved = np.maximum(weights.flat - steps.of(slope, len(training)), 0.0)
             k = weights.features.size
@@ -310,30 +309,22 @@ def learn(
 
 
 class Steps:
-    """Step rules: the authors' s/t, s/sqrt(t), or a step of its own for each weight (Duchi et al. 2011)."""
+    """A step of its own for each weight (AdaGrad, Duchi et al. 2011), instead of the authors' s/t."""
 
-    def __init__(self, settings: Settings, n: int) -> None:
-        self._settings = settings
-        self._squares, self._price, self._t = np.zeros(n), 0.0, 0
+    def __init__(self, n: int) -> None:
+        self._squares, self._price = np.zeros(n), 0.0
 
     def of(self, slope: Float64, n: int) -> Float64:
         """What to take off the weights. Sums over points are brought to one point's size first."""
-        self._t += 1
         slope = slope / n
-        size = self._settings.step_size
-        if self._settings.step == "adagrad":
-            self._squares += slope**2
-            return np.asarray(size * slope / np.sqrt(np.maximum(self._squares, 1e-300)))
-        return slope * size / (self._t if self._settings.step == "harmonic" else np.sqrt(self._t))
+        self._squares += slope**2
+        return np.asarray(_STEP * slope / np.sqrt(np.maximum(self._squares, 1e-300)))
 
     def of_price(self, slope: float, unit: float) -> float:
         """What to take off the exemplars' price."""
         slope /= unit
-        size = self._settings.step_size
-        if self._settings.step == "adagrad":
-            self._price += slope**2
-            return float(size * slope / np.sqrt(max(self._price, 1e-300)))
-        return slope * size / (self._t if self._settings.step == "harmonic" else float(np.sqrt(self._t)))
+        self._price += slope**2
+        return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
 def penalty(weights: Weights, settings: Settings) -> float:

@@ -28,7 +28,7 @@ class GhostParams(Params):
     )
     graph: Literal["knn"] | None = Field(
         None,
-        description="'knn' links each point to its nearest by features, which gives paths; null: no graph",
+        description="'knn' links each point to its five nearest by features, which gives paths; null: no graph",
     )
     cluster_metric: bool = Field(
         False,
@@ -45,15 +45,10 @@ class GhostParams(Params):
     )
     max_iter: int = Field(50, ge=1, le=100_000, description="iterations of learning at most")
     n_neighbors: int = Field(5, ge=1, le=1_000, description="neighbours that vote under 'knn'")
-    graph_neighbors: int = Field(5, ge=1, le=1_000, description="links of each point in the graph")
     alpha: float = Field(1.0, ge=0.0, le=1e6, description="cost of too many or no centers in a class")
     beta: float = Field(1.0, ge=0.0, le=1e6, description="cost of points assigned to another class's center")
     tau: float = Field(0.5, ge=0.0, le=1e9, description="strength of the penalty on weights")
     penalty: Literal["l1", "l2", "none"] = Field("l1", description="the penalty: l1 selects features")
-    step: Literal["adagrad", "sqrt", "harmonic"] = Field(
-        "adagrad", description="step rule: adagrad, 1/sqrt(t), or 1/t as in the paper"
-    )
-    step_size: float = Field(0.5, gt=0.0, le=1e3, description="size of the first step")
     n_updates: int = Field(2, ge=1, le=1_000, description="updates an iteration between new centers (T)")
     coupling: Literal["clamped", "free"] = Field(
         "clamped",

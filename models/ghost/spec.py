@@ -15,4 +15,5 @@ GHOST = LearnerSpec(
     params=GhostParams,
     state=SCHEMA,
     keeps_rows=True,
+    retired={"step": ..., "step_size": ..., "graph_neighbors": ...},
 )

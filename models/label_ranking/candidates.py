@@ -83,13 +83,8 @@ class ForestCandidate:
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None, *, random: bool) -> ForestCandidate:
         options = GrowOptions(
-            split="breiman",
             splitter="random" if random else "best",
-            max_depth=None,
-            min_samples_leaf=1,
             max_features=None if random else "third",
-            honest=False,
-            max_samples=None,
             bootstrap=not random,
         )
         seeds = [int(s) for s in np.random.default_rng(seed).integers(0, 2**62, 100)]
@@ -132,14 +127,10 @@ class BoostedCandidate:
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> BoostedCandidate:
         options = GrowOptions(
-            split="breiman",
-            splitter="best",
             max_depth=6,
             min_samples_leaf=3,
             max_features="third" if data.X.shape[1] > 8 else None,
-            honest=False,
             max_samples=0.7,
-            bootstrap=False,
         )
         rng = np.random.default_rng(seed)
         base = data.targets.mean(axis=0)

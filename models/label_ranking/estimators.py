@@ -34,17 +34,30 @@ _COMPLETING_LEAF = 2
 class _TreesBase(TreesState, RankerBase):
     """What tree and forest share."""
 
-    split: Literal["breiman", "level"]
-    splitter: Literal["best", "random"]
-    outputs: Literal["joint", "per-label"]
-    max_depth: int | None
-    min_samples_leaf: int
-    max_features: MaxFeatures
-    honest: bool
-    max_samples: int | float | None
-    aggregation: Aggregation
-    n_jobs: int | None
-    verbose: int
+    def __init__(
+        self,
+        *,
+        split: Literal["breiman", "level"] = "breiman",
+        outputs: Literal["joint", "per-label"] = "joint",
+        max_depth: int | None = None,
+        max_features: MaxFeatures = None,
+        honest: bool = False,
+        max_samples: int | float | None = None,
+        aggregation: Aggregation = "mean",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.split = split
+        self.outputs = outputs
+        self.max_depth = max_depth
+        self.max_features = max_features
+        self.honest = honest
+        self.max_samples = max_samples
+        self.aggregation = aggregation
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def _n_trees(self) -> int:
         return 1
@@ -55,9 +68,7 @@ class _TreesBase(TreesState, RankerBase):
     def _options(self) -> GrowOptions:
         return GrowOptions(
             split=self.split,
-            splitter=self.splitter,
             max_depth=self.max_depth,
-            min_samples_leaf=self.min_samples_leaf,
             max_features=self.max_features,
             honest=self.honest,
             max_samples=self.max_samples,
@@ -194,10 +205,8 @@ class LabelRankingTree(_TreesBase):
     ----------
     split : ``breiman`` chooses each node's best split (Algorithm 10); ``level`` one feature for a whole level, by
         the total empirical error, with a border for each cell (Algorithm 9).
-    splitter : ``best`` border of each feature, or one at ``random``; ``level`` always takes the best.
     outputs : ``joint``, one tree on all labels' positions; ``per-label``, one tree a label as in the paper.
     max_depth : levels at most; ``None``: fully grown. The paper's shallow trees have 5.
-    min_samples_leaf : rows a leaf holds at least.
     max_features : features tried in each node (``level``: in each level); constant ones are not counted.
     honest : choose splits on half of the sample and fill leaves with the other half.
     max_samples : rows drawn without replacement; ``None``: all.
@@ -217,35 +226,6 @@ class LabelRankingTree(_TreesBase):
 
     _params_model: type[Params] = LabelRankingTreeParams
 
-    def __init__(
-        self,
-        *,
-        split: Literal["breiman", "level"] = "breiman",
-        splitter: Literal["best", "random"] = "best",
-        outputs: Literal["joint", "per-label"] = "joint",
-        max_depth: int | None = None,
-        min_samples_leaf: int = 1,
-        max_features: MaxFeatures = None,
-        honest: bool = False,
-        max_samples: int | float | None = None,
-        aggregation: Aggregation = "mean",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.split = split
-        self.splitter = splitter
-        self.outputs = outputs
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.max_features = max_features
-        self.honest = honest
-        self.max_samples = max_samples
-        self.aggregation = aggregation
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
 
 class LabelRankingForest(_TreesBase):
     """A forest of `LabelRankingTree`: Fotakis et al. 2022, appendix A.2 with Algorithms 9 and 10.
@@ -256,8 +236,8 @@ class LabelRankingForest(_TreesBase):
     bootstrap : draw each tree's rows with replacement; ``False`` draws ``max_samples`` of them without (the paper's
         sub-sampling s of n), or takes all.
     n_jobs : threads that grow trees and rank large batches.
-    split, splitter, outputs, max_depth, min_samples_leaf, max_features, honest, max_samples, aggregation,
-    random_state, verbose : as in `LabelRankingTree`, for each tree.
+    split, outputs, max_depth, max_features, honest, max_samples, aggregation, random_state, verbose : as in
+        `LabelRankingTree`, for each tree.
 
     Attributes
     ----------
@@ -271,10 +251,8 @@ class LabelRankingForest(_TreesBase):
         *,
         n_estimators: int = 100,
         split: Literal["breiman", "level"] = "breiman",
-        splitter: Literal["best", "random"] = "best",
         outputs: Literal["joint", "per-label"] = "joint",
         max_depth: int | None = None,
-        min_samples_leaf: int = 1,
         max_features: MaxFeatures = None,
         honest: bool = False,
         max_samples: int | float | None = None,
@@ -284,20 +262,13 @@ class LabelRankingForest(_TreesBase):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
+        super().__init__(
+            split=split, outputs=outputs, max_depth=max_depth, max_features=max_features, honest=honest,
+            max_samples=max_samples, aggregation=aggregation, random_state=random_state, n_jobs=n_jobs,
+            verbose=verbose,
+        )  # fmt: skip
         self.n_estimators = n_estimators
-        self.split = split
-        self.splitter = splitter
-        self.outputs = outputs
-        self.max_depth = max_depth
-        self.min_samples_leaf = min_samples_leaf
-        self.max_features = max_features
-        self.honest = honest
-        self.max_samples = max_samples
         self.bootstrap = bootstrap
-        self.aggregation = aggregation
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _n_trees(self) -> int:
         return self.n_estimators
@@ -320,16 +291,7 @@ def _completed(
     """
     targets = rankings.targets()
     half = (span[1] - span[0]) / 2
-    rough = GrowOptions(
-        split="breiman",
-        splitter="random",
-        max_depth=None,
-        min_samples_leaf=_COMPLETING_LEAF,
-        max_features=None,
-        honest=False,
-        max_samples=None,
-        bootstrap=True,
-    )
+    rough = GrowOptions(splitter="random", min_samples_leaf=_COMPLETING_LEAF, bootstrap=True)
     n, k = rankings.positions.shape
     for turn in range(2):
         trees, held = grow_trees(

@@ -140,13 +140,8 @@ class TreePairs:
         stage: str,
     ) -> TreePairs:
         options = GrowOptions(
-            split="breiman",
-            splitter="best",
-            max_depth=None,
             min_samples_leaf=_FOREST_LEAF if forest else _TREE_LEAF,
             max_features="sqrt" if forest else None,
-            honest=False,
-            max_samples=None,
             bootstrap=forest,
         )
         n_each = FOREST_TREES if forest else 1

@@ -22,16 +22,12 @@ class LabelRankingTreeParams(Params):
     split: Literal["breiman", "level"] = Field(
         "breiman", description="best split of each node, or one feature a level (Level-Splits)"
     )
-    splitter: Literal["best", "random"] = Field(
-        "best", description="borders: the best of each feature, or one drawn at random (as in extra-trees)"
-    )
     outputs: Literal["joint", "per-label"] = Field(
         "joint", description="one tree for all labels, or one for each label as in the paper"
     )
     max_depth: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None, description="levels at most; null: fully grown"
     )
-    min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="rows that a leaf holds at least")
     max_features: MaxFeatures = Field(
         None,
         description="features tried in each node: a number, a share, 'sqrt', 'log2', 'third', or null for all",

@@ -16,6 +16,8 @@ from pairmark.models.label_ranking.state import AUTO as AUTO_STATE
 from pairmark.models.label_ranking.state import PAIRWISE as PAIRWISE_STATE
 from pairmark.models.label_ranking.state import TREES as TREES_STATE
 
+_RETIRED = {"splitter": ..., "min_samples_leaf": ...}
+
 TREE = LearnerSpec(
     kind="label-ranking-tree",
     title="Label ranking tree: one regression tree on the labels' positions; fast, small",
@@ -24,6 +26,7 @@ TREE = LearnerSpec(
     params=LabelRankingTreeParams,
     state=TREES_STATE,
     needs="rankings",
+    retired=_RETIRED,
 )
 
 FOREST = LearnerSpec(
@@ -34,6 +37,7 @@ FOREST = LearnerSpec(
     params=LabelRankingForestParams,
     state=TREES_STATE,
     needs="rankings",
+    retired=_RETIRED,
 )
 
 PAIRWISE = LearnerSpec(

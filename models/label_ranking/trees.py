@@ -28,16 +28,19 @@ FAINT = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class GrowOptions:
-    """How one tree is grown; names are those of `LabelRankingForest`."""
+    """How one tree is grown; names are those of `LabelRankingForest`.
 
-    split: Literal["breiman", "level"]
-    splitter: Literal["best", "random"]
-    max_depth: int | None
-    min_samples_leaf: int
-    max_features: MaxFeatures
-    honest: bool
-    max_samples: int | float | None
-    bootstrap: bool
+    ``splitter`` : the best border of each feature, or one at random. ``min_samples_leaf`` : rows a leaf holds at least.
+    """
+
+    split: Literal["breiman", "level"] = "breiman"
+    splitter: Literal["best", "random"] = "best"
+    max_depth: int | None = None
+    min_samples_leaf: int = 1
+    max_features: MaxFeatures = None
+    honest: bool = False
+    max_samples: int | float | None = None
+    bootstrap: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

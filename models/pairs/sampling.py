@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 PairMap = Literal["diff-sum", "max-min", "products"]
 PairScheme = Literal["balanced", "proportional"]
-PairSampling = Literal["without-replacement", "with-replacement", "identities"]
 
 _DECODED_AT_A_TIME = 4_096
 _MOVED_AT_A_TIME = 4_096
@@ -32,11 +31,10 @@ class TrainingPairs:
 
     Attributes
     ----------
-    left, right : (n,) int32 row numbers; ``left != right``. No pair occurs twice: one drawn again weighs more.
+    left, right : (n,) int32 row numbers; ``left != right``. No pair occurs twice.
     same : (n,) bool, whether the two rows share an identity.
-    weight : (n,) float64; weighted shares estimate the population's, whatever the scheme and the sampling: the share
-        of same pairs, and within each kind of pair the rates F- and F+. Without replacement the weights within a kind
-        are equal.
+    weight : (n,) float64, equal within a kind; weighted shares estimate the population's, whatever the scheme: the
+        share of same pairs, and within each kind of pair the rates F- and F+.
     n_same, n_different : pairs of each kind in the population, the ``n (n - 1) / 2`` pairs of the rows.
     """
 
@@ -87,7 +85,6 @@ class PairPopulation:
         n_pairs: int | None,
         *,
         scheme: PairScheme = "balanced",
-        sampling: PairSampling = "without-replacement",
         random_state: int | np.random.Generator | None,
     ) -> TrainingPairs:
         """Draw pairs; see `sample_pairs`."""
@@ -95,11 +92,10 @@ class PairPopulation:
         total = self.n_same + self.n_different
         wanted, kinds = self._kinds(n_pairs, scheme)
         ranks, weights = [], []
-        for same, take, population in kinds:
-            drawn, chance = self._drawn(same, take, population, sampling, rng)
-            ranks.append(drawn)
+        for _, take, population in kinds:
+            ranks.append(_distinct_ranks(take, population, rng).astype(np.int64, copy=False))
             # Weights of a kind sum to what it would be drawn by in proportion: `wanted` pairs in all.
-            weights.append(chance * (population / total * wanted))
+            weights.append(np.full(take, population / total * wanted / max(take, 1)))
         n_drawn = ranks[0].size
         sides = [self._decoded(same, drawn) for (same, _, _), drawn in zip(kinds, ranks, strict=True)]
         return TrainingPairs(
@@ -151,52 +147,6 @@ class PairPopulation:
         take_same = self._share(wanted, total, scheme)
         return wanted, ((True, take_same, self.n_same), (False, wanted - take_same, self.n_different))
 
-    def _drawn(
-        self, same: bool, take: int, population: int, sampling: PairSampling, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ranks of distinct pairs of a kind, and weights that sum to 1 (in expectation, for identities)."""
-        if take == 0:
-            return np.empty(0, dtype=np.int64), np.empty(0)
-        if sampling == "without-replacement":
-            ranks = _distinct_ranks(take, population, rng).astype(np.int64, copy=False)
-            return ranks, np.full(take, 1.0 / take, dtype=np.float64)
-        if sampling == "with-replacement":
-            ranks, times = np.unique(rng.integers(0, population, size=take), return_counts=True)
-            return ranks, times.astype(np.float64) / take
-        if sampling != "identities":
-            raise ValueError(
-                f"sampling is {sampling!r}; expected 'without-replacement', 'with-replacement' or 'identities'"
-            )
-        ranks, weight = self._by_identities(same, take, population, rng)
-        distinct, where = np.unique(ranks, return_inverse=True)
-        summed = np.bincount(where.ravel(), weights=weight, minlength=distinct.size)
-        return distinct, summed.astype(np.float64)
-
-    def _by_identities(
-        self, same: bool, take: int, population: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Ranks of pairs whose identities are drawn first, each as likely, and importance weights over ``take``."""
-        sizes = np.diff(np.append(self._starts, self._rows.size))
-        if same:
-            able = np.flatnonzero(sizes >= 2)
-            chosen = able[rng.integers(0, able.size, take)]
-            size = sizes[chosen]
-            first = rng.integers(0, size)
-            second = (first + 1 + rng.integers(0, size - 1)) % size
-            low = self._starts[chosen] + np.minimum(first, second)
-            high = self._starts[chosen] + np.maximum(first, second)
-            weight = size * (size - 1) / 2 * able.size / population
-            return self._encoded(True, low, high), weight / take
-        n = sizes.size
-        one = rng.integers(0, n, take)
-        other = (one + 1 + rng.integers(0, n - 1, take)) % n
-        a = self._starts[np.minimum(one, other)]
-        b = self._starts[np.maximum(one, other)]
-        size_a, size_b = sizes[np.minimum(one, other)], sizes[np.maximum(one, other)]
-        low, high = a + rng.integers(0, size_a), b + rng.integers(0, size_b)
-        weight = size_a * size_b * (n * (n - 1) / 2) / population
-        return self._encoded(False, low, high), weight / take
-
     def _tables(self, same: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if same:
             return self._ends_same, self._shift_same
@@ -211,11 +161,6 @@ class PairPopulation:
         later = shift[place]
         later += ranks
         return self._rows[place], self._rows[later]
-
-    def _encoded(self, same: bool, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ranks of pairs of a kind by their places, ``low < high``, in the order sorted by identity."""
-        _, shift = self._tables(same)
-        return np.asarray(high - shift[low])
 
     def _share(self, wanted: int, total: int, scheme: PairScheme) -> int:
         """How many same pairs are drawn; at least one of each kind that exists."""
@@ -235,7 +180,6 @@ def sample_pairs(
     n_pairs: int | None,
     *,
     scheme: PairScheme = "balanced",
-    sampling: PairSampling = "without-replacement",
     random_state: int | np.random.Generator | None,
 ) -> TrainingPairs:
     """Draw training pairs from identities.
@@ -247,9 +191,6 @@ def sample_pairs(
     scheme : ``balanced`` draws as many same as different pairs (as far as there are), ``proportional`` in the
         population's proportion. At least one pair of each kind that exists is drawn. Either way the empirical rates
         of Clemencon & Vogel, eq. (2), are incomplete U-statistics that estimate the population's.
-    sampling : ``without-replacement`` and ``with-replacement`` draw uniformly among the pairs of a kind;
-        ``identities`` draws identities first, each as likely, and then rows of theirs, so that one with many rows does
-        not rule the sample; importance weights keep the rates those of the population.
     random_state : seed; the same seed draws the same pairs.
 
     Returns
@@ -261,9 +202,7 @@ def sample_pairs(
     ValueError
         On fewer than 2 pairs, or more than `MAX_PAIRS`.
     """
-    return PairPopulation(y_codes).sample(
-        n_pairs, scheme=scheme, sampling=sampling, random_state=random_state
-    )
+    return PairPopulation(y_codes).sample(n_pairs, scheme=scheme, random_state=random_state)
 
 
 def pair_features(

@@ -12,6 +12,9 @@ from scipy.sparse import csr_array, issparse
 from pairmark.models.rankboost.kernels import binning as binning_kernels
 from pairmark.models.rankboost.kernels import boosting as kernels
 
+MOST_BINS = 256
+"""Thresholds tried in a feature, where it has more distinct values."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Binned:
@@ -78,7 +81,7 @@ def sparse_rows(X: Any) -> csr_array:
     return rows
 
 
-def binned(rows: csr_array, max_bins: int) -> Binned:
+def binned(rows: csr_array, max_bins: int = MOST_BINS) -> Binned:
     """Bin every feature of rows that `sparse_rows` made: exactly, where it has at most ``max_bins`` distinct values.
 
     Features with more get as many bins of about equally many rows.

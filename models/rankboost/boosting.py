@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from pairmark.models.rankboost.binning import Binned
 from pairmark.models.rankboost.kernels import boosting as kernels
-from pairmark.models.rankboost.rules import Rules, fires
+from pairmark.models.rankboost.rules import Rules
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -21,6 +20,8 @@ _REFRESH, _LOWER = 1024, 64
 """Rounds after which weights and sums are made anew, so that rounding errors of updates do not add up; and after which
 the heaviest row is looked for anew."""
 _SHRUNK = 1e-5
+_BEAMS = 4
+"""Features tried as a grid's first condition each round."""
 _NOTHING = 1e-12
 _FREQUENT = {"r": 500, "z": 1 << 40}
 """Features in at least one of so many rows are kept up to date from the start: rare ones win by Z, hardly by r."""
@@ -48,7 +49,6 @@ class Settings:
     n_estimators: int
     weak: Literal["stump", "grid"]
     criterion: Literal["r", "z"]
-    n_beams: int
     upper_only: bool = False
     alternate: bool = False
     """Of equal rankers, in turn the one that ranks up what it fires on and the one that ranks it down."""
@@ -159,14 +159,12 @@ def boost(
     settings: Settings,
     *,
     on_progress: Callable[[float], None] | None = None,
-    watch: Callable[[Rules, int], bool] | None = None,
 ) -> Rules:
     """Learn the rankers of one task.
 
     Parameters
     ----------
     on_progress : called with the share of rounds done.
-    watch : called with each round's ranker, as `Rules` of one, and its number; true stops.
 
     Returns
     -------
@@ -193,10 +191,7 @@ def boost(
         if found is None:
             break
         alpha, perfect = _alpha(weights, found.rows, settings.criterion, smooth)
-        ranker = _as_rules(data, found, alpha)
-        kept.append(ranker)
-        if watch is not None and watch(ranker, number):
-            break
+        kept.append(_as_rules(data, found, alpha))
         if perfect:
             break
         weights.add(found.rows, alpha)
@@ -232,7 +227,7 @@ class _Search:
         """The ranker of the largest gain; of equal ones, of the most frequent feature. None when nothing helps."""
         factors = weights.factors()
         stump = self._settings.weak == "stump"
-        firsts = self._complete(weights, factors, favour, 1 if stump else self._settings.n_beams, None)
+        firsts = self._complete(weights, factors, favour, 1 if stump else _BEAMS, None)
         if not firsts:
             return None
         if stump:
@@ -307,28 +302,6 @@ def _as_rules(data: Binned, found: _Found, alpha: float) -> Rules:
     )
 
 
-class Watcher:
-    """Early stopping: follows the AUC on rows held out, and says when it has not grown for long enough."""
-
-    def __init__(self, rows: csr_array, task: Task, patience: int) -> None:
-        self._rows, self._task, self._patience = rows.tocsc(), task, patience
-        self._scores = np.zeros(rows.shape[0])
-        self.aucs: list[float] = []
-        self._best_at = -1
-
-    def __call__(self, ranker: Rules, number: int) -> bool:
-        """Add a ranker; true when to stop."""
-        self._scores[fires(ranker, self._rows)] += float(ranker.alpha[0])
-        self.aucs.append(ranking_auc(self._scores, self._task.levels, self._task.preference))
-        if self._best_at < 0 or self.aucs[number] > self.aucs[self._best_at]:
-            self._best_at = number
-        return number - self._best_at >= self._patience
-
-    def best(self, rules: Rules) -> Rules:
-        """The rankers up to the round with the best AUC."""
-        return rules.first(self._best_at + 1)
-
-
 def ranking_auc(scores: Float64, levels: Int64, preference: Float64) -> float:
     """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels.
 
@@ -360,8 +333,3 @@ def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = Non
         preference=np.array([[0.0, 1.0], [0.0, 0.0]]),
         weight=np.ones(codes.size) if weight is None else weight,
     )
-
-
-def subset(task: Task, rows: Int64) -> Task:
-    """The task on some rows."""
-    return replace(task, levels=task.levels[rows], weight=task.weight[rows])

@@ -25,7 +25,7 @@ from pairmark.models.core.base import (
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
-from pairmark.models.rankboost.boosting import Settings, Task, Watcher, boost, subset
+from pairmark.models.rankboost.boosting import Settings, Task, boost
 from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoostKernelParams, Ranking, Weak
@@ -45,7 +45,7 @@ _CENTRE_ROWS: Final = 20_000
 _BAGS: Final = 60
 _BAGGED_ROWS: Final = 600_000
 """Rows that all bags hold together by default, at most."""
-_INDEXED: Final = ("starts", "coordinates", "values", "means", "norms")
+_INDEXED: Final = ("starts", "coordinates", "values", "means")
 """What an index keeps of a gallery: its rows in the kernel's space."""
 
 _SVM_C = 1.0
@@ -74,16 +74,14 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
 
     Parameters
     ----------
-    n_estimators, n_bags, weak, criterion, n_beams, max_bins, ranking, preference, early_stopping, validation_fraction,
-    n_iter_no_change, coordinates, center, normalize, chain, n_pivots, pivots, whiten, n_components,
-    random_state :
+    n_estimators, n_bags, weak, criterion, ranking, preference, coordinates, center, chain, n_pivots, pivots, whiten,
+    n_components, random_state :
         see `RankBoostKernelParams`.
 
     Attributes
     ----------
     rules_ : the rankers of all tasks. task_ : (T,) which task each belongs to.
     classes_ : distinct labels, or levels, in order; None when learned from pairs.
-    validation_aucs_ : of each task by round, with early stopping.
     """
 
     _accepts_sparse = True
@@ -94,16 +92,10 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         n_bags: int | None = None,
         weak: Weak = "stump",
         criterion: Criterion = "z",
-        n_beams: int = 4,
-        max_bins: int = 256,
         ranking: Ranking = "classes",
         preference: list[list[float]] | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 50,
         coordinates: CoordinatesName = "rankers",
         center: bool = True,
-        normalize: bool = False,
         chain: Chain = "A-B-C-D",
         n_pivots: int | None = None,
         pivots: Pivots = "random",
@@ -115,16 +107,10 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         self.n_bags = n_bags
         self.weak = weak
         self.criterion = criterion
-        self.n_beams = n_beams
-        self.max_bins = max_bins
         self.ranking = ranking
         self.preference = preference
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
         self.coordinates = coordinates
         self.center = center
-        self.normalize = normalize
         self.chain = chain
         self.n_pivots = n_pivots
         self.pivots = pivots
@@ -160,7 +146,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             else class_tasks(codes, labels.size, rng)
         )
         self.classes_: NDArray[Any] | None = labels
-        self._learn(rows, codes, tasks, rng)
+        self._learn(rows, tasks, rng)
         self._embed(pool, rng)
         self.svm_ = None
         if self.chain.endswith("D") and labels.size <= MOST_CLASSES:
@@ -201,38 +187,27 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         pool = self._pool(unlabelled, points)
         rng = np.random.default_rng(self.random_state)
         self.classes_ = None
-        rules = pair_task(points, flags, weight, self._settings(), self.max_bins, _progress(0.0, 0.8))
+        rules = pair_task(points, flags, weight, self._settings(), _progress(0.0, 0.8))
         self._keep(rules, np.zeros(len(rules), np.int64), np.sqrt(rules.alpha))
         self._embed(pool, rng)
         self.svm_ = None
         return self
 
-    def _learn(self, rows: csr_array, codes: Int64, tasks: list[Task], rng: np.random.Generator) -> None:
-        kept, held = np.arange(rows.shape[0]), None
-        if self.early_stopping:
-            kept, held = _held_out(codes, self.validation_fraction, rng)
-        self.validation_aucs_: list[list[float]] = []
+    def _learn(self, rows: csr_array, tasks: list[Task], rng: np.random.Generator) -> None:
         bags = self._bags(len(tasks), rows.shape[0])
         found: list[Rules] = []
         ranked: list[int] = []
-        data = binned(rows if held is None else rows[kept], self.max_bins) if bags == 1 else None
+        data = binned(rows) if bags == 1 else None
         for number in range(len(tasks) * bags):
             task = tasks[number // bags]
             on_progress = _progress(0.8 * number / (len(tasks) * bags), 0.8 / (len(tasks) * bags))
-            watcher = None if held is None else Watcher(rows[held], subset(task, held), self.n_iter_no_change)
-            sample = kept
-            if data is None:
-                sample = _bootstrap(task.levels, kept, rng)
+            sample = np.arange(rows.shape[0]) if data else _bootstrap(task.levels, rng)
             rules = boost(
-                data or binned(_half_of_features(rows[sample], rng), self.max_bins),
-                subset(task, sample),
+                data or binned(_half_of_features(rows[sample], rng)),
+                replace(task, levels=task.levels[sample], weight=task.weight[sample]),
                 self._settings(alternate=len(tasks) == 1),
                 on_progress=on_progress,
-                watch=watcher,
             )
-            if watcher is not None:
-                rules = watcher.best(rules)
-                self.validation_aucs_.append(watcher.aucs)
             found.append(replace(rules, alpha=rules.alpha / bags))
             ranked += [number // bags] * len(rules)
         rules = Rules.joined(found)
@@ -258,7 +233,6 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             n_estimators=self.n_estimators,
             weak=self.weak,
             criterion=self.criterion,
-            n_beams=self.n_beams,
             alternate=alternate,
         )
 
@@ -356,7 +330,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         n = left.shape[0]
         a, b = self._mapped(left), self._mapped(right)
         out = np.empty(n, dtype=np.float32)
-        scoring_kernels.pair_products(*_as_args(a), *_as_args(b), self._map.whole, self.normalize, out)
+        scoring_kernels.pair_products(*_as_args(a), *_as_args(b), self._map.whole, out)
         return out
 
     def _mapped(self, rows: Any) -> Coordinates:
@@ -371,7 +345,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         gallery = (index.arrays[name] for name in _INDEXED)
         mapped = self._map(sparse_rows(queries))
         scoring_kernels.grid_products(
-            *_as_args(mapped), *gallery, numbers, self._map.width, self._map.whole, self.normalize, out
+            *_as_args(mapped), *gallery, numbers, self._map.width, self._map.whole, out
         )
         return out
 
@@ -387,19 +361,17 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
 
 
 def _as_args(rows: Coordinates) -> tuple[Any, ...]:
-    return rows.starts, rows.at, rows.values, rows.means, rows.norms
+    return rows.starts, rows.at, rows.values, rows.means
 
 
 def _progress(start: float, share: float) -> Any:
     return lambda done: progress.report(start + share * done, "choosing weak rankers")
 
 
-def _bootstrap(levels: Int64, rows: Int64, rng: np.random.Generator) -> Int64:
+def _bootstrap(levels: Int64, rng: np.random.Generator) -> Int64:
     """As many rows, drawn with replacement within each level, so that no level is missing."""
     drawn = [
-        rng.choice(part, part.size)
-        for level in np.unique(levels)
-        if (part := rows[levels[rows] == level]).size
+        rng.choice(np.flatnonzero(levels == level), (levels == level).sum()) for level in np.unique(levels)
     ]
     return np.sort(np.concatenate(drawn))
 
@@ -411,13 +383,3 @@ def _half_of_features(rows: csr_array, rng: np.random.Generator) -> csr_array:
     stays = kept[rows.indices]
     starts = np.concatenate([[0], np.cumsum(stays)])[rows.indptr]
     return csr_array((rows.data[stays], rows.indices[stays], starts), shape=rows.shape)
-
-
-def _held_out(codes: Int64, share: float, rng: np.random.Generator) -> tuple[Int64, Int64]:
-    """Rows to learn from and rows to watch, a share of each class (of classes with two rows or more)."""
-    held: list[Int64] = []
-    for label in range(int(codes.max()) + 1):
-        mine = rng.permutation(np.flatnonzero(codes == label))
-        held.append(mine[: min(mine.size - 1, max(1, round(share * mine.size)))])
-    watched = np.sort(np.concatenate(held))
-    return np.setdiff1d(np.arange(codes.size), watched), watched

@@ -20,7 +20,6 @@ def pair_task(
     same: NDArray[np.bool_],
     weight: NDArray[np.float64],
     settings: Settings,
-    max_bins: int,
     on_progress: Callable[[float], None],
 ) -> Rules:
     """Rankers of points, learned by ranking same pairs above different ones.
@@ -40,7 +39,7 @@ def pair_task(
     binning_kernels.shared_columns(starts, columns, values, *sides, width, made_starts, *made)
     pairs = csr_array((made[1], made[0], made_starts), shape=(n, 2 * width))
     task = Task(levels=same.astype(np.int64), preference=np.array([[0.0, 1.0], [0.0, 0.0]]), weight=weight)
-    rules = boost(binned(pairs, max_bins), task, replace(settings, upper_only=True), on_progress=on_progress)
+    rules = boost(binned(pairs), task, replace(settings, upper_only=True), on_progress=on_progress)
     return _of_points(rules, width)
 
 

@@ -44,15 +44,6 @@ class RankBoostKernelParams(Params):
         description="how weak rankers are chosen: r, the approximation of Freund's third method, or z, the exact "
         "normalisation factor",
     )
-    n_beams: int = Field(
-        4, ge=1, le=10_000, description="features tried as a grid's first condition each round"
-    )
-    max_bins: int = Field(
-        256,
-        ge=2,
-        le=65_536,
-        description="most thresholds tried in a feature; exact up to as many distinct values",
-    )
     ranking: Ranking = Field(
         "classes",
         description="classes: one class against the rest, for each class; graded: labels are levels, and a higher one "
@@ -63,15 +54,6 @@ class RankBoostKernelParams(Params):
         description="for graded labels: how much it matters that a row of level j is ranked above one of level i < j, "
         "at [i][j] (levels in order); null: the difference of the labels",
     )
-    early_stopping: bool = Field(
-        False, description="hold rows out and keep the rounds with the best AUC on them"
-    )
-    validation_fraction: float = Field(
-        0.1, gt=0.0, le=0.5, description="share of the rows held out for early stopping"
-    )
-    n_iter_no_change: int = Field(
-        50, ge=1, le=50_000, description="rounds without a better AUC before stopping early"
-    )
     coordinates: Coordinates = Field(
         "rankers",
         description="what the kernel multiplies: one coordinate a weak ranker, or one a feature (the sum of the "
@@ -81,9 +63,6 @@ class RankBoostKernelParams(Params):
         True,
         description="take the kernel between differences from the mean row in the rankers' space: what most rows share "
         "makes no two of them similar; false: the paper's plain inner product",
-    )
-    normalize: bool = Field(
-        False, description="divide the kernel by both rows' norms, so that it lies in [-1, 1]"
     )
     chain: Chain = Field(
         "A-B-C-D",

@@ -81,14 +81,13 @@ class Coordinates:
     Attributes
     ----------
     starts, at, values : as CSR, coordinates ascending.
-    means, norms : (n,) inner products with the map's centre, and squared distances from it.
+    means : (n,) inner products with the map's centre.
     """
 
     starts: NDArray[np.int64]
     at: NDArray[np.int64]
     values: Float64
     means: Float64
-    norms: Float64
     width: int
 
     def __len__(self) -> int:
@@ -109,7 +108,6 @@ class Coordinates:
             at=np.tile(self.at, n),
             values=np.tile(self.values, n),
             means=np.repeat(self.means, n),
-            norms=np.repeat(self.norms, n),
             width=self.width,
         )
 
@@ -194,13 +192,12 @@ class FeatureMap:
         made_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         made_values = np.concatenate([piece[2] for piece in pieces])
         made_at = np.concatenate([piece[1] for piece in pieces])
-        means, norms = np.empty(n), np.empty(n)
-        scoring_kernels.norms(made_starts, made_at, made_values, self.centre, self.whole, means, norms)
+        means = np.empty(n)
+        scoring_kernels.means(made_starts, made_at, made_values, self.centre, means)
         return Coordinates(
             starts=made_starts,
             at=made_at,
             values=made_values,
             means=means,
-            norms=norms,
             width=self.width,
         )

@@ -19,7 +19,12 @@ KERNEL = LearnerSpec(
     keeps_rows=True,
     takes_unlabelled=True,
     ignores_unknown=True,
-    retired=frozenset({"svm_C"}),
+    retired={
+        **dict.fromkeys(
+            ("svm_C", "n_beams", "max_bins", "early_stopping", "validation_fraction", "n_iter_no_change"), ...
+        ),
+        "normalize": False,
+    },
 )
 ALIGNED = LearnerSpec(
     kind="aligned-kernel",

@@ -15,5 +15,5 @@ RSBL_SPEC = LearnerSpec(
     params=RSBLParams,
     state=SCHEMA,
     keeps_rows=True,
-    retired=frozenset({"duplicates", "feature_selection", "include_self"}),
+    retired=dict.fromkeys(("duplicates", "feature_selection", "include_self"), ...),
 )

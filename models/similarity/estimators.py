@@ -29,16 +29,13 @@ from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_s
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.pairs.identities import identities_of_pairs
-from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation, PairSampling
+from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.search.index import Found, Rows
 from pairmark.models.similarity import drawing, explain, search
 from pairmark.models.similarity.bagging import (
     WEIGHT_TOTAL,
-    Bag,
-    OutOfBag,
     PairSource,
     integer_weights,
-    leaf_numbers,
     weighted,
 )
 from pairmark.models.similarity.binning import quantise
@@ -63,20 +60,35 @@ TREES_VERSION = 5
 class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
     """What tree and forest share: checks, pairs, growing, scoring."""
 
-    max_depth: int
-    leaf_depth: int
-    leaf_rounds: int
-    pair_map: PairMap
-    pair_features: PairFeatures | Literal["auto"]
-    n_pairs: int | None
-    pair_sampling: PairSampling
-    max_features: MaxFeatures
-    random_state: int | np.random.RandomState | None
-    n_jobs: int | None
-    verbose: int
     _packed: PackedTrees
     _bootstrap = False
-    _bag: Bag = "pairs"
+
+    def __init__(
+        self,
+        *,
+        max_depth: int = 8,
+        leaf_depth: int = 3,
+        leaf_rank: Any = "cart",
+        leaf_rounds: int = 100,
+        pair_map: PairMap = "diff-sum",
+        pair_features: PairFeatures | Literal["auto"] = "raw",
+        n_pairs: int | None = 100_000,
+        max_features: MaxFeatures = None,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.max_depth = max_depth
+        self.leaf_depth = leaf_depth
+        self.leaf_rank = leaf_rank
+        self.leaf_rounds = leaf_rounds
+        self.pair_map = pair_map
+        self.pair_features = pair_features
+        self.n_pairs = n_pairs
+        self.max_features = max_features
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     @property
     def _prune(self) -> bool:
@@ -102,9 +114,7 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         _, codes = checked_identities(y, X.shape[0], both_kinds=False)
         if X.shape[0] < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
-        source = PairSource(
-            self.n_pairs, self._bootstrap, _seeds(random, 1)[0], self._bag, self.pair_sampling
-        )
+        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
         source.population, source.codes = PairPopulation(codes), codes
         self._learn(X, codes, source, random)
         return self._grow(X, source, random)
@@ -224,7 +234,6 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
             prune=self._prune,
         )
-        out_of_bag = self._out_of_bag(source)
         kept = self._shelf(X, source)
         kind = splits_of(self.leaf_rank)
         kept = kept if kind.has_state else None
@@ -243,8 +252,6 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
                 if self.verbose:
                     print(f"{type(self).__name__}: tree {len(trees)} of {n_trees}, AUC {tree.auc():.4f}")
         self.trees_ = trees
-        if out_of_bag is not None:
-            self._judge(X, source, out_of_bag, seeds)
         self._finish()
         return self
 
@@ -253,7 +260,7 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         settings = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation", "oob_score")
+            if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation")
         }
         settings |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
         given = source.given
@@ -261,13 +268,6 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             return checkpoints_of(settings, X, source.codes, None, None)
         weight = given.weight[:1] if given.is_even else given.weight
         return checkpoints_of(settings, X, source.codes, given.pairs, weight, given.learned)
-
-    def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
-        """Pairs to judge the trees on, where that is asked for."""
-        return None
-
-    def _judge(self, X: Float32, source: PairSource, pairs: OutOfBag, seeds: list[int]) -> None:
-        raise NotImplementedError
 
     def _finish(self) -> None:
         """Build what scoring needs from ``trees_``; also after loading."""
@@ -359,9 +359,6 @@ class SimilarityTree(_SimilarityBase):
         ``auto``: whichever finds most held-out same pairs at low false positive rates, with small models of the
         same settings; see `pairmark.models.similarity.choice`.
     n_pairs : pairs drawn by `fit`, half of them same; ``None`` for all.
-    pair_sampling : how `fit` draws them: ``without-replacement``, ``with-replacement``, or ``identities`` first and
-        then rows of theirs, weighted so that rates stay those of all pairs; see
-        `pairmark.models.pairs.sampling.sample_pairs`.
     max_features : features tried in each cell; each brings both its pair features.
     prune : whether the tree is cut back to the subtree of best AUC on pairs held out in turn (three folds of
         identities, of rows where there are few, or of explicit pairs).
@@ -387,26 +384,18 @@ class SimilarityTree(_SimilarityBase):
         pair_map: PairMap = "diff-sum",
         pair_features: PairFeatures | Literal["auto"] = "raw",
         n_pairs: int | None = 100_000,
-        pair_sampling: PairSampling = "without-replacement",
         max_features: MaxFeatures = None,
         prune: bool = False,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.max_depth = max_depth
-        self.leaf_depth = leaf_depth
-        self.leaf_rank = leaf_rank
-        self.leaf_rounds = leaf_rounds
-        self.pair_map = pair_map
-        self.pair_features = pair_features
-        self.n_pairs = n_pairs
-        self.pair_sampling = pair_sampling
-        self.max_features = max_features
+        super().__init__(
+            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, leaf_rounds=leaf_rounds,
+            pair_map=pair_map, pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
+            random_state=random_state, n_jobs=n_jobs, verbose=verbose,
+        )  # fmt: skip
         self.prune = prune
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     @property
     def roc_(self) -> RocKnots:
@@ -452,15 +441,11 @@ class SimilarityForest(ForestState, _SimilarityBase):
     Parameters
     ----------
     n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, leaf_rounds, pair_map, pair_features, n_pairs, pair_sampling, max_features,
-    random_state, verbose : as in `SimilarityTree`; ``n_pairs`` is for each tree.
+    max_depth, leaf_depth, leaf_rank, leaf_rounds, pair_map, pair_features, n_pairs, max_features, random_state,
+    verbose : as in `SimilarityTree`; ``n_pairs`` is for each tree.
     aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
-        minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`). ``auto``: whichever has the
-        better AUC on out-of-bag pairs, ``log-odds`` where there are none.
+        minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`).
     bootstrap : whether each tree draws pairs of its own (in `fit`), or resamples the given ones (in `fit_pairs`).
-    bag : ``identities``: each tree draws identities with replacement, then pairs among them; its out-of-bag pairs are
-        of identities that it never saw, as in open-set use. ``fit_pairs`` always draws pairs.
-    oob_score : whether ``oob_roc_`` and ``oob_auc_`` are measured.
     n_jobs : threads that grow trees and score large batches.
 
     Attributes
@@ -468,8 +453,6 @@ class SimilarityForest(ForestState, _SimilarityBase):
     trees_ : the `Tree` objects.
     tree_aucs_ : (n_estimators,) each tree's AUC on the pairs it was grown from.
     aggregation_, pair_features_ : the aggregation and the pair features in use.
-    oob_roc_, oob_auc_ : ROC, and its area, of pairs scored by the trees that did not learn from them; with
-        ``oob_score`` or ``aggregation="auto"``, and None where trees left no pair out.
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
     """
 
@@ -483,46 +466,28 @@ class SimilarityForest(ForestState, _SimilarityBase):
         leaf_rounds: int = 100,
         pair_map: PairMap = "diff-sum",
         pair_features: PairFeatures | Literal["auto"] = "raw",
-        aggregation: Aggregation | Literal["auto"] = "log-odds",
+        aggregation: Aggregation = "log-odds",
         n_pairs: int | None = 100_000,
-        pair_sampling: PairSampling = "without-replacement",
         max_features: MaxFeatures = "sqrt",
         bootstrap: bool = True,
-        bag: Bag = "pairs",
-        oob_score: bool = False,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
+        super().__init__(
+            max_depth=max_depth, leaf_depth=leaf_depth, leaf_rank=leaf_rank, leaf_rounds=leaf_rounds,
+            pair_map=pair_map, pair_features=pair_features, n_pairs=n_pairs, max_features=max_features,
+            random_state=random_state, n_jobs=n_jobs, verbose=verbose,
+        )  # fmt: skip
         self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.leaf_depth = leaf_depth
-        self.leaf_rank = leaf_rank
-        self.leaf_rounds = leaf_rounds
-        self.pair_map = pair_map
-        self.pair_features = pair_features
         self.aggregation = aggregation
-        self.n_pairs = n_pairs
-        self.pair_sampling = pair_sampling
-        self.max_features = max_features
         self.bootstrap = bootstrap
-        self.bag = bag
-        self.oob_score = oob_score
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     @property
     def tree_aucs_(self) -> NDArray[np.float64]:
         """Each tree's AUC on the pairs it was grown from."""
         check_is_fitted(self)
         return np.array([tree.auc() for tree in self.trees_])
-
-    @property
-    def oob_auc_(self) -> float | None:
-        """Area under `oob_roc_`."""
-        check_is_fitted(self)
-        return None if self.oob_roc_ is None else float(np.trapezoid(self.oob_roc_.tpr, self.oob_roc_.fpr))
 
     @property
     def pair_feature_importances_(self) -> NDArray[np.float64]:
@@ -582,52 +547,11 @@ class SimilarityForest(ForestState, _SimilarityBase):
 
     def _begin(self) -> np.random.RandomState:
         _check(self, SimilarityForestParams)
-        self._bootstrap, self._bag = self.bootstrap, self.bag
-        self.aggregation_ = "log-odds" if self.aggregation == "auto" else self.aggregation
-        self.oob_roc_ = None
-        if self.oob_score and not self.bootstrap:
-            raise ValueError(
-                "oob_score needs bootstrap=True: without it every tree learns from the same pairs"
-            )
+        self._bootstrap, self.aggregation_ = self.bootstrap, self.aggregation
         return _random(self.random_state)
 
     def _n_trees(self) -> int:
         return self.n_estimators
-
-    def _out_of_bag(self, source: PairSource) -> OutOfBag | None:
-        if not self.bootstrap or not (self.oob_score or self.aggregation == "auto"):
-            return None
-        return source.out_of_bag()
-
-    def _judge(self, X: Float32, source: PairSource, pairs: OutOfBag, seeds: list[int]) -> None:
-        leaves = [leaf_numbers(tree, X, pairs.drawn, self.pair_map) for tree in self.trees_]
-        unseen = np.stack([source.unseen(seed, pairs) for seed in seeds])
-        scored = unseen.any(axis=0)
-        same = np.arange(scored.size) < pairs.drawn.n_same
-        if not (scored & same).any() or not (scored & ~same).any():
-            # With pairs of one kind only there is no ROC to measure.
-            if self.oob_score and same.any() and not same.all():
-                raise ValueError(
-                    "oob_score: every tree drew every pair, so none is out of bag; expected fewer n_pairs, or "
-                    "bag='identities'"
-                )
-            return
-        from sklearn.metrics import roc_curve
-
-        found = {}
-        wanted: list[Aggregation] = (
-            ["log-odds", "rank"] if self.aggregation == "auto" else [self.aggregation_]
-        )
-        for way in wanted:
-            self.aggregation_ = way
-            total = np.zeros(scored.size)
-            for tree, leaf, counts in zip(self.trees_, leaves, unseen, strict=True):
-                total += np.where(counts, self._leaf_values(tree)[leaf], 0.0)
-            mean = total[scored] / unseen.sum(axis=0)[scored]
-            fpr, tpr, _ = roc_curve(same[scored], mean, sample_weight=pairs.drawn.weight[scored])
-            found[way] = RocKnots(fpr, tpr)
-        self.aggregation_ = max(wanted, key=lambda way: float(np.trapezoid(found[way].tpr, found[way].fpr)))
-        self.oob_roc_ = found[self.aggregation_]
 
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)

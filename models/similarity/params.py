@@ -46,11 +46,6 @@ class _SharedParams(Params):
     n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
         100_000, description="training pairs drawn from identities; null: all of them"
     )
-    pair_sampling: Literal["without-replacement", "with-replacement", "identities"] = Field(
-        "without-replacement",
-        description="how training pairs are drawn; 'identities': identities first, each as likely, then rows of "
-        "theirs, weighted so that rates stay those of all pairs",
-    )
     max_features: MaxFeatures = Field(
         None, description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"
     )
@@ -75,10 +70,9 @@ class SimilarityForestParams(_SharedParams):
     n_estimators: int = Field(50, ge=1, le=10_000, description="trees")
     max_depth: int = Field(12, ge=1, le=24, description="depth of each similarity tree")
     leaf_depth: int = Field(4, ge=1, le=8, description="depth of the tree that splits each cell (LeafRank)")
-    aggregation: Literal["rank", "log-odds", "auto"] = Field(
+    aggregation: Literal["rank", "log-odds"] = Field(
         "log-odds",
-        description="a forest's score: mean log-odds of the leaves, mean rank of the cells, or 'auto' for the better "
-        "one on out-of-bag pairs",
+        description="a forest's score: mean log-odds of the leaves, or mean rank of the cells",
     )
     max_features: MaxFeatures = Field(
         "sqrt", description="features tried in each cell: a number, a share, 'sqrt', 'log2', or null for all"
@@ -87,7 +81,3 @@ class SimilarityForestParams(_SharedParams):
         True,
         description="each tree draws pairs of its own (resamples explicit pairs); else all learn from the same",
     )
-    bag: Literal["pairs", "identities"] = Field(
-        "pairs", description="what each tree draws: pairs, or first identities and then pairs among them"
-    )
-    oob_score: bool = Field(False, description="measure the ROC on pairs that trees did not learn from")

@@ -74,6 +74,7 @@ def layout(loaded: Loaded) -> dict[str, Array]:
             "stump_starts": offsets,
         }
     if forest:
+        # Earlier versions could keep an out-of-bag ROC, which nothing reads.
         rates = Array(kind="float64", shape=("knots",), low=0, high=1, optional=True)
         found |= {"oob_fpr": rates, "oob_tpr": rates}
     return found | _learned(loaded)
@@ -108,8 +109,6 @@ def require_cells(loaded: Loaded) -> None:
         )
     require_offsets("cell_starts", starts, sizes["cells"], "cells")
     require_offsets("node_starts", arrays["node_starts"], sizes["nodes"], "node_feature")
-    if ("oob_fpr" in arrays) != ("oob_tpr" in arrays):
-        raise refuse("oob_fpr", None, "stands alone", "oob_fpr and oob_tpr together")
     depth, position = cells[:, CELL_DEPTH], cells[:, CELL_POSITION]
     most = int(loaded.params["max_depth"])
     require((depth >= 0) & (depth <= most), "cells", depth, f"a depth from 0 to {most}")

@@ -14,6 +14,7 @@ TREE = LearnerSpec(
     capabilities=frozenset({"similarity", "match", "search"}),
     params=SimilarityTreeParams,
     state=SCHEMA,
+    retired={"pair_sampling": ...},
 )
 
 FOREST = LearnerSpec(
@@ -24,4 +25,6 @@ FOREST = LearnerSpec(
     params=SimilarityForestParams,
     state=SCHEMA,
     distributes=True,
+    retired={"pair_sampling": ..., "bag": ..., "oob_score": ...},
+    renamed={("aggregation", "auto"): "log-odds"},
 )

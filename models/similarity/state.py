@@ -19,7 +19,7 @@ from pairmark.models.similarity.schema import (
     require_nodes,
 )
 from pairmark.models.similarity.splits import splits_of
-from pairmark.models.similarity.trees import Aggregation, RocKnots, Tree
+from pairmark.models.similarity.trees import Aggregation, Tree
 
 SCHEMA = StateSchema(
     facts=SimilarityFacts, layout=layout, relations=(require_cells, require_nodes, require_learned)
@@ -83,22 +83,17 @@ class TreesState(Stateful):
 
 
 class ForestState(TreesState):
-    """Trees, how their leaves are read, and the ROC out of bag."""
+    """Trees, and how their leaves are read."""
 
-    aggregation: Aggregation | Literal["auto"]
+    aggregation: Aggregation
     aggregation_: Aggregation
-    oob_roc_: RocKnots | None
 
     def to_state(self) -> State:
-        """Trees, how their leaves are read, and the ROC out of bag."""
+        """Trees, and how their leaves are read."""
         arrays, meta = super().to_state()
         meta["aggregation"] = self.aggregation_
-        if self.oob_roc_ is not None:
-            arrays["oob_fpr"], arrays["oob_tpr"] = self.oob_roc_
         return arrays, meta
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> None:
         # Artefacts from before there was a choice hold what was asked for.
-        default: Aggregation = "log-odds" if self.aggregation == "auto" else self.aggregation
-        self.aggregation_ = meta.get("aggregation") or default
-        self.oob_roc_ = RocKnots(arrays["oob_fpr"], arrays["oob_tpr"]) if "oob_fpr" in arrays else None
+        self.aggregation_ = meta.get("aggregation") or self.aggregation

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
-from pairmark.models import load
+from pairmark.models import RankBoostKernel, SimilarityForest, load, save
 from pairmark.models.core.artefact import MANIFEST, ArtefactError, file_sha256, read_artefact, write_artefact
 
 
@@ -110,3 +111,22 @@ def test_a_pickle_in_place_of_an_array_does_not_run(folder: Path, tmp_path: Path
     with pytest.raises(ArtefactError):
         read_artefact(folder, mmap=mmap)
     assert not ran.exists()
+
+
+def test_parameters_that_are_gone_are_read_over_or_refused(tmp_path: Path) -> None:
+    X, y = load_iris(return_X_y=True)
+    forest = SimilarityForest(n_estimators=2, max_depth=3, n_pairs=500, random_state=0).fit(X, y)
+    ranked = RankBoostKernel(n_estimators=5, random_state=0).fit(X, y)
+    for model, change, refused in (
+        (forest, {"aggregation": "auto", "oob_score": True, "bag": "identities"}, None),
+        (ranked, {"n_beams": 9, "early_stopping": True, "normalize": False}, None),
+        (ranked, {"normalize": True}, "trained with normalize=True, which this version no longer has"),
+    ):
+        save(model, tmp_path / "older")
+        rewrite(tmp_path / "older", lambda manifest, change=change: manifest["params"].update(change))
+        if refused is None:
+            scores = load(tmp_path / "older").pair_score(X[:9], X[9:18])
+            assert scores.tobytes() == model.pair_score(X[:9], X[9:18]).tobytes()
+        else:
+            with pytest.raises(ArtefactError, match=refused):
+                load(tmp_path / "older")

@@ -33,10 +33,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "forest, boosting": ("similarity-forest", {**SMALL_FOREST, "leaf_rank": "boosting"}),
     "forest, discriminant": ("similarity-forest", {**SMALL_FOREST, "pair_features": "discriminant"}),
     "forest, kernel": ("similarity-forest", {**SMALL_FOREST, "pair_features": "kernel-discriminant"}),
-    "forest, posteriors": (
-        "similarity-forest",
-        {**SMALL_FOREST, "pair_features": "posteriors", "oob_score": True},
-    ),
+    "forest, posteriors": ("similarity-forest", {**SMALL_FOREST, "pair_features": "posteriors"}),
     "plda, lengths": ("plda", {"marginals": "normal", "length_norm": True, "n_components": 3}),
     "plda, residual": ("plda", {"residual_rounds": 10, "n_components": 3}),
     "metric, whitened": ("metric", {"whiten": True}),

@@ -52,6 +52,6 @@ def test_a_graph_model_moves_with_what_it_can_do(house):
 
 
 def test_a_model_without_weights_is_reported_and_not_served(house):
-    params = {"tau": 1e6, "tol": 0.0, "max_iter": 3, "step": "sqrt", "random_state": 0}
+    params = {"tau": 1e6, "tol": 0.0, "max_iter": 3, "random_state": 0}
     with pytest.raises(InvalidInput, match=r"weights were projected to zero|no meta-feature"):
         house.train(learner="ghost", model="nothing", params=params)

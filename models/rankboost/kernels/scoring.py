@@ -97,32 +97,18 @@ def apply_rules(
 
 
 @kernel
-def norms(starts, at, values, centre, whole, means, out):
-    """Each row's inner product with the centre, and its squared distance from there. ``whole``: the centre's square."""
+def means(starts, at, values, centre, out):
+    """Each row's inner product with the centre."""
     for row in range(starts.shape[0] - 1):
-        total = mean = 0.0
+        mean = 0.0
         for entry in range(starts[row], starts[row + 1]):
-            total += values[entry] * values[entry]
             mean += values[entry] * centre[at[entry]]
-        means[row] = mean
-        out[row] = total - 2.0 * mean + whole
+        out[row] = mean
 
 
 @kernel
-def _finished(total, a_mean, b_mean, whole, a_norm, b_norm, normalize):
-    """The kernel of centred rows, perhaps divided by both norms; rows without length are like nothing."""
-    total = total - (a_mean + b_mean) + whole
-    if not normalize:
-        return total
-    product = a_norm * b_norm
-    return total / np.sqrt(product) if product > 0.0 else 0.0
-
-
-@kernel
-def pair_products(
-    a_starts, a_at, a_values, a_means, a_norms, b_starts, b_at, b_values, b_means, b_norms, whole, normalize, out
-):  # fmt: skip
-    """Kernel of each pair of rows."""
+def pair_products(a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, whole, out):
+    """Kernel of each pair of rows. ``whole``: the centre's square."""
     for row in range(out.shape[0]):
         i, j = a_starts[row], b_starts[row]
         i_end, j_end = a_starts[row + 1], b_starts[row + 1]
@@ -136,13 +122,12 @@ def pair_products(
                 i += 1
             else:
                 j += 1
-        out[row] = _finished(total, a_means[row], b_means[row], whole, a_norms[row], b_norms[row], normalize)
+        out[row] = total - (a_means[row] + b_means[row]) + whole
 
 
 @kernel
 def grid_products(
-    a_starts, a_at, a_values, a_means, a_norms, b_starts, b_at, b_values, b_means, b_norms, rows, width, whole,
-    normalize, out,
+    a_starts, a_at, a_values, a_means, b_starts, b_at, b_values, b_means, rows, width, whole, out
 ):  # fmt: skip
     """Kernel of each query with some gallery rows."""
     line = np.zeros(width)
@@ -154,9 +139,7 @@ def grid_products(
             total = 0.0
             for at in range(b_starts[row], b_starts[row + 1]):
                 total += line[b_at[at]] * b_values[at]
-            out[query, column] = _finished(
-                total, a_means[query], b_means[row], whole, a_norms[query], b_norms[row], normalize
-            )
+            out[query, column] = total - (a_means[query] + b_means[row]) + whole
         for at in range(a_starts[query], a_starts[query + 1]):
             line[a_at[at]] = 0.0
 

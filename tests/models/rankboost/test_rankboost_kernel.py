@@ -25,15 +25,12 @@ def fitted(**how: Any) -> RankBoostKernel:
 
 
 @pytest.mark.parametrize("coordinates", ["rankers", "features"])
-@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("center", [False, True])
-def test_kernel_is_the_inner_product_of_its_map(coordinates: str, normalize: bool, center: bool) -> None:
-    model = fitted(coordinates=coordinates, normalize=normalize, center=center)
+def test_kernel_is_the_inner_product_of_its_map(coordinates: str, center: bool) -> None:
+    model = fitted(coordinates=coordinates, center=center)
     phi = model.map_rows(X).toarray()
     if center:
         phi = phi - phi.mean(axis=0)
-    if normalize:
-        phi = phi / np.linalg.norm(phi, axis=1, keepdims=True)
     np.testing.assert_allclose(model.score_against(X, X), phi @ phi.T, atol=2e-5)
     assert np.linalg.eigvalsh(model.score_against(X, X).astype(float)).min() > -1e-3
 

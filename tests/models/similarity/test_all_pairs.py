@@ -91,9 +91,7 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
 
 def test_a_sample_of_pairs_is_counted_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing, "pair_counts", None)
-    for params in ({"n_pairs": 1_000}, {"n_pairs": None, "pair_sampling": "identities"}):
-        SimilarityTree(max_depth=2, random_state=0, **params).fit(X[:80], y[:80])
-    SimilarityForest(n_estimators=1, n_pairs=None, bag="identities", random_state=0).fit(X[:80], y[:80])
+    SimilarityTree(max_depth=2, random_state=0, n_pairs=1_000).fit(X[:80], y[:80])
 
 
 def test_nothing_to_split_is_refused() -> None:

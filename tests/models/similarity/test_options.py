@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import pairmark
-from pairmark.models import SimilarityForest, SimilarityTree, load, roc_curve_pairs, save
+from pairmark.models import SimilarityForest, SimilarityTree, load, save
 from pairmark.models.core.progress import listening
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity.bagging import leaf_numbers
@@ -301,84 +301,6 @@ def test_pruning_leaves_noise_alone_and_keeps_what_holds(features: Any) -> None:
     assert explicit.auc_ > 0.9
 
 
-@pytest.mark.parametrize("bag", ["pairs", "identities"])
-def test_out_of_bag_scores_are_means_over_trees_that_did_not_see_the_pair(bag: Any) -> None:
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(15), 12)
-    points = rng.standard_normal((15, 4))[labels] + 0.5 * rng.standard_normal((180, 4))
-    points = points.astype(np.float32)
-    forest = SimilarityForest(
-        n_estimators=12, n_pairs=1500, max_depth=4, bag=bag, oob_score=True, random_state=0
-    )
-    caught: dict[str, Any] = {}
-    judge = SimilarityForest._judge
-
-    class Watched(SimilarityForest):
-        def _judge(self, X: Any, source: Any, pairs: Any, seeds: Any) -> None:
-            caught.update(source=source, pairs=pairs, seeds=seeds)
-            judge(self, X, source, pairs, seeds)
-
-    watched = Watched(**forest.get_params()).fit(points, labels)
-    drawn = caught["pairs"].drawn
-    a, b = drawn.pairs[:2]
-    total, number = np.zeros(len(a)), np.zeros(len(a))
-    for tree, seed in zip(watched.trees_, caught["seeds"], strict=True):
-        learned_from = caught["source"].draw(seed).pairs[:2]
-        if bag == "pairs":
-            seen = {tuple(sorted(pair)) for pair in learned_from.T.tolist()}
-            out = np.array(
-                [tuple(sorted(pair)) not in seen for pair in zip(a.tolist(), b.tolist(), strict=True)]
-            )
-        else:
-            rows = caught["source"]._bag_of(np.random.default_rng(seed))
-            assert set(np.unique(labels[learned_from])) <= set(labels[rows])
-            assert 2 <= len(set(labels[rows])) < 15
-            out = ~rows[a] & ~rows[b]
-        leaf = leaf_of(tree, points[a], points[b])
-        total += np.where(out, tree.leaf_log_odds()[leaf], 0.0)
-        number += out
-    scored = number > 0
-    same = labels[a] == labels[b]
-    assert watched.oob_auc_ == pytest.approx(roc_auc_score(same[scored], total[scored] / number[scored]))
-    assert watched.oob_roc_ is not None
-    assert (np.diff(watched.oob_roc_.fpr) >= 0).all()
-
-
-def test_aggregation_is_chosen_out_of_bag_and_kept(tmp_path: Path) -> None:
-    labels = np.repeat(np.arange(15), 12)
-    points = np.random.default_rng(0).standard_normal((15, 4))[labels]
-    points = points + 0.7 * np.random.default_rng(1).standard_normal((180, 4))
-    params: dict[str, Any] = {"n_estimators": 6, "n_pairs": 1000, "max_depth": 5, "random_state": 0}
-    chosen = SimilarityForest(aggregation="auto", **params).fit(points, labels)
-    each = {
-        way: SimilarityForest(aggregation=way, oob_score=True, **params).fit(points, labels).oob_auc_
-        for way in ("rank", "log-odds")
-    }
-    assert chosen.aggregation_ == max(each, key=lambda way: each[way] or 0.0)
-    assert chosen.oob_auc_ == each[chosen.aggregation_]
-    pairmark.save(chosen, tmp_path / "chosen")
-    loaded = pairmark.load(tmp_path / "chosen")
-    assert loaded.aggregation_ == chosen.aggregation_
-    assert loaded.oob_auc_ == chosen.oob_auc_
-    assert (
-        loaded.pair_score(points, points[::-1]).tobytes() == chosen.pair_score(points, points[::-1]).tobytes()
-    )
-    given = sample_pairs(labels, 1500, random_state=0)
-    pairs = SimilarityForest(aggregation="auto", bag="identities", **params)
-    pairs.fit_pairs(points[given.left], points[given.right], given.same)
-    assert pairs.oob_auc_ is not None
-    assert pairs.oob_auc_ > 0.7
-
-
-def test_out_of_bag_pairs_must_exist() -> None:
-    with pytest.raises(ValueError, match="oob_score needs bootstrap"):
-        SimilarityForest(oob_score=True, bootstrap=False).fit(X, y)
-    with pytest.raises(ValueError, match="every tree drew every pair"):
-        SimilarityForest(oob_score=True, n_estimators=2, n_pairs=None, max_depth=2).fit(X, y)
-    forest = SimilarityForest(aggregation="auto", n_estimators=2, n_pairs=None, max_depth=2).fit(X, y)
-    assert (forest.aggregation_, forest.oob_roc_, forest.oob_auc_) == ("log-odds", None, None)
-
-
 def test_first_trees_score_as_the_smaller_forest_does() -> None:
     params: dict[str, Any] = {"n_pairs": 500, "max_depth": 4, "random_state": 0}
     large = SimilarityForest(n_estimators=6, **params).fit(X, y)
@@ -440,25 +362,3 @@ def test_too_little_to_hold_out_means_raw_pair_features() -> None:
     X = np.arange(8.0)[:, None]
     tree = SimilarityTree(pair_features="auto", n_pairs=None, random_state=0).fit(X, [0, 0, 1, 2, 3, 4, 5, 6])
     assert tree.pair_features_ == "raw"
-
-
-@pytest.mark.parametrize("sampling", ["with-replacement", "identities"])
-def test_sampled_pairs_weigh_in_the_rates_of_cells(sampling: Any) -> None:
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(10), [200, 5, 5, 5, 5, 5, 5, 5, 5, 5])
-    X = (rng.normal(size=(10, 4))[y] * 2 + rng.normal(size=(y.size, 4))).astype(np.float32)
-    params: dict[str, Any] = {"max_depth": 3, "random_state": 0}
-    whole = SimilarityTree(n_pairs=None, **params).fit(X, y)
-    drawn = SimilarityTree(n_pairs=20_000, pair_sampling=sampling, **params).fit(X, y)
-    # The first cell's rates under the sample's own split, on the sample and on every pair.
-    i, j = np.triu_indices(y.size, 1)
-    scores, same = drawn.pair_score(X[i], X[j]), y[i] == y[j]
-    fpr, tpr, _ = roc_curve_pairs(scores, same)
-    for rate in (0.1, 0.3, 0.6):
-        told = np.interp(rate, drawn.roc_.fpr, drawn.roc_.tpr)
-        assert abs(told - np.interp(rate, fpr, tpr)) < 0.08
-    assert abs(drawn.auc_ - whole.auc_) < 0.05
-    forest = {"n_estimators": 4, "n_pairs": 3_000, "pair_sampling": sampling, "oob_score": True, **params}
-    one, two = (SimilarityForest(n_jobs=n_jobs, **forest).fit(X, y) for n_jobs in (1, 2))
-    assert one.pair_score(X[:-1], X[1:]).tobytes() == two.pair_score(X[:-1], X[1:]).tobytes()
-    assert one.oob_auc_ == two.oob_auc_

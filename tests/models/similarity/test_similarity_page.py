@@ -32,7 +32,6 @@ def test_the_page_leads_from_rows_to_saved_forests_and_drawn_trees(
     assert pairmark.load(Path("people.model")).pair_score(X, X[::-1]).tobytes() == (
         forest.pair_score(X[::-1], X).tobytes()
     )
-    assert forest.oob_auc_ > 0.8
     assert {"fpr", "tpr"} <= set(names["cells"][0])
     assert Path("tree.svg").read_text(encoding="utf-8").startswith("<svg")
     assert 0.5 < tree.auc_ <= 1

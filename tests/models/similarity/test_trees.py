@@ -351,10 +351,9 @@ class TestOddData:
             {},
             {"pair_features": "auto"},
             {"pair_features": "posteriors"},
-            {"leaf_rank": "linear", "pair_sampling": "identities"},
+            {"leaf_rank": "linear"},
             {"leaf_rank": "boosting", "n_pairs": None},
             {"prune": True},
-            {"oob_score": True, "aggregation": "auto", "bag": "identities"},
         ],
         ids=str,
     )
@@ -375,7 +374,6 @@ class TestOddData:
                 assert model.auc_ == 0.5
                 assert [axis.tolist() for axis in model.roc_] == [[0.0, 1.0], [0.0, 1.0]]
             else:
-                assert model.oob_auc_ is None
                 assert not model.feature_importances_.any()
 
     def test_one_row_makes_no_pair(self) -> None:
