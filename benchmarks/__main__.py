@@ -33,6 +33,7 @@ def main(package: str = "benchmarks") -> int:
     parser.add_argument(
         "--data", help="other data for label_ranking (a folder) or rsbl_tables (a CSV, or a folder of them)"
     )
+    parser.add_argument("--against", metavar="COMMIT", help="the commit that rates compares this one with")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(there))
@@ -42,6 +43,8 @@ def main(package: str = "benchmarks") -> int:
     if options.data:
         # Each benchmark runs in a process of its own, which inherits it.
         os.environ["PAIRMARK_RANKINGS"] = os.environ["PAIRMARK_CLASSES"] = options.data
+    if options.against:
+        os.environ["PAIRMARK_AGAINST"] = options.against
     if options.here:
         return 0 if all(run_one(package, name, options.preset) for name in chosen) else 1
     failed = []
