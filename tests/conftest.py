@@ -29,6 +29,7 @@ from pairmark.service.settings import Settings
 pytest_plugins = ("tests.serving", "tests.tidy")
 
 KINDS = ("sqlite", "postgresql")
+ON_EACH_DATABASE = ("database_url", "module_database_url", "digits_house")
 NewDatabase = Callable[..., str]
 _made_on_server: list[str] = []
 
@@ -49,6 +50,21 @@ hypothesis_settings.register_profile(
 )
 # Explored inputs are different each time; what fails is kept and tried first from then on.
 hypothesis_settings.load_profile(os.environ.get("PAIRMARK_HYPOTHESIS", "pairmark"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker."""
+    config.addinivalue_line(
+        "markers", "database(kind): what is tested does not depend on the database: use this one"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what needs a database on both kinds, unless it is marked otherwise."""
+    chosen = metafunc.definition.get_closest_marker("database")
+    for name in ON_EACH_DATABASE:
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, chosen.args if chosen else KINDS, indirect=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -145,13 +161,13 @@ def new_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     return create
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
-    """A fresh, migrated database: the test runs once on SQLite and once on PostgreSQL."""
+    """A fresh, migrated database: the test runs once on SQLite and once on PostgreSQL, see `pytest_generate_tests`."""
     return new_database(request.param)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module")
 def module_database_url(request: pytest.FixtureRequest, new_database: NewDatabase) -> str:
     """As `database_url`, shared by the tests of a module (say, for a server that costs time to start)."""
     return new_database(request.param)

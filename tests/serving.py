@@ -21,7 +21,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 ROOT = Path(__file__).parent.parent
-KINDS = ("sqlite", "postgresql")
 PATIENCE_S = 240.0
 
 
@@ -175,7 +174,7 @@ def serve(tmp_path: Path, new_database: Callable[..., str]) -> Iterator[Serve]:
         yield start
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session")
 def digits_house(
     request: pytest.FixtureRequest,
     new_database: Callable[..., str],

@@ -16,7 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.serving import KINDS, RunningServer, Serve, serving
+from tests.conftest import KINDS
+from tests.serving import RunningServer, Serve, serving
 
 BOUNDS = {
     "PAIRMARK_MAX_BODY_BYTES": "100000",

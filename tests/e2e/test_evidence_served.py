@@ -12,6 +12,8 @@ import pytest
 from pairmark.client import Client, Problem
 from tests.serving import RunningServer
 
+pytestmark = pytest.mark.database("postgresql")
+
 
 def bodies(house: RunningServer) -> dict[str, object]:
     X = house.facts["X"]

@@ -10,6 +10,8 @@ import pytest
 
 from tests.serving import RunningServer
 
+pytestmark = pytest.mark.database("postgresql")
+
 RAW = "application/octet-stream"
 
 

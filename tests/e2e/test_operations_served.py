@@ -10,7 +10,10 @@ import time
 
 import numpy as np
 import psutil
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+pytestmark = pytest.mark.database("postgresql")
 
 
 def scraped(http):

@@ -14,6 +14,8 @@ from pairmark.client import InvalidInput as Refused
 from pairmark.models.label_ranking.generators import sample_mallows, with_ties
 from tests.serving import RunningServer
 
+pytestmark = pytest.mark.database("postgresql")
+
 LABELS = ["a", "b", "c", "d", "e"]
 NAMES = [f"A{i + 1}" for i in range(4)]
 

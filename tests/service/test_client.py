@@ -34,6 +34,8 @@ from pairmark.client import (
 from pairmark.service import client as module
 from tests.serving import RunningServer, Serve
 
+pytestmark = pytest.mark.database("postgresql")
+
 
 @pytest.fixture(scope="module")
 def client(digits_house: RunningServer):

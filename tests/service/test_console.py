@@ -12,6 +12,8 @@ import pytest
 
 from tests.serving import RunningServer, Serve
 
+pytestmark = pytest.mark.database("postgresql")
+
 HTML = {"Accept": "text/html"}
 
 

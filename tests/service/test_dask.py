@@ -18,6 +18,8 @@ from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import SMALL_FOREST
 from tests.serving import ROOT, free_port
 
+pytestmark = pytest.mark.database("sqlite")
+
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -72,7 +74,7 @@ def test_trees_really_grow_on_the_cluster_and_a_cancelled_fit_leaves_it_idle(sch
 
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 8)).astype(np.float32), np.repeat(np.arange(120), 5)
-    forest = SimilarityForest(**{**SMALL_FOREST, "n_estimators": 400, "n_pairs": 20_000})
+    forest = SimilarityForest(**{**SMALL_FOREST, "n_estimators": 400, "n_pairs": 2_000})
     with Client(scheduler, timeout=30) as client:
         client.wait_for_workers(2, timeout=60)
         with (

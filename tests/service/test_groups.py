@@ -10,6 +10,8 @@ from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
 from tests.service.conftest import House, people
 
+pytestmark = pytest.mark.database("sqlite")
+
 METRIC = {"learner": "metric", "params": {"metric": "euclidean"}, "model": "apart", "dataset": "populations"}
 
 

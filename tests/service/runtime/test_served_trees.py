@@ -13,6 +13,8 @@ from pairmark.service.errors import InvalidInput, ModelNotCapable, UnknownModel
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.runtime.trees import tree_data, tree_svg
 
+pytestmark = pytest.mark.database("sqlite")
+
 
 def test_trees_are_told_by_the_version_in_memory(house, database: Database) -> None:
     house.train(learner="similarity-tree", model="tree", params={"max_depth": 3, "n_pairs": 2000})
