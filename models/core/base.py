@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -397,6 +398,17 @@ class PairScorerMixin(Stateful):
 
     def _validated(self, X: Any, name: str) -> Matrix:
         return checked_matrix(self, X, name, accept_sparse=self._accepts_sparse)
+
+    def _one_pair(self, left: Any, right: Any) -> tuple[Matrix, Matrix]:
+        """The two checked rows of a pair to explain, each given as (d,) or (1, d)."""
+        check_is_fitted(self)
+        a, b = (
+            self._validated(side if issparse(side) else np.atleast_2d(np.asarray(side)), name)
+            for side, name in ((left, "left"), (right, "right"))
+        )
+        if a.shape[0] != 1 or b.shape[0] != 1:
+            raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
+        return a, b
 
 
 class EmbedderMixin:

@@ -374,11 +374,7 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """What each meta-feature contributes to one pair's distance; see `pairmark.models.ghost.explain`."""
-        check_is_fitted(self)
-        sides = [np.atleast_2d(np.asarray(side)) for side in (left, right)]
-        a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
-        if a.shape[0] != 1 or b.shape[0] != 1:
-            raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
+        a, b = self._one_pair(left, right)
         score = float(self._pair_score(a, b)[0])
         return explain.contributions(self, self._space, self._weighing, a, b, score, feature_names)
 

@@ -169,12 +169,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         """
         from pairmark.models.logistic.explain import contributions
 
-        check_is_fitted(self)
-        given: tuple[Any, Any] = (left, right)
-        sides = [side[None, :] if getattr(side, "ndim", 2) == 1 else side for side in given]
-        a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
-        if a.shape[0] != 1 or b.shape[0] != 1:
-            raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
+        a, b = self._one_pair(left, right)
         pair = self._map.prepared(a), self._map.prepared(b)
         score = float(self._pair_score(a, b)[0])
         return contributions(self, self._map, self._weights, pair, score, feature_names)

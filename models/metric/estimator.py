@@ -163,12 +163,7 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
         left, right : (d,) or (1, d), one pair.
         feature_names : (d,) names to use; those of training when None.
         """
-        check_is_fitted(self)
-        given: tuple[Any, Any] = (left, right)
-        sides = [side[None, :] if getattr(side, "ndim", 2) == 1 else side for side in given]
-        a, b = self._validated(sides[0], "left"), self._validated(sides[1], "right")
-        if a.shape[0] != 1 or b.shape[0] != 1:
-            raise ValueError(f"left has {a.shape[0]} rows and right {b.shape[0]}; expected one pair")
+        a, b = self._one_pair(left, right)
         return explain.contributions(
             self, self.transform(a)[0], self.transform(b)[0], float(self._pair_score(a, b)[0]), feature_names
         )

@@ -315,13 +315,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         left, right : (d,) or (1, d), one pair.
         feature_names : (d,) names to use; those of training when None.
         """
-        check_is_fitted(self)
-        a, b = (
-            self._validated(np.atleast_2d(np.asarray(side)), name)
-            for side, name in ((left, "left"), (right, "right"))
-        )
-        if a.shape[0] != 1 or b.shape[0] != 1:
-            raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
+        a, b = self._one_pair(left, right)
         rows = [self._map.prepared(side) for side in (a, b)]
         latent = [self._map.of_prepared(side)[0].astype(np.float64) for side in rows]
         if self.scoring == "cosine":

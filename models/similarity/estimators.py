@@ -174,13 +174,7 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         -------
         JSON-able: ``score`` and, for a tree, ``path`` and ``cell``; for a forest, ``trees`` and ``features``.
         """
-        check_is_fitted(self)
-        a, b = (
-            self._validated(np.atleast_2d(np.asarray(side)), name)
-            for side, name in ((left, "left"), (right, "right"))
-        )
-        if a.shape[0] != 1 or b.shape[0] != 1:
-            raise ValueError(f"explain takes one pair; left has {a.shape[0]} rows and right {b.shape[0]}")
+        a, b = self._one_pair(left, right)
         words = self._words(feature_names)
         return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), words)
 

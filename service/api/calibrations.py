@@ -42,7 +42,7 @@ async def add_calibration(
     check_may(http, "train", request.name)
     async with services.runtime.batch_place() as place:
         made = await place.run(
-            lambda: services.store.add_scores(
+            lambda: services.store.calibrations.add_scores(
                 request.name, request.scores, request.same, request.left_unit, request.right_unit
             )
         )
@@ -52,7 +52,7 @@ async def add_calibration(
 
 def list_calibrations(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> CalibrationPage:
     """Calibrations, newest first."""
-    return services.store.calibrations(limit=query.limit, cursor=query.cursor)
+    return services.store.calibrations.page(limit=query.limit, cursor=query.cursor)
 
 
 def get_calibration(
@@ -62,7 +62,7 @@ def get_calibration(
 
     Takes a key that may see its model; for scores made elsewhere, one that may use every model, or `train` on its name.
     """
-    found = services.store.calibration_detail(calibration_id)
+    found = services.store.calibrations.detail(calibration_id)
     key = key_of(http)
     if key is None or key.allows("train", found.model or found.name):
         return found

@@ -341,7 +341,7 @@ async def calibrate(
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         made = await place.run(
-            lambda: services.store.calibrate(
+            lambda: services.store.calibrations.calibrate(
                 name,
                 version,
                 request.dataset,
@@ -364,7 +364,7 @@ async def evaluate(
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         return await place.run(
-            lambda: services.store.evaluate(
+            lambda: services.store.evaluations.evaluate(
                 name,
                 version,
                 request.dataset,

@@ -450,7 +450,7 @@ class Runtime:
         )
 
     def _load_calibration(self, calibration_id: str) -> Loaded:
-        calibration, row = self.store.calibration(calibration_id)
+        calibration, row = self.store.calibrations.load(calibration_id)
         owner = None if row.model is None or row.version is None else (row.model, row.version)
         of, subjects = row.summary.get("samples"), None
         if of is not None:

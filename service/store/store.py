@@ -9,7 +9,6 @@ from typing import Any, BinaryIO, Literal
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.calibration.operating_points import Calibration
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
@@ -17,7 +16,7 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, ModelNotCapable, NotReady, PreconditionFailed, StorageFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_trained_on
-from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
+from pairmark.service.heldout.schemas import OverlapOut
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.settings import Settings
@@ -31,10 +30,6 @@ from pairmark.service.store.schemas import (
     LONGEST_REASON,
     AliasChangePage,
     AliasOut,
-    CalibrationDetail,
-    CalibrationOut,
-    CalibrationPage,
-    EvaluationOut,
     LedgerOut,
     ModelOut,
     ModelPage,
@@ -69,10 +64,10 @@ class ModelStore:
         self._db = db
         self._blobs = blobs
         self._versions = VersionStore(db, blobs, settings)
-        self._calibrations = Calibrations(self._versions)
-        self.subjects = SubjectCalibrations(self._versions, self._calibrations)
-        self._evaluations = Evaluations(self._versions, self._calibrations)
-        self.reports = Reports(self._versions, self._calibrations)
+        self.calibrations = Calibrations(self._versions)
+        self.subjects = SubjectCalibrations(self._versions, self.calibrations)
+        self.evaluations = Evaluations(self._versions, self.calibrations)
+        self.reports = Reports(self._versions, self.calibrations)
 
     # Versions
 
@@ -331,34 +326,6 @@ class ModelStore:
         more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
         return AliasChangePage(items=[alias_change_out(row) for row in rows[:limit]], next_cursor=more)
 
-    # Calibrations: see `Calibrations`
-
-    def calibrate(
-        self,
-        name: str,
-        version: int,
-        dataset: str,
-        *,
-        protocol: Protocol = "auto",
-        n_pairs: int | None = None,
-        default: bool | None = None,
-        random_state: int = 0,
-        groups: GroupRole = "together",
-        on_progress: OnProgress | None = None,
-    ) -> CalibrationOut:
-        """Calibrate a version on another dataset; see `Calibrations.calibrate`."""
-        return self._calibrations.calibrate(
-            name,
-            version,
-            dataset,
-            protocol=protocol,
-            n_pairs=n_pairs,
-            default=default,
-            random_state=random_state,
-            groups=groups,
-            on_progress=on_progress,
-        )
-
     def overlap(
         self, name: str, version: int, data: LabelledData, *, refuse: bool = False
     ) -> OverlapOut | None:
@@ -371,7 +338,7 @@ class ModelStore:
         """
         row = self._versions.row(name, version)
         if refuse:
-            self._calibrations.refuse_overlap(row, name, data, self._calibrations.protocol_of(row, "auto"))
+            self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
         known = self.trained_on(name, version)
         return None if known is None else overlap_with(known, data)
 
@@ -379,16 +346,6 @@ class ModelStore:
         """Digests of what the version was trained on; None when they were not kept."""
         row = self._versions.row(name, version)
         return None if row.report is None else read_trained_on(self._blobs.folder(row.report))
-
-    def add_scores(
-        self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None
-    ) -> CalibrationOut:
-        """Calibrate scores made elsewhere; see `Calibrations.add_scores`."""
-        return self._calibrations.add_scores(name, scores, same, left_unit, right_unit)
-
-    def calibration(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
-        """A calibration, loaded, and its row."""
-        return self._calibrations.load(calibration_id)
 
     def ledger_number(self, calibration_id: str) -> int | None:
         """A calibration's number among those made on its dataset version; None when it is of no version."""
@@ -407,38 +364,6 @@ class ModelStore:
         """Every version that was calibrated on a dataset version."""
         with self._db.read() as session:
             return ledger.ledger(session, dataset, sha256)
-
-    def calibration_detail(self, calibration_id: str) -> CalibrationDetail:
-        """A calibration with its curve for people."""
-        return self._calibrations.detail(calibration_id)
-
-    def calibrations(self, limit: int = 50, cursor: str | None = None) -> CalibrationPage:
-        """Calibrations, newest first."""
-        return self._calibrations.page(limit, cursor)
-
-    def evaluate(
-        self,
-        name: str,
-        version: int,
-        dataset: str,
-        *,
-        protocol: Protocol = "auto",
-        n_pairs: int | None = None,
-        random_state: int = 0,
-        groups: GroupRole = "together",
-        on_progress: OnProgress | None = None,
-    ) -> EvaluationOut:
-        """Measure a version on another dataset; see `Evaluations.evaluate`."""
-        return self._evaluations.evaluate(
-            name,
-            version,
-            dataset,
-            protocol=protocol,
-            n_pairs=n_pairs,
-            random_state=random_state,
-            groups=groups,
-            on_progress=on_progress,
-        )
 
     # Moving versions between houses: see `transfer`
 

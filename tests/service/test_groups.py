@@ -48,14 +48,16 @@ def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promis
     assert "geometric mean" in page
     assert any("'south'" in warning and "promised 0.1" in warning for warning in told["warnings"])
     assert house.store.version("apart", version).metrics["groups"] == told
-    again = house.store.evaluate("apart", version, "populations", n_pairs=20_000, groups="compare")
+    again = house.store.evaluations.evaluate(
+        "apart", version, "populations", n_pairs=20_000, groups="compare"
+    )
     assert again.roc.groups is not None
     assert any("'south'" in warning for warning in again.warnings)
     # As units that belong together, two groups are too few to split.
     with pytest.raises(InvalidInput):
         house.train(**METRIC)
-    assert house.store.evaluate("apart", version, "people", n_pairs=2_000).roc.groups is None
+    assert house.store.evaluations.evaluate("apart", version, "people", n_pairs=2_000).roc.groups is None
     with pytest.raises(InvalidInput, match="has 0 groups"):
         house.queue.submit(house.request(dataset="people", evaluation={"groups": "compare"}))
     with pytest.raises(InvalidInput, match="no groups to compare"):
-        house.store.evaluate("apart", version, "people", groups="compare")
+        house.store.evaluations.evaluate("apart", version, "people", groups="compare")

@@ -14,7 +14,9 @@ COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
 def test_a_promise_for_whichever_is_chosen_counts_every_version(house: House) -> None:
     trained = house.train(**COSINE)
     others = house.upload("strangers", *people(60, 3, seed=9, first=1_000))
-    made = [house.store.calibrate("faces", trained, "strangers", random_state=at) for at in range(3)]
+    made = [
+        house.store.calibrations.calibrate("faces", trained, "strangers", random_state=at) for at in range(3)
+    ]
     runtime = Runtime(house.store, house.db, house.settings)
 
     def asked(*, simultaneous: bool) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(house: House) ->
     # What was looked at stays, whatever becomes of the version, and its number is given to nobody else.
     house.store.delete("faces", trained)
     trained = house.train(**COSINE)
-    house.store.calibrate("faces", trained, "strangers")
+    house.store.calibrations.calibrate("faces", trained, "strangers")
     ledger = house.store.ledger("strangers:1", others.sha256)
     assert [(one.number, one.version) for one in ledger.versions] == [(1, 1), (2, 1), (3, 1), (4, 2)]
     assert [one.rates for one in ledger.versions] == [[], [], [0.6], []]

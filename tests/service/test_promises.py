@@ -20,7 +20,7 @@ def test_what_is_promised_at_upload_is_what_the_version_keeps(house):
     house.train(dataset="some", model="some")
     version = house.store.version("some", 1)
     assert version.promise == told
-    calibration = house.store.calibration(version.calibration_id)[0]
+    calibration = house.store.calibrations.load(version.calibration_id)[0]
     at_least = told.smallest_fpr
     assert (
         calibration.operating_point(at_least * 1.001, method="finite-sample").fpr_upper_bound

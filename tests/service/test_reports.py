@@ -40,7 +40,9 @@ def test_the_hardest_pairs_are_those_of_brute_force(noisy):
     test = split(loaded).test
     X = np.asarray(noisy.datasets.load(dataset.id).X, dtype=np.float64)
     scores = -np.linalg.norm(X[test.left] - X[test.right], axis=1)
-    point = noisy.store.calibration(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(0.3)
+    point = noisy.store.calibrations.load(noisy.store.version("noisy", 1).calibration_id)[0].operating_point(
+        0.3
+    )
     wrong = {
         "false-match": np.sort(scores[~test.same & (scores > point.threshold)])[::-1],
         "false-non-match": np.sort(scores[test.same & (scores <= point.threshold)]),

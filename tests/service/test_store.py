@@ -143,7 +143,7 @@ def test_a_version_that_could_not_answer_match_is_not_promoted(house):
         house.store.promote("faces", "production", version, by="x")
     assert house.store.resolve("faces") == ("faces", 1)
     house.upload("strangers", *people(40, 5, seed=9, first=1000))
-    house.store.calibrate("faces", version, "strangers")
+    house.store.calibrations.calibrate("faces", version, "strangers")
     assert house.store.promote("faces", "production", version, by="x").version == version
 
 
@@ -160,7 +160,7 @@ def test_only_versions_no_alias_holds_are_deleted_and_numbers_not_used_twice(hou
         with pytest.raises(UnknownModel):
             gone()
     with pytest.raises(UnknownCalibration):
-        house.store.calibration(calibration)
+        house.store.calibrations.load(calibration)
     assert house.train() == 3
     # Equal trainings share their blobs: deleting one version leaves the others whole.
     assert house.store.load("faces", 2).n_features_in_ == 6
@@ -191,18 +191,18 @@ def test_scores_are_those_of_the_fitted_learner_after_loading(house):
 def test_calibrating_on_what_was_trained_on_is_refused_with_a_count(house):
     house.train()
     with pytest.raises(CalibrationOverlap, match="rows that faces:1 was trained on") as refused:
-        house.store.calibrate("faces", 1, "people")
+        house.store.calibrations.calibrate("faces", 1, "people")
     trained = house.store.version("faces", 1).facts["parts"]["train_rows"]
     assert refused.value.facts["rows"] == trained
     assert len(refused.value.facts["first_rows"]) == 20
     # The same people with new samples: fine for rows, not for an open-set promise.
     house.upload("again", *people(40, 5, seed=77))
     with pytest.raises(CalibrationOverlap, match="22 of the 40 identities") as people_seen:
-        house.store.calibrate("faces", 1, "again")
+        house.store.calibrations.calibrate("faces", 1, "again")
     named = people_seen.value.facts["first_identities"]
     assert len(named) == 20
     assert set(named) <= {str(one) for one in range(40)}
-    made = house.store.calibrate("faces", 1, "again", protocol="closed-set")
+    made = house.store.calibrations.calibrate("faces", 1, "again", protocol="closed-set")
     assert made.protocol == "closed-set"
 
 
@@ -211,44 +211,44 @@ def test_a_new_calibration_becomes_the_default_only_when_asked(house):
     own = house.store.version("faces", 1).calibration_id
     house.upload("strangers", *people(50, 5, seed=9, first=1000))
     seen = []
-    made = house.store.calibrate(
+    made = house.store.calibrations.calibrate(
         "faces", 1, "strangers", on_progress=lambda share, stage: seen.append((share, stage))
     )
     assert seen[0][1] == "scoring"
     assert (made.model, made.version, made.summary["dataset"]) == ("faces", 1, "strangers:1")
     assert house.store.version("faces", 1).calibration_id == own
-    chosen = house.store.calibrate("faces", 1, "strangers", default=True)
+    chosen = house.store.calibrations.calibrate("faces", 1, "strangers", default=True)
     version = house.store.version("faces", 1)
     assert version.calibration_id == chosen.id
     assert [one.id for one in version.calibrations] == [chosen.id, made.id, own]
-    calibration, _ = house.store.calibration(made.id)
+    calibration, _ = house.store.calibrations.load(made.id)
     assert calibration.operating_point(0.3).n_units == 50
-    detail = house.store.calibration_detail(made.id)
+    detail = house.store.calibrations.detail(made.id)
     assert len(detail.curve["thresholds"]) == len(detail.curve["fpr"])
     with pytest.raises(UnknownDataset):
-        house.store.calibrate("faces", 1, "nobody")
+        house.store.calibrations.calibrate("faces", 1, "nobody")
     house.upload("wide", *people(40, 5, width=9))
     with pytest.raises(InvalidInput, match="has 9 features; faces:1 takes 6"):
-        house.store.calibrate("faces", 1, "wide")
+        house.store.calibrations.calibrate("faces", 1, "wide")
 
 
 def test_scores_made_elsewhere_are_calibrated(house):
     rng = np.random.default_rng(0)
     same = np.arange(400) % 4 == 0
     scores = rng.normal(size=400) + 3 * same
-    made = house.store.add_scores("vendor", scores.tolist(), same.astype(int).tolist())
+    made = house.store.calibrations.add_scores("vendor", scores.tolist(), same.astype(int).tolist())
     assert (made.model, made.version, made.name) == (None, None, "vendor")
-    calibration, _ = house.store.calibration(made.id)
+    calibration, _ = house.store.calibrations.load(made.id)
     assert calibration.operating_point(0.1).threshold > 0
     people_left = [f"p{i}" for i in range(400)]
     people_right = [
         left if is_same else f"q{i}" for i, (left, is_same) in enumerate(zip(people_left, same, strict=True))
     ]
-    with_units = house.store.add_scores("vendor", scores, same, people_left, people_right)
+    with_units = house.store.calibrations.add_scores("vendor", scores, same, people_left, people_right)
     assert with_units.protocol == "open-set"
-    assert [one.id for one in house.store.calibrations(limit=1).items] == [with_units.id]
-    cursor = house.store.calibrations(limit=1).next_cursor
-    assert [one.id for one in house.store.calibrations(cursor=cursor).items] == [made.id]
+    assert [one.id for one in house.store.calibrations.page(limit=1).items] == [with_units.id]
+    cursor = house.store.calibrations.page(limit=1).next_cursor
+    assert [one.id for one in house.store.calibrations.page(cursor=cursor).items] == [made.id]
 
 
 @pytest.mark.parametrize(
@@ -272,26 +272,26 @@ def test_scores_made_elsewhere_are_calibrated(house):
 def test_bad_scores_are_refused_naming_the_field(house, given, said):
     asked = {"name": "x", "scores": [1.0, 2.0, 3.0], "same": [1, 0, 0], **given}
     with pytest.raises(InvalidInput, match=said):
-        house.store.add_scores(**asked)
-    assert house.store.calibrations().items == []
+        house.store.calibrations.add_scores(**asked)
+    assert house.store.calibrations.page().items == []
 
 
 def test_more_scores_than_the_bound_are_refused(house):
     tight = house.settings.model_copy(update={"max_calibration_pairs": 2})
     with pytest.raises(TooLarge):
-        ModelStore(house.db, house.blobs, tight).add_scores("x", [1.0, 2.0, 3.0], [1, 0, 0])
+        ModelStore(house.db, house.blobs, tight).calibrations.add_scores("x", [1.0, 2.0, 3.0], [1, 0, 0])
 
 
 def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(house):
     house.train()
     house.upload("strangers", *people(60, 5, seed=9, first=1000))
-    report = house.store.evaluate("faces", 1, "strangers", n_pairs=3_000)
+    report = house.store.evaluations.evaluate("faces", 1, "strangers", n_pairs=3_000)
     assert report.metrics["auc"]["value"] > 0.9
     assert (report.overlap.rows, report.overlap.identities, report.warnings) == (0, 0, [])
     ten_percent = report.operating_points[0]
     assert ten_percent.fpr == 0.1
     assert ten_percent.calibration_id == house.store.version("faces", 1).calibration_id
     assert ten_percent.refused or ten_percent.seen_fpr < 0.2
-    again = house.store.evaluate("faces", 1, "people", n_pairs=3_000)
+    again = house.store.evaluations.evaluate("faces", 1, "people", n_pairs=3_000)
     assert again.overlap.rows == house.store.version("faces", 1).facts["parts"]["train_rows"]
     assert "too good" in again.warnings[0]

@@ -52,7 +52,7 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(house):
     assert version.metrics["auc"]["value"] > 0.9
     low, high = version.metrics["auc"]["interval"]
     assert low <= version.metrics["auc"]["value"] <= high
-    calibration, told = house.store.calibration(version.calibration_id)
+    calibration, told = house.store.calibrations.load(version.calibration_id)
     assert told.protocol == calibration.protocol == "open-set"
     assert told.dataset_sha256 == dataset.sha256
     point = calibration.operating_point(0.5)
@@ -92,7 +92,9 @@ def test_the_same_seed_gives_the_same_artefact_and_operating_points(house):
     for name in arrays[0]:
         np.testing.assert_array_equal(arrays[0][name], arrays[1][name])
     points = [
-        house.store.calibration(house.store.version("faces", version).calibration_id)[0].operating_point(0.5)
+        house.store.calibrations.load(house.store.version("faces", version).calibration_id)[
+            0
+        ].operating_point(0.5)
         for version in (first, second, other)
     ]
     assert points[0] == points[1]
@@ -326,7 +328,7 @@ def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_p
     assert plain.calibrations[0].summary["n_units"] == 32
     assert whitened.facts["parts"]["calibration_identities"] == 10
     # Nothing was learned from anybody, so all of it may calibrate again.
-    assert house.store.calibrate("faces", 1, "people").summary["n_units"] == 40
+    assert house.store.calibrations.calibrate("faces", 1, "people").summary["n_units"] == 40
 
 
 def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(house):
@@ -350,7 +352,7 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(house):
         ("named", "given", "finite-sample"),
     ):
         house.train(learner="metric", dataset=name, model=name, params={}, evaluation=evaluation)
-        calibration = house.store.calibration(house.store.version(name, 1).calibration_id)[0]
+        calibration = house.store.calibrations.load(house.store.version(name, 1).calibration_id)[0]
         point = calibration.operating_point(calibration.smallest_fpr()["finite-sample"])
         assert (point.units, point.guarantee) == (units, guarantee)
         assert (point.n_units <= 60) == (units == "given")

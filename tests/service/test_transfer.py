@@ -64,7 +64,7 @@ def test_an_imported_version_answers_the_same(house, elsewhere, exported):
     assert theirs.lineage.model_extra["imported_from"] == "faces:1"
     assert theirs.metrics == ours.metrics
     points = [
-        store.calibration(version.calibration_id)[0].operating_point(0.5)
+        store.calibrations.load(version.calibration_id)[0].operating_point(0.5)
         for store, version in ((house.store, ours), (elsewhere, theirs))
     ]
     assert points[0] == points[1]
@@ -84,7 +84,7 @@ def test_what_was_trained_on_is_remembered_after_an_import(house, elsewhere, exp
 
     house.store.import_file(io.BytesIO(exported), name="copy", by="test")
     with pytest.raises(CalibrationOverlap):
-        house.store.calibrate("copy", 1, "people")
+        house.store.calibrations.calibrate("copy", 1, "people")
 
 
 def _flip(entries):

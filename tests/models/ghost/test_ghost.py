@@ -392,7 +392,7 @@ class TestTheDistance:
         total = sum(entry["contribution"] for entry in told["contributions"]) + told["rest"]
         assert total == pytest.approx(model.pair_score(X[:1], X[100:101])[0], rel=1e-5)
         assert {entry["meta_feature"] for entry in told["contributions"]} <= set(model.meta_feature_names_)
-        with pytest.raises(ValueError, match="expected one pair"):
+        with pytest.raises(ValueError, match="explain takes one pair"):
             model.explain(X[:2], X[:2])
 
     def test_every_meta_feature_at_once_is_symmetric_and_saved(self, tmp_path: Path) -> None:
