@@ -41,7 +41,7 @@ from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.search.index import Found, Rows
 
-RACE_VERSION = 5
+RACE_VERSION = 6
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
 _PAIR_FOLDS, _PAIR_REPEATS = 4, 2
 

@@ -5,7 +5,29 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.pairs.splits import joined_groups
+
+
+def distinct_rows(points: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Equal rows as one, in the order met, by hashes: sorting whole rows takes seconds where pairs are many.
+
+    Returns
+    -------
+    first : (m,) a row of each kind. number : (n,) which kind each row is of.
+    """
+    # Adding 0 rids rows of negative zeros, whose bits are others.
+    rows = np.ascontiguousarray(points, dtype=np.float32) + np.float32(0.0)
+    _, first, number = np.unique(
+        row_kernels.row_hashes(rows.view(np.uint32)), return_index=True, return_inverse=True
+    )
+    if (rows[first][number] != rows).any():
+        # Rows that only share a hash.
+        _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    return first[order].astype(np.int64), place[number.ravel()]
 
 
 def identities_of_pairs(points: NDArray[np.float32], n: int, same: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -16,7 +38,6 @@ def identities_of_pairs(points: NDArray[np.float32], n: int, same: NDArray[np.bo
     points : (2 n, d), left rows then right rows.
     same : (n,).
     """
-    _, number = np.unique(points, axis=0, return_inverse=True)
-    number = number.ravel()
-    _, component = joined_groups(int(number.max()) + 1, number[:n][same], number[n:][same])
+    first, number = distinct_rows(points)
+    _, component = joined_groups(first.size, number[:n][same], number[n:][same])
     return np.unique(component[number], return_inverse=True)[1].astype(np.int64)

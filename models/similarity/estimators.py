@@ -28,11 +28,13 @@ from pairmark.models.core.base import (
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Params, check_params
-from pairmark.models.pairs.identities import identities_of_pairs
+from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.search.index import Found, Rows
 from pairmark.models.similarity import drawing, explain, search
 from pairmark.models.similarity.bagging import (
+    EACH_GIVEN,
+    LEAST_GIVEN,
     WEIGHT_TOTAL,
     PairSource,
     integer_weights,
@@ -124,6 +126,9 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
     ) -> Self:
         """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
 
+        Each tree of a forest with ``bootstrap`` resamples them: as many as there are up to 10,000, and of more at least
+        10,000 and so many that a pair is drawn four times over all trees.
+
         Where all pairs of positive weight are of one kind there is nothing to learn, and every pair scores alike.
         Where ``pair_features`` are learned, points that same pairs join, at one or more removes, are one identity.
 
@@ -152,9 +157,14 @@ class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         used = np.concatenate([used[flags[used]], used[~flags[used]]])
         n_same = int(np.count_nonzero(flags[used]))
         source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
+        source.most_given = max(LEAST_GIVEN, EACH_GIVEN * n // self._n_trees())
         points = np.concatenate([a, b])
         if self.pair_features != "raw" and 0 < n_same < used.size:
-            self._learn(points, identities_of_pairs(points, n, flags), source, random)
+            # A row of many pairs is one row, or its identity would seem to vary less than it does.
+            first, number = distinct_rows(points)
+            codes = identities_of_pairs(points, n, flags)[first]
+            self._learn(points[first], np.unique(codes, return_inverse=True)[1], source, random)
+            source.learned = None if source.learned is None else source.learned.of_equal_rows(number)
         else:
             self.learned_, self.pair_features_ = None, "raw"
         source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))

@@ -203,17 +203,25 @@ class OutOfFold:
     folds : (n,) the fold of each row.
     columns : the rows' columns under a map that left out two folds ``(a, b)``, a <= b, in rows' order; for
         ``posteriors`` a single entry, where each row's come from a map without its fold.
+    number : see `of_equal_rows`.
     """
 
     def __init__(
         self,
         folds: NDArray[np.int64],
         columns: dict[tuple[int, int], tuple[Float32, Float32]],
+        number: NDArray[np.int64] | None = None,
     ) -> None:
-        self._folds, self._columns = folds, columns
+        self._folds, self._columns, self._number = folds, columns, number
 
-    def values(self, left: NDArray[np.int32], right: NDArray[np.int32]) -> Float32:
+    def of_equal_rows(self, number: NDArray[np.int64]) -> OutOfFold:
+        """The same for rows of which some are equal: ``number`` (n,) says which of ours each is."""
+        return OutOfFold(self._folds, self._columns, number)
+
+    def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
         """(n, m) float32 of pairs of training rows."""
+        if self._number is not None:
+            left, right = self._number[left], self._number[right]
         if len(self._columns) == 1:
             ((columns, forms),) = self._columns.values()
             return pair_values(columns, columns, left, right, forms)

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
-from pairmark.models.pairs.identities import identities_of_pairs
+from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity import waves
 from pairmark.models.similarity.kernels import layout
@@ -312,6 +312,13 @@ def test_few_rows_identities_and_constant_columns_are_borne(kind: Any) -> None:
     assert np.isfinite(ten.pair_score(X[:, :1], X[::-1, :1])).all()
     constant = SimilarityForest(pair_features=kind, n_estimators=2, random_state=0).fit(np.ones((7, 2)), y)
     assert np.unique(constant.pair_score(np.ones((7, 2)), np.ones((7, 2)))).size == 1
+
+
+def test_equal_rows_are_one_whatever_the_sign_of_their_zeros() -> None:
+    rows = np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0], [2.0, 3.0], [0.0, 1.5]], dtype=np.float32)
+    first, number = distinct_rows(rows)
+    assert (rows[first][number] == rows).all()
+    assert np.unique(number).size == first.size == 3
 
 
 def test_pairs_tell_of_identities_by_points_in_common() -> None:

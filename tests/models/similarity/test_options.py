@@ -225,6 +225,24 @@ def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
     assert np.unique(forest.pair_score(constant, constant[::-1])).size == 1
 
 
+def test_trees_draw_some_of_many_listed_pairs() -> None:
+    """Up to 10,000 as many as there are; of more, so many that each is drawn about four times over all trees."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 30_000, 2)).astype(np.float32)
+    same = rng.random(30_000) < 0.3
+    for n, n_trees, drawn in (
+        (6_000, 3, 6_000),
+        (30_000, 20, 10_000),
+        (30_000, 8, 15_000),
+        (30_000, 3, 30_000),
+    ):
+        forest = SimilarityForest(n_estimators=n_trees, max_depth=1, leaf_depth=1, random_state=0)
+        forest.fit_pairs(a[:n], b[:n], same[:n])
+        roots = [tree.cells[0, [layout.CELL_SAME, layout.CELL_DIFFERENT]] for tree in forest.trees_]
+        assert [int(root.sum()) for root in roots] == [drawn] * n_trees
+        assert roots[0][0] / drawn == pytest.approx(same[:n].mean(), abs=1e-4)
+
+
 def subtrees(tree: Tree, cell: int = 0) -> list[frozenset[int]]:
     """Every pruned subtree, as its split cells."""
     if tree.cells[cell, layout.CELL_NODE] < 0:

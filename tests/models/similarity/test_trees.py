@@ -408,8 +408,9 @@ class TestOddData:
         assert np.isfinite(scores).all()
         assert scores.tobytes() == model.pair_score(b, a).tobytes()
         alone = SimilarityTree(leaf_rank=leaf_rank, pair_map=pair_map, n_pairs=None).fit(X[:, :1], y)
-        # No plane tells near from far by x x' and x + x': that takes squares.
-        assert alone.auc_ > (0.8 if (leaf_rank, pair_map) == ("linear", "products") else 0.9)
+        # No plane and no tree of depth 2 tells near from far by x x' and x + x': that takes squares.
+        few = pair_map == "products" and leaf_rank in ("linear", "exhaustive")
+        assert alone.auc_ > (0.8 if few else 0.9)
 
     def test_one_same_pair_in_five_thousand(self) -> None:
         rng = np.random.default_rng(0)
