@@ -3,7 +3,8 @@
 All three answer the cosine of one pair sent as JSON, over 8 kept-alive connections, every one with a request on the
 way. The client is raw sockets; what counts is the CPU of every thread of the server. Ours is `pairmark serve` with a
 model of the learner ``metric``, statistics and live check included; FastAPI is one route with a pydantic body on
-uvicorn, uvloop and httptools; MLServer runs a custom runtime in its own process (``parallel_workers`` 0), without an
+uvicorn, uvloop and httptools without an access log, as ``async def`` and as the ``def`` that its docs advise for
+blocking work; MLServer runs a custom runtime in its own process (``parallel_workers`` 0), without an
 access log.
 
 MLServer wants older versions of what it shares with us, so it has an environment of its own: name its Python in
@@ -30,7 +31,8 @@ from benchmarks.common import Claim, Preset, Result, ratio
 from benchmarks.http_overhead import DIMENSION, JSON, ROOT, _request, _Served, _server
 
 CONNECTIONS = 8
-OURS, FASTAPI, MLSERVER = "pairmark", "FastAPI + numpy", "MLServer runtime"
+OURS, MLSERVER = "pairmark", "MLServer runtime"
+FASTAPI, FASTAPI_DEF = "FastAPI + numpy, async def", "FastAPI + numpy, def"
 GOAL = 0.45
 
 RUNTIME = """
@@ -73,6 +75,13 @@ class Pair(BaseModel):
 @plain.post("/similarity")
 async def similarity(pair: Pair) -> dict[str, list[float]]:
     """The cosine."""
+    left, right = np.array(pair.left, dtype=np.float32), np.array(pair.right, dtype=np.float32)
+    return {"scores": [float(left @ right / np.sqrt((left @ left) * (right @ right)))]}
+
+
+@plain.post("/similarity-def")
+def similarity_def(pair: Pair) -> dict[str, list[float]]:
+    """The cosine, by a plain function, which FastAPI runs in a thread."""
     left, right = np.array(pair.left, dtype=np.float32), np.array(pair.right, dtype=np.float32)
     return {"scores": [float(left @ right / np.sqrt((left @ left) * (right @ right)))]}
 
@@ -128,6 +137,7 @@ def run(preset: Preset) -> Result:
     requests = {
         OURS: _request("/similarity", json.dumps(pair).encode(), JSON),
         FASTAPI: _request("/similarity", json.dumps(pair).encode(), JSON),
+        FASTAPI_DEF: _request("/similarity-def", json.dumps(pair).encode(), JSON),
         MLSERVER: _request("/v2/models/cosine/infer", json.dumps({"inputs": inputs}).encode(), JSON),
     }
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as place:
@@ -163,7 +173,7 @@ def _measured(
         "--http", "httptools", "--log-level", "warning", "--port",
     ]  # fmt: skip
     with _server(serve, environment, "/readyz") as ours, _server(bare, environment, "/") as fastapi:
-        served = {OURS: ours, FASTAPI: fastapi}
+        served = {OURS: ours, FASTAPI: fastapi, FASTAPI_DEF: fastapi}
         python = os.environ.get("PAIRMARK_MLSERVER")
         if python is None:
             return _in_turns(served, requests, rounds, times)
