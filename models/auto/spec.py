@@ -10,7 +10,7 @@ from pairmark.models.core.spec import LearnerSpec
 
 AUTO = LearnerSpec(
     kind="similarity-auto",
-    title="Auto: cosine, PLDA, forests and others race on held-out identities; the simplest of the best is kept",
+    title="Automatic: compares cosine, PLDA, forests and others on held-out people, keeps the simplest of the best",
     estimator=SimilarityAuto,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=SimilarityAutoParams,

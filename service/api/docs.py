@@ -40,7 +40,7 @@ def show_docs(request: Request) -> HTMLResponse:
     page = _template().render(
         title=document["info"]["title"],
         version=document["info"]["version"],
-        description=document["info"]["description"].replace("`", ""),
+        description=document["info"]["description"],
         csrf=request.scope.get("pairmark.csrf"),
         groups=[
             {
@@ -65,7 +65,19 @@ def _template() -> Any:
     from jinja2 import Environment, FileSystemLoader
 
     folder = Path(__file__).parent / "templates"
-    return Environment(loader=FileSystemLoader(folder), autoescape=True).get_template("docs.html")
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["code"] = _with_code
+    return environment.get_template("docs.html")
+
+
+def _with_code(text: str) -> Any:
+    """Text whose words between backticks are set as code."""
+    from markupsafe import Markup, escape
+
+    parts = str(escape(text)).split("`")
+    return Markup("".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)))
 
 
 def operation_groups(document: dict[str, Any], base: str) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -98,7 +110,7 @@ def _operation(
         "path": path,
         "method": method,
         "summary": operation.get("summary", ""),
-        "paragraphs": operation.get("description", "").replace("`", "").split("\n\n"),
+        "paragraphs": operation.get("description", "").split("\n\n"),
         "scope": operation.get("x-required-scope"),
         "parameters": [
             {
@@ -106,7 +118,7 @@ def _operation(
                 "where": parameter["in"],
                 "required": parameter.get("required", False),
                 "kind": _kind(parameter.get("schema", {})),
-                "description": parameter.get("description", "").replace("`", ""),
+                "description": parameter.get("description", ""),
             }
             for parameter in operation.get("parameters", [])
         ],
@@ -175,7 +187,7 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, 
             "name": name,
             "kind": _kind(field),
             "required": name in required,
-            "description": field.get("description", "").replace("`", ""),
+            "description": field.get("description", ""),
         }
         for name, field in schema.get("properties", {}).items()
     ]

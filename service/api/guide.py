@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
+from pydantic import Field
 
 from pairmark.service.api.problems import NotFound
+from pairmark.service.api.query import FROM_QUERY, Query
 
 FOLDER: Final = Path(__file__).parent.parent / "guide"
 # The theme sets light or dark with a line of script in each page. Nothing here is made from what a client sent.
@@ -20,8 +22,19 @@ _POLICY: Final = (
 )
 
 
-async def show_guide(request: Request, file: str) -> Response:
+class GuideQuery(Query):
+    """What the site's own links ask with: all of it is for the browser, none of it changes the answer."""
+
+    v: str | None = Field(None, max_length=64, description="the version of a style or script")
+    q: str | None = Field(None, max_length=400, description="what the site's search looks for")
+    highlight: str | None = Field(None, max_length=400, description="words to mark on the page")
+    check_keywords: str | None = Field(None, max_length=16, description="sent by the site's search form")
+    area: str | None = Field(None, max_length=32, description="sent by the site's search form")
+
+
+async def show_guide(request: Request, file: str, query: Annotated[GuideQuery, FROM_QUERY]) -> Response:
     """A page of the documentation, or what it is made with."""
+    del query
     if not (FOLDER / "index.html").exists():
         raise NotFound("this installation holds no guide: in a checkout, `make docs` builds it")
     answer = await _files().get_response(file or "index.html", request.scope)

@@ -85,8 +85,8 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.TooLarge,
             status=413,
-            fix="Send less at a time. `detail` names the bound; the operator can raise it with the PAIRMARK_MAX_* "
-            "settings. Raw float32 bodies (application/octet-stream) are far smaller than JSON.",
+            fix="Send less at a time. `detail` names the bound; the operator can raise it with the `PAIRMARK_MAX_*` "
+            "settings. Raw float32 bodies (`application/octet-stream`) are far smaller than JSON.",
         ),
         Page(
             error=errors.UnknownModel,
@@ -110,22 +110,22 @@ PAGES: dict[str, Page] = {
             error=errors.InsufficientCalibration,
             status=422,
             fix="A guarantee at this rate needs more independent people (or samples) than the calibration data "
-            "holds; nothing is extrapolated. Ask for at least `smallest_fpr`, lower `confidence`, or calibrate on "
-            "data with `required_units` units: POST /models/{name}/versions/{version}/calibrations. "
-            "`alternatives` holds what each other method answers: "
-            "`method=bootstrap` promises asymptotically, `method=estimate` nothing.",
+            "has. Rates are never extrapolated. Ask for `smallest_fpr` or more, lower `confidence`, or calibrate on "
+            "`required_units` people or samples: `POST /models/{name}/versions/{version}/calibrations`. "
+            "`alternatives` holds what the other methods would answer: the guarantee of `method=bootstrap` is "
+            "asymptotic, `method=estimate` gives none.",
         ),
         Page(
             error=errors.CalibrationOverlap,
             status=422,
-            fix="A threshold measured on training data promises too much. Calibrate on rows (open-set: on "
-            "identities) that the model was not trained on.",
+            fix="A threshold measured on training data is too low. Calibrate on identities (closed-set: on rows) that "
+            "the model was not trained on.",
         ),
         Page(
             error=errors.UnknownCalibration,
             status=404,
-            fix="A version's calibrations are listed at GET /models/{name}/versions/{version}; scores made "
-            "elsewhere are calibrated with POST /calibrations.",
+            fix="`GET /models/{name}/versions/{version}` lists a version's calibrations. `POST /calibrations` "
+            "calibrates scores of another system.",
         ),
         Page(
             error=errors.UnknownDataset,
@@ -135,7 +135,7 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.UnknownGallery,
             status=404,
-            fix="`GET /galleries` lists what there is; `PUT /galleries/{name}` with a model makes one.",
+            fix="`GET /galleries` lists what there is; `PUT /galleries/{name}` with a model creates one.",
         ),
         Page(
             error=errors.UnknownItem,
@@ -150,7 +150,7 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.SearchTooLong,
             status=503,
-            fix="Send fewer queries at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
+            fix="Send fewer queries at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
             retry_after=5,
         ),
         Page(error=errors.UnknownJob, status=404, fix="`GET /jobs` lists the jobs."),
@@ -173,7 +173,7 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.RateLimited,
             status=429,
-            fix="Wait as long as the Retry-After header says and try again, with fewer requests at a time.",
+            fix="Wait for the seconds in the `Retry-After` header and try again, with fewer requests at a time.",
             retry_after=1,
         ),
         Page(
@@ -190,7 +190,8 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.NotReady,
             status=503,
-            fix="The service is starting, or its database is away. Wait and try again; `GET /readyz` says when.",
+            fix="The service is starting, or its database does not answer. Wait and try again; `GET /readyz` "
+            "says when.",
             retry_after=2,
         ),
         Page(
@@ -208,58 +209,64 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.TrainingFailed,
             status=500,
-            fix="A job ends so when its attempts were lost or something unexpected happened. `GET /jobs/{id}` has its "
-            "history, and the worker's log the details under the job's id. Submit it again once that is fixed.",
+            fix="Every attempt was lost, or something unexpected happened. `GET /jobs/{id}` lists the attempts; the "
+            "worker's log has the details under the job's id. Fix the cause and submit the job again.",
         ),
         Page(
             error=errors.OutOfMemory,
             status=500,
-            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_MEMORY_BYTES on workers that "
+            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_MEMORY_BYTES` on workers that "
             "have more memory, then submit again.",
         ),
         Page(
             error=errors.TrainingKilled,
             status=500,
-            fix="Something outside ended the job's process at each attempt, most often the system for want of "
-            "memory: give workers more, or train on fewer pairs, then submit again.",
+            fix="Something outside ended the job's process at each attempt, most often the system because memory ran "
+            "out. Give workers more memory, or train on fewer pairs, then submit again.",
         ),
         Page(
             error=errors.JobTimeout,
             status=500,
-            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise PAIRMARK_JOB_TIMEOUT_S on the workers, "
+            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_TIMEOUT_S` on the workers, "
             "then submit again.",
         ),
-        Page(error=errors.Fenced, status=409, fix="Another attempt holds the job now; nothing needs doing."),
-        Page(error=NotFound, status=404, fix="The addresses of this service are listed at /docs."),
+        Page(
+            error=errors.Fenced,
+            status=409,
+            fix="Another attempt has taken the job over. There is nothing to do.",
+        ),
+        Page(error=NotFound, status=404, fix="`/docs` lists the addresses of this service."),
         Page(
             error=MethodNotAllowed,
             status=405,
-            fix="The Allow header names the methods; /docs lists them all.",
+            fix="The `Allow` header names the methods of this address. `/docs` lists all addresses.",
         ),
         Page(
             error=NotAcceptable,
             status=406,
-            fix="Ask for application/json or, where raw scores are offered, application/octet-stream.",
+            fix="Ask for `application/json` or, where raw scores are offered, `application/octet-stream`.",
         ),
         Page(
             error=UnsupportedMediaType,
             status=415,
-            fix="Send application/json, or, to the scoring routes, application/octet-stream or application/x-npz; "
-            "datasets are sent as multipart/form-data.",
+            fix="Send `application/json`. Scoring routes also read `application/octet-stream` and `application/x-npz`; "
+            "datasets are sent as `multipart/form-data`.",
         ),
         Page(
-            error=SlowBody, status=408, fix="Send the whole body, of the length that Content-Length states."
+            error=SlowBody,
+            status=408,
+            fix="Send the whole body, as long as `Content-Length` says, without a pause.",
         ),
         Page(
             error=TimedOut,
             status=503,
-            fix="Send fewer pairs at a time, or raise PAIRMARK_REQUEST_TIMEOUT_S.",
+            fix="Send fewer pairs at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
             retry_after=5,
         ),
         Page(
             error=Internal,
             status=500,
-            fix="This is a fault of the service. Report it with the `request_id`, which names it in the logs.",
+            fix="This is a fault of the service. Report it with its `request_id`, which finds it in the logs.",
         ),
     )
 }
@@ -368,19 +375,24 @@ def invalid_request(error: RequestValidationError) -> PairmarkError:
     return errors.InvalidInput(f"{field or place}: {said}"[:1000], field=field or str(place))
 
 
-_STYLE = (
-    "body{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem;color-scheme:light dark}"
-    "code{font-family:ui-monospace,monospace}"
-)
+_POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 
 async def list_problems() -> HTMLResponse:
     """A page that lists every problem this service can answer with."""
-    items = "".join(
-        f'<li><a href="/problems/{slug}">{slug}</a> ({page.status}): {escape(page.error.title)}</li>'
+    rows = "".join(
+        f'<tr><th scope="row"><a href="/problems/{slug}">{slug}</a></th><td class="number">{page.status}</td>'
+        f"<td>{escape(page.error.title)}</td></tr>"
         for slug, page in sorted(PAGES.items())
     )
-    return _html("Problems", f"<h1>Problems</h1><ul>{items}</ul>")
+    return _html(
+        "Problems",
+        '<div class="head"><div><h1>Problems</h1><p>Errors are answered as <code>application/problem+json</code>. '
+        "Their <code>type</code> is one of these pages.</p></div></div>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Problems"><table><thead><tr><th scope="col">Problem'
+        '</th><th scope="col" class="number">Status</th><th scope="col">Meaning</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>",
+    )
 
 
 async def show_problem(slug: str) -> HTMLResponse:
@@ -392,15 +404,18 @@ async def show_problem(slug: str) -> HTMLResponse:
     fix = "".join(f"<code>{part}</code>" if index % 2 else part for index, part in enumerate(parts))
     return _html(
         page.error.title,
-        f"<p><a href='/problems'>Problems</a></p><h1>{escape(page.error.title)}</h1>"
-        f"<p><code>{slug}</code>, status {page.status}</p><h2>How to fix it</h2><p>{fix}</p>",
+        f'<p class="crumbs"><a href="/problems">Problems</a> / {slug}</p>'
+        f'<div class="head"><div><h1>{escape(page.error.title)}</h1><p>Status {page.status}</p></div></div>'
+        f'<div class="card"><div class="title"><h2>How to fix it</h2></div><p>{fix}</p></div>',
     )
 
 
 def _html(title: str, body: str) -> HTMLResponse:
     return HTMLResponse(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width"><title>{escape(title)}: Pairmark</title><style>{_STYLE}</style></head>'
-        f"<body>{body}</body></html>",
-        headers={"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"},
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f'<title>{escape(title)} · Pairmark</title><link rel="icon" href="/static/icon.svg" type="image/svg+xml">'
+        '<link rel="stylesheet" href="/static/console.css"></head><body><main class="alone"><a class="brand" href="/">'
+        f'<img src="/static/icon.svg" alt="" width="24" height="24"> Pairmark</a>{body}</main></body></html>',
+        headers={"content-security-policy": _POLICY},
     )

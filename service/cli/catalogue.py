@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 LABELS_SHOWN = 12
 COLUMNS_SHOWN = 40
-datasets = typer.Typer(help="Datasets: labelled vectors, uploaded once, never changed.", no_args_is_help=True)
+datasets = typer.Typer(
+    help="Datasets: labelled vectors that do not change once uploaded.", no_args_is_help=True
+)
 models = typer.Typer(help="Models, their versions and aliases.", no_args_is_help=True)
 Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
 DatasetRef = Annotated[
@@ -46,7 +48,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @datasets.command("add")
 def add_dataset(
-    name: Annotated[str, typer.Argument(help="Name to keep it under.")],
+    name: Annotated[str, typer.Argument(help="Name of the dataset.")],
     file: TableFile,
     label: Label = None,
     ranking: Ranking = None,
@@ -60,7 +62,7 @@ def add_dataset(
     format: Format = None,
     points: Points = None,
     unlabelled: Annotated[
-        bool, typer.Option("--unlabelled", help="Take rows without labels, for learners that use some.")
+        bool, typer.Option("--unlabelled", help="Take rows without labels, for learners that use them.")
     ] = False,
     pairs: Annotated[
         Path | None, typer.Option(help="File of explicit pairs: left, right, same, weight.", exists=True)
@@ -101,7 +103,7 @@ def inspect_dataset(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Say what would be read of a file and what it could promise, without keeping it."""
+    """Show what would be read from a file and what it can promise, without storing it."""
     with connected(url) as client, output.progress_bar(f"reading {file.name}") as progress:
         found = client.inspect_dataset(
             file,
@@ -136,7 +138,7 @@ def list_datasets(
 
 @datasets.command("show")
 def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """What a dataset holds."""
+    """Show what a dataset holds."""
     with connected(url) as client:
         found = client.dataset(ref)
     output.show(found, lambda to: _show_dataset(to, found.json))
@@ -144,7 +146,7 @@ def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption
 
 @datasets.command("ledger")
 def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """Which versions were calibrated on a dataset: what a choice among them costs."""
+    """Show which versions were calibrated on a dataset, and what a choice among them costs."""
     with connected(url) as client:
         found = client.ledger(ref)
     columns = ("number", "version", "rates asked", "calibrated_at")
@@ -206,7 +208,7 @@ def list_models(
 
 @models.command("show")
 def show_model(ref: Ref, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """A version: kind, parameters, metrics with intervals, lineage."""
+    """Show a version: kind, parameters, metrics with intervals, lineage."""
     with connected(url) as client:
         name, number = resolve(client, ref)
         found = client.version(name, number)
@@ -241,7 +243,7 @@ def promote_model(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Move an alias to a version; running services pick it up by themselves."""
+    """Move an alias to a version. Running services follow by themselves."""
     with connected(url) as client:
         name, number = resolve(client, ref)
         moved = client.promote(name, number, alias, reason=reason)
@@ -258,11 +260,11 @@ def model_policy(
             help="Whether a decision may rest on the bootstrap where the finite-sample method refuses.",
         ),
     ] = None,
-    server: Annotated[bool, typer.Option("--server", help="Go back to the server's setting.")] = False,
+    server: Annotated[bool, typer.Option("--server", help="Follow the server's setting again.")] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """What a model may promise; without an option, what was decided."""
+    """Show or set whether a model may make asymptotic promises."""
     if server and allow_asymptotic is not None:
         raise typer.BadParameter("expected --server or one of the others, not both")
     with connected(url) as client:

@@ -30,7 +30,7 @@ def create(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Make a gallery for a model, or move it to another version (it is indexed anew in the background)."""
+    """Create a gallery for a model, or move it to another version (indexed again in the background)."""
     with connected(url) as client:
         found = client.put_gallery(name, model)
     output.show(found, output.facts(_flat(found.json)))
@@ -102,7 +102,7 @@ def search(
     query: Annotated[
         str, typer.Argument(help="Numbers with commas, or @FILE with a JSON vector or list of them.")
     ],
-    k: Annotated[int, typer.Option("-k", help="At most so many items.", min=1)] = 10,
+    k: Annotated[int, typer.Option("-k", help="Most items to return.", min=1)] = 10,
     where: Annotated[str | None, typer.Option("--filter", help="JSON filter.", show_default=False)] = None,
     by_subject: Annotated[bool, typer.Option("--by-subject", help="The best item of each subject.")] = False,
     fpir: Annotated[
@@ -114,13 +114,13 @@ def search(
     fnr: Annotated[
         float | None,
         typer.Option(
-            help="With --fpr, a false negative rate: also what is to be reviewed.", show_default=False
+            help="With --fpr, a false negative rate: items for review are returned too.", show_default=False
         ),
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """The most similar items, exactly; with a rate, only matches."""
+    """Find the most similar items; with a rate, only matches."""
     options: dict[str, Any] = {
         "fpir": fpir,
         "fpr": fpr,
@@ -164,7 +164,7 @@ def erase(
 
 @galleries.command("calibrate")
 def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """Learn from people who are not enrolled what strangers score, so that searches take --fpir."""
+    """Calibrate with people who are not enrolled, so that searches take --fpir."""
     with connected(url) as client:
         found = client.calibrate_gallery(name, dataset)
     output.show(found, output.facts(_flat(found.json)))

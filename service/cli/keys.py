@@ -43,7 +43,7 @@ def create(
     ] = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Make a key and show it, once: only its hash is kept."""
+    """Create a key and show it once. Only its hash is stored."""
     scopes = [f"{one}:{resource}" if resource else one for one in scope]
     seconds = None if expires is None else seconds_until(expires)
     with opened_keys(settings()) as stored:
@@ -54,10 +54,10 @@ def create(
 @keys.command()
 def rotate(
     key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
-    overlap: Annotated[str, typer.Option(help="How long the old key goes on: 1d, 2h, 0m.")] = "1d",
+    overlap: Annotated[str, typer.Option(help="How long the old key stays valid: 1d, 2h, 0m.")] = "1d",
     json: output.JsonOption = False,
 ) -> None:
-    """Make a key that may do the same; the old one ends after an overlap, in which both work."""
+    """Replace a key by a new one with the same rights. Both work during the overlap."""
     seconds = seconds_until(overlap)
     with opened_keys(settings()) as stored:
         made = stored.rotate(key_id, overlap_s=seconds)
@@ -94,7 +94,7 @@ def seconds_until(text: str) -> float:
 
 @keys.command("list")
 def list_keys(json: output.JsonOption = False) -> None:
-    """Every key ever made, without its secret."""
+    """List all keys, without their secrets."""
     with opened_keys(settings()) as stored:
         found = [entry.model_dump(mode="json") for entry in stored.list()]
     columns = ("id", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
@@ -108,7 +108,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
     json: output.JsonOption = False,
 ) -> None:
-    """Revoke a key; running services refuse it within a moment."""
+    """Revoke a key. Running services refuse it within a moment."""
     with opened_keys(settings()) as stored:
         stored.revoke(key_id)
     output.show({"revoked": key_id}, lambda to: to.print(f"revoked {key_id}", markup=False))

@@ -33,7 +33,7 @@ Side = Annotated[
 SubjectOption = Annotated[
     str | None,
     typer.Option(
-        help="A column of the files that says whose each point is: points of one subject are its samples.",
+        help="Column of the files that names the subject. Rows of one subject are its samples.",
         show_default=False,
     ),
 ]
@@ -57,7 +57,7 @@ def similarity(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Score pairs: the first of one side with the first of the other, and so on; or one with many."""
+    """Score pairs row by row, or one point with many."""
     sides = _side(left, subject), _side(right, subject)
     with connected(url) as client:
         scores = client.similarity(*sides, model=model, aggregation=aggregation).tolist()
@@ -116,7 +116,7 @@ def match(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Decide pairs: the same, or different, at the rate you allow (or, with --prior, at the least cost)."""
+    """Decide which pairs are the same, at the false positive rate you allow (or, with --prior, at the least cost)."""
     if (fpr is None) == (prior is None):
         raise typer.BadParameter("expected --fpr, or --prior to decide by costs, and not both")
     if prior is not None:

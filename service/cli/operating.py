@@ -38,7 +38,7 @@ def audit(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Who changed what, newest first."""
+    """List who changed what, newest first."""
     with connected(url) as client:
         wanted = {"actor": actor, "action": action, "resource": resource, "since": since}
         found = list(islice(client.pages("/audit", limit=limit, **wanted), limit))
@@ -65,7 +65,7 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Back up the database and artefacts of the settings, while the service goes on. 1: something is damaged."""
+    """Back up the database and the artefacts while the service runs. Exit code 1: something is damaged."""
     from pairmark.service.operations.backup import back_up
 
     if file.exists() and not force:
@@ -91,7 +91,7 @@ def restore(
     ],
     json: output.JsonOption = False,
 ) -> None:
-    """Restore a backup into the empty database (of either kind) and artefacts of the settings, and check its scores."""
+    """Restore a backup into an empty database and artefact store, and check its scores."""
     from pairmark.service.operations.restore import restore as restored
 
     with _opened() as (chosen, database, blobs):
@@ -112,11 +112,11 @@ def restore(
 
 def doctor(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out checksums of blobs and the compiling of kernels.")
+        bool, typer.Option("--quick", help="Skip the checksums of blobs and the compiling of kernels.")
     ] = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Check database, clocks, workers, stored data, calibrations, disk and kernels; 1: something is broken."""
+    """Check database, clocks, workers, data, calibrations, disk and kernels. Exit code 1: something is broken."""
     from pairmark.service.operations.doctor import Doctor, as_json
 
     with _opened() as (chosen, database, blobs):

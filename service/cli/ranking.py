@@ -34,13 +34,15 @@ def rank_labels(
     file: PointsOption = None,
     model: ModelOption = None,
     top: Annotated[
-        int | None, typer.Option(help="Only the first so many labels.", min=1, show_default=False)
+        int | None, typer.Option(help="Show only the first N labels.", min=1, show_default=False)
     ] = None,
-    detail: Annotated[bool, typer.Option("--detail", help="Also how sure each ranking is.")] = False,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Show the confidence of each ranking too.")
+    ] = False,
     abstain: Annotated[
         float | None,
         typer.Option(
-            help="Keep only order that is at least this sure; other labels share a place.",
+            help="Keep only preferences with at least this confidence; other labels are tied.",
             min=0.5,
             max=1.0,
             show_default=False,

@@ -46,7 +46,7 @@ def report(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """What a version is worth: promise, error rates, groups, evidence and limits."""
+    """Show a version's report: promise, error rates, groups, evidence and limits."""
     ending = None if file is None else file.suffix.lower()
     if ending not in (None, ".html", ".json"):
         raise typer.BadParameter(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WaitOption = Annotated[
     float,
-    typer.Option(help="Seconds to wait for the database to be there and set up.", min=0, show_default=False),
+    typer.Option(help="Seconds to wait for the database and its tables.", min=0, show_default=False),
 ]
 # For processes that must not outlive the one that started them.
 UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
@@ -33,7 +33,7 @@ def upgrade(
     wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 30.0,
     json: output.JsonOption = False,
 ) -> None:
-    """Bring the schema to the newest migration. Safe to run again, and from several machines at once."""
+    """Migrate the schema to the newest version. Safe to run again, and from several machines at once."""
     from pairmark.service.db import open_database
 
     opened = open_database(settings())
@@ -64,7 +64,7 @@ def serve(
     until_stdin_closes: UntilStdinCloses = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Answer HTTP requests. Beyond loopback only once an API key exists."""
+    """Start the HTTP service. It listens beyond this machine only once an API key exists."""
     from pairmark.service.cli.supervising import worker_beside
     from pairmark.service.logs import configure_logging
 
@@ -83,13 +83,13 @@ def serve(
 
 
 def worker(
-    drain: Annotated[bool, typer.Option("--drain", help="Stop when no job waits.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Stop when the queue is empty.")] = False,
     job: Annotated[str | None, typer.Option(help="Only this job, then stop.", show_default=False)] = None,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Train: take jobs from the queue one at a time, until told to stop."""
+    """Run training jobs from the queue, one at a time."""
     from pairmark.service.jobs.worker import Worker
     from pairmark.service.logs import configure_logging
 
@@ -105,7 +105,7 @@ def worker(
 
 
 def warmup(json: output.JsonOption = False) -> None:
-    """Compile every kernel into the cache, so that no first request waits for it."""
+    """Compile all kernels into the cache, so that first requests do not wait."""
     from pairmark.models.core.warmup import warm
 
     started = time.perf_counter()

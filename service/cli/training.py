@@ -30,7 +30,10 @@ def train(
     ] = None,
     learner: Annotated[
         str | None,
-        typer.Option(help="Learner kind; by default the one for what the dataset holds.", show_default=False),
+        typer.Option(
+            help="Learner kind. Default: the automatic learner for the dataset's kind of labels.",
+            show_default=False,
+        ),
     ] = None,
     spec: Annotated[
         Path | None,
@@ -40,7 +43,9 @@ def train(
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(help="A learner's parameter, k=v; v is read as JSON where it is.", metavar="K=V"),
+        typer.Option(
+            help="A parameter of the learner, k=v; v is read as JSON where it is JSON.", metavar="K=V"
+        ),
     ] = None,
     protocol: Annotated[
         str | None, typer.Option(help="auto, open-set or closed-set.", show_default=False)
@@ -59,37 +64,44 @@ def train(
     target_fpr: Annotated[
         float | None,
         typer.Option(
-            help="The rate that you will ask for: what calibrates follows from it, and versions are compared around "
-            "it.",
+            help="The false positive rate that you will ask for. It sets the share that calibrates, and versions are "
+            "compared near it.",
             show_default=False,
         ),
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(help="What the group column is: together or compare.", show_default=False),
+        typer.Option(
+            help="What the group column means: together (a split keeps these rows together) or compare "
+            "(populations to compare).",
+            show_default=False,
+        ),
     ] = None,
     budget_seconds: Annotated[
         float | None,
-        typer.Option(help="About how long learners that race candidates may search.", show_default=False),
+        typer.Option(
+            help="About how long a learner that compares candidates may search.", show_default=False
+        ),
     ] = None,
     unlabelled: Annotated[
         str | None,
-        typer.Option(help="A dataset of unlabelled rows, for learners that use some.", show_default=False),
+        typer.Option(help="A dataset of unlabelled rows, for learners that use them.", show_default=False),
     ] = None,
     promote: Annotated[
         str | None,
         typer.Option(
-            help="if-better (default: it takes production unless it is worse there), true (in any case), false, or an "
-            "alias.",
+            help="if-better (default: production moves unless the new version is worse), true, false, or an alias.",
             show_default=False,
         ),
     ] = None,
     no_promote: Annotated[bool, typer.Option("--no-promote", help="Move no alias.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Submit only; a worker trains.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Submit the job and return; a worker trains.")
+    ] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Train a model through the job queue; without a service, in this process."""
+    """Train a model through the job queue of the service, or in this process if no service is given."""
     if promote is not None and no_promote:
         raise typer.BadParameter("expected one of --promote and --no-promote")
     evaluation = {
@@ -133,7 +145,7 @@ def evaluate(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Measure a version on another dataset: its ROC there, and what its thresholds do there."""
+    """Measure a version on another dataset: its ROC curve and what its thresholds do there."""
     with connected(url) as client:
         name, number = resolve(client, model)
         report = client.evaluate(name, number, dataset, protocol=protocol)
@@ -158,7 +170,7 @@ def plan(
     ] = None,
     json: output.JsonOption = False,
 ) -> None:
-    """How many people, samples and pairs a false positive rate takes, before you collect them."""
+    """Show how many people, samples and pairs a false positive rate takes, before you collect them."""
     from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
     from pairmark.service.heldout.schemas import EvaluationRequest
 

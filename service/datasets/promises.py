@@ -46,12 +46,12 @@ def promise_of(
     found = reach(own, different_share=different_share)
     counted = "people" if protocol == "open-set" else "samples"
     more = max(0, math.ceil(found.next_units / fraction) - units)
-    said = f"{own:,} of {units:,} {counted} calibrate: "
+    said = f"{own:,} of {units:,} {counted} calibrate. At {found.confidence:.0%} confidence "
     if found.smallest_fpr is None:
         said += "no false positive rate can be promised"
     else:
-        said += f"false positive rates from {found.smallest_fpr:.2g} up can be promised"
-    said += f" ({found.confidence:.0%} confidence); {found.next_fpr:g} takes {more:,} more {counted}"
+        said += f"a false positive rate of {in_percent(found.smallest_fpr)} can be promised"
+    said += f"; {100 * found.next_fpr:g}% takes {more:,} more {counted}"
     return Promise(
         protocol=protocol,
         counted=counted,
@@ -64,6 +64,13 @@ def promise_of(
         more_units=more,
         text=said,
     )
+
+
+def in_percent(rate: float) -> str:
+    """A rate in percent with two digits, rounded up, so that what is said can be asked for."""
+    shown = 100 * rate
+    digits = max(0, 1 - math.floor(math.log10(shown)))
+    return f"{math.ceil(round(shown * 10**digits, 6)) / 10**digits:.{digits}f}".removesuffix(".0") + "%"
 
 
 def units_of(

@@ -28,24 +28,25 @@ def doubtful(pairs: ScoredPairs, scores: NDArray[np.float32], data: LabelledData
     rows = np.stack([pairs.left, pairs.right], axis=1)
     found = suspects(scores, pairs.same, rows, y[rows])
     names = found.double_names if pairs.protocol == "open-set" else found.double_names[:0]
+    n_rows = int(found.labels.size)
     said = []
     if len(names):
         one, two = (data.identities[code] for code in names[0].tolist())
         said.append(
-            f"{len(names)} pair(s) of identities score as one person does (first {one[:50]!r} and {two[:50]!r}): one "
-            "person under two names?"
+            f"{len(names)} pair{'s' * (len(names) != 1)} of identities score{'s' * (len(names) == 1)} like one person "
+            f"(first {one[:50]!r} and {two[:50]!r}): is it one person under two names?"
         )
-    if found.labels.size:
+    if n_rows:
         first = ", ".join(str(row) for row in found.labels[:SHOWN].tolist())
         said.append(
-            f"{found.labels.size} row(s) score as strangers do with their own label (first rows {first}): wrong labels?"
+            f"{n_rows} row{'s' * (n_rows != 1)} score{'s' * (n_rows == 1)} as if the label were wrong (first: {first})."
         )
     return {
         "rows": found.labels[:TOLD].tolist(),
-        "n_rows": int(found.labels.size),
+        "n_rows": n_rows,
         "double_names": [[data.identities[code] for code in both] for both in names[:TOLD].tolist()],
         "n_double_names": len(names),
-        "text": " ".join([*said, "Promises count the labels as they are; nothing was removed."])
+        "text": " ".join([*said, "Nothing was removed: the promise counts the labels as they are."])
         if said
         else "",
     }

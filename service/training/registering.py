@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from pairmark.models.core.registry import jsonable_params, save
 from pairmark.models.core.spec import capabilities_of
 from pairmark.service.blobs import Blobs, delete_unused
+from pairmark.service.datasets.promises import in_percent
 from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
 from pairmark.service.heldout.overlap import trained_on
@@ -179,7 +180,7 @@ def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> st
         said += (
             ". It can promise no false positive rate: it takes more people to calibrate on"
             if smallest is None
-            else f". It can promise false positive rates from {smallest:.2g} up (95% confidence)"
+            else f". It can promise a false positive rate of {in_percent(smallest)} (95% confidence)"
         )
     return said
 

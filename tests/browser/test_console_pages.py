@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -80,7 +81,7 @@ def text(browser: WebDriver, selector: str = "main") -> str:
     while True:
         try:
             return " ".join(one(browser, selector).text.replace("\u00a0", " ").split())
-        except (NoSuchElementException, StaleElementReferenceException):  # The page is being loaded anew.
+        except WebDriverException:  # The page is being loaded anew: its elements are stale, or not there yet.
             if time.monotonic() > deadline:
                 raise
 
@@ -330,6 +331,27 @@ PAGES = (
     "/console/settings",
     "/docs",
 )
+OTHER_PAGES = (
+    "/login",
+    "/console/models/faces/1",
+    "/console/models/nobody",
+    "/problems",
+    "/problems/insufficient-calibration-data",
+    "/models/faces/versions/2/report?format=html",
+)
+
+
+def serious(browser: WebDriver, scheme: str) -> list[list[object]]:
+    """What axe-core calls serious or critical on the page as it is."""
+    # Colours are what differs in the dark; everything else is looked at once.
+    options = "{resultTypes: ['violations']" + (", runOnly: ['color-contrast']}" if scheme == "dark" else "}")
+    browser.execute_script(AXE.read_text())
+    result = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1]; axe.run(document, " + options + ")"
+        ".then((result) => done(result.violations.map((one) => [one.impact, one.id, one.nodes.map((node) => "
+        "node.target + ' ' + (node.failureSummary || ''))])), (error) => done([['critical', String(error), []]]))"
+    )
+    return [entry for entry in result if entry[0] in ("serious", "critical")]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -339,23 +361,13 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
-    script = AXE.read_text()
-    # Colours are what differs in the dark; everything else is looked at once.
-    options = "{resultTypes: ['violations']" + (", runOnly: ['color-contrast']}" if scheme == "dark" else "}")
     job = house.http.get("/jobs?limit=1").json()["items"][0]["id"]
     found = {}
-    for path in (*PAGES, f"/console/jobs/{job}"):
+    for path in (*PAGES, *OTHER_PAGES, f"/console/jobs/{job}"):
         browser.get(house.url + path)
         until("the page", lambda: browser.execute_script("return document.readyState") == "complete")
-        browser.execute_script(script)
-        result = browser.execute_async_script(
-            "const done = arguments[arguments.length - 1]; axe.run(document, " + options + ")"
-            ".then((result) => done(result.violations.map((one) => [one.impact, one.id, one.nodes.map((node) => "
-            "node.target + ' ' + (node.failureSummary || ''))])), (error) => done([['critical', String(error), []]]))"
-        )
-        serious = [entry for entry in result if entry[0] in ("serious", "critical")]
-        if serious:
-            found[path] = serious
+        if bad := serious(browser, scheme):
+            found[path] = bad
         for width in (360, 1280) if scheme == "light" else ():
             screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -363,8 +375,19 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
                 path,
                 width,
             )
+    for path, opener in (
+        ("/console/models/faces/1", "promote"),
+        ("/console/galleries", "new-gallery"),
+        ("/console/keys", "new-key"),
+    ):
+        browser.get(house.url + path)
+        one(browser, f"[data-opens={opener}]").click()
+        until("the dialog", lambda: browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+        if bad := serious(browser, scheme):
+            found[f"{path}, {opener}"] = bad
     assert not found, json.dumps(found, indent=1)[:6000]
-    assert complaints(browser) == []
+    # A page that is not there is noted by the browser, and nothing else.
+    assert [entry for entry in complaints(browser) if "status of 404" not in entry] == []
     assert hosts(browser) == {house.url.removeprefix("http://")}
 
 
@@ -395,35 +418,106 @@ def test_pages_read_without_scripts(browser: WebDriver, house: RunningServer) ->
         assert "can be read without JavaScript" in text(browser)
 
 
-def test_everything_is_reached_by_keyboard(browser: WebDriver, house: RunningServer) -> None:
+def focused(browser: WebDriver) -> WebElement:
+    """What the keyboard is on."""
+    return browser.switch_to.active_element
+
+
+def tab_to(browser: WebDriver, what: str, selector: str) -> WebElement:
+    """Press Tab until the keyboard is on a visible element that fits."""
+    for _ in range(120):
+        # To the page as a whole: a field for files would take the key for a path.
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        if browser.execute_script("return document.activeElement.matches(arguments[0])", selector):
+            return focused(browser)
+    raise AssertionError(f"no {what} by tabbing")
+
+
+def test_the_keyboard_is_shown_and_leaves_dialogs(browser: WebDriver, house: RunningServer) -> None:
     browser.get(f"{house.url}/console/models/faces/1")
     until("the point", lambda: "Stays below" in text(browser, "#said"))
-
-    def focused() -> WebElement:
-        return browser.switch_to.active_element
-
-    def tab_to(what: str, fits: Callable[[WebElement], bool]) -> WebElement:
-        for _ in range(80):
-            focused().send_keys(Keys.TAB)
-            if fits(focused()):
-                return focused()
-        raise AssertionError(f"no {what} by tabbing")
-
     one(browser, "body").send_keys(Keys.TAB)
-    assert focused().text == "Skip to content"
-    assert focused().location["x"] >= 0
-    tab_to("slider", lambda element: element.get_attribute("id") == "rate")
-    before = one(browser, "#rate-number").get_attribute("value")
-    focused().send_keys(Keys.ARROW_RIGHT * 3)
-    assert one(browser, "#rate-number").get_attribute("value") != before
+    assert focused(browser).text == "Skip to content"
+    assert focused(browser).location["x"] >= 0
+    tab_to(browser, "promotion", "[data-opens=promote]").send_keys(Keys.ENTER)
+    until("the dialog", lambda: browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    focused(browser).send_keys(Keys.ESCAPE)
+    until("it closed", lambda: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    assert focused(browser).text == "Promote to production"
+    tab_to(browser, "slider", "#rate")
     outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
-    browser.get(f"{house.url}/console/models/faces/1")
-    tab_to("promotion", lambda element: element.text == "Promote to production").send_keys(Keys.ENTER)
+
+
+def test_from_an_upload_to_an_erasure_by_keyboard_alone(
+    browser: WebDriver, house: RunningServer, tmp_path: Path
+) -> None:
+    def to(what: str, selector: str, *keys: str) -> None:
+        tab_to(browser, what, selector).send_keys(*keys)
+
+    # Upload. The browser's own dialog for files is beyond a test: a focused field takes the path.
+    X, y = people(300, 3, seed=2, d=4)
+    file, enrolled = tmp_path / "typed.npz", tmp_path / "enrolled.npz"
+    np.savez(file, X=X, y=y)
+    np.savez(
+        enrolled,
+        ids=np.array([f"v{at}" for at in range(6)]),
+        vectors=X[[0, 1, 3, 4, 6, 7]],
+        subjects=np.array([f"p{at // 2}" for at in range(6)]),
+    )
+    browser.get(house.url)
+    to("the first action", "main a.button[href='/console/train']", Keys.ENTER)
+    until("the page", lambda: browser.find_elements(By.ID, "drop"))
+    to("the file", "#file", str(file))
+    until("the preview", lambda: "300 identities" in text(browser, "#preview"))
+    to("the upload", "#upload button[type=submit]", Keys.ENTER)
+    until("the dataset", lambda: "Stored as typed:1" in text(browser, "#dataset-said"))
+    # Train, without putting it into production.
+    to("the learner", "#learner", "metric")
+    to("the promotion", "#promote", "not now")
+    to("training", "#job button[type=submit]", Keys.ENTER)
+    until("its end", lambda: "Open typed:1" in text(browser))
+    to("the version", "main a.button[href='/console/models/typed/1']", Keys.ENTER)
+    until("the point", lambda: "/match?fpr=" in text(browser, "#snippet"))
+    # Choose a rate, promote.
+    to("the slider", "#rate", Keys.END)
+    to("the number", "#rate-number", Keys.BACK_SPACE * 8, "10", Keys.TAB)
+    until("the rate", lambda: "Stays below 10 %" in text(browser, "#said"))
+    browser.execute_script("document.activeElement.blur()")
+    to("the promotion", "[data-opens=promote]", Keys.ENTER)
     until("the dialog", lambda: browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
-    focused().send_keys(Keys.ESCAPE)
-    until("it closed", lambda: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
-    assert focused().text == "Promote to production"
+    if not browser.execute_script("return document.activeElement.matches('[name=reason]')"):
+        tab_to(browser, "the reason", "[name=reason]")
+    focused(browser).send_keys("typed by hand", Keys.ENTER)
+    until("the promotion", lambda: "not in production" not in text(browser, ".head"))
+    # Try it.
+    to("trying", "main a.button[href^='/console/try']", Keys.ENTER)
+    until("the rows", lambda: "label 0" in text(browser, "#right-said"))
+    to("the rate", "#fpr", Keys.BACK_SPACE * 4, "10")
+    to("comparing", "#pair button[type=submit]", Keys.ENTER)
+    until("the decision", lambda: text(browser, "#answer").startswith("match score"))
+    # Enrol, search, erase.
+    browser.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    to("the galleries", "nav a[href='/console/galleries']", Keys.ENTER)
+    until("the page", lambda: browser.find_elements(By.CSS_SELECTOR, "[data-opens=new-gallery]"))
+    to("a new gallery", "[data-opens=new-gallery]", Keys.ENTER)
+    until("the dialog", lambda: browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    focused(browser).send_keys("typed-people", Keys.TAB)
+    focused(browser).send_keys(Keys.CONTROL + "a", Keys.NULL, "typed", Keys.ENTER)
+    until("the gallery", lambda: "Nobody is enrolled yet" in text(browser))
+    to("the import", "#import input", str(enrolled))
+    until("the import", lambda: "6 items enrolled" in text(browser, "#import-progress"))
+    browser.get(browser.current_url)
+    to("the query", "#query", "v0")
+    to("searching", "#search button[type=submit]", Keys.ENTER)
+    until("the hits", lambda: browser.find_elements(By.CSS_SELECTOR, "#found tbody tr"))
+    assert one(browser, "#found tbody tr").text.startswith("v0 p0")
+    to("erasing", "#erase input", "p0", Keys.ENTER)
+    agree(browser)
+    until("the receipt", lambda: "Receipt for p0" in text(browser, "#receipt"))
+    assert house.http.get("/galleries/typed-people").json()["items"] == 4
+    assert house.http.delete("/galleries/typed-people").status_code == 200
+    assert complaints(browser) == []
 
 
 def test_a_request_is_tried_in_the_reference(browser: WebDriver, house: RunningServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -25,8 +26,8 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     lines = [",".join([f"p{row // 5}", *(f"{value:.5f}" for value in X[row])]) for row in range(200)]
     file.write_text("\n".join(["person,a,b,c,d,e,f", *lines, ""]))
     promise = (
-        "10 of 40 people calibrate: false positive rates from 0.45 up can be promised (95% confidence); "
-        "0.1 takes 192 more people"
+        "10 of 40 people calibrate. At 95% confidence a false positive rate of 46% can be promised; "
+        "10% takes 192 more people"
     )
 
     def said(*given: str) -> str:
@@ -61,7 +62,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     smallest = version["promise"]["smallest_fpr"]
     assert version["promise"]["calibration_units"] == 20
     assert smallest < 0.27
-    assert f"false positive rates from {smallest:.2g} up" in done["message"]
+    assert f"a false positive rate of {math.ceil(100 * smallest)}% (95% confidence)" in done["message"]
     assert version["promise"]["text"] in said("models", "show", "forty")
     assert version["promise"]["text"] in page("/console/models/forty/1")
     # Asked for more than that: a refusal with the way out, and what other methods would answer.

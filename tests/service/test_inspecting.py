@@ -138,4 +138,4 @@ def test_labels_that_scores_contradict_are_reported(house):
     told = doubtful(pairs, scores, data)
     assert told["double_names"] == [["3", "99"]]
     assert "'3' and '99'" in told["text"]
-    assert "nothing was removed" in told["text"]
+    assert "Nothing was removed" in told["text"]

@@ -35,7 +35,7 @@ def test_the_people_that_the_next_rate_takes_are_enough(house):
     assert told.next_fpr == 0.1
     enough = house.upload("enough", *people(told.units + told.more_units, 2)).promise
     assert enough.smallest_fpr <= told.next_fpr
-    assert f"0.1 takes {told.more_units} more people" in told.text
+    assert f"10% takes {told.more_units} more people" in told.text
 
 
 def test_a_target_out_of_reach_is_said_when_the_job_is_queued(house):

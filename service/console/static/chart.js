@@ -1,9 +1,12 @@
 // A line chart as SVG: linear and logarithmic axes, bands, hatched regions, a vertical cut. It redraws when its place
-// changes width, and takes its colours from the style sheet.
+// changes width, and takes its colours from the style sheet. Cuts and review regions are marks: they follow a slider, so
+// they are drawn by themselves, without a look at the layout.
 
 import { percent, svg } from "./dom.js";
 
 const MARGIN = { top: 10, right: 12, bottom: 42, left: 54 };
+
+const MARKS = new Set(["cut", "review"]);
 
 const scales = {
   linear: (value) => value,
@@ -26,15 +29,33 @@ function ticks({ scale, min, max, format }) {
 export class Chart {
   // x, y: { scale: "linear" | "log", min, max, label, format? }; words: what the chart shows, for those who cannot see it.
   constructor(place, { x, y, height = 0.62, words }) {
-    Object.assign(this, { place, x, y, ratio: height, words, parts: [] });
+    Object.assign(this, { place, x, y, ratio: height, words, parts: [], marks: [], width: 0 });
     this.drawing = svg("svg", { role: "img", "aria-label": words });
     place.replaceChildren(this.drawing);
-    new ResizeObserver(() => this.draw()).observe(place);
+    new ResizeObserver(() => {
+      if (place.clientWidth === this.measured) return;
+      this.measured = place.clientWidth;
+      this.draw();
+    }).observe(place);
   }
 
   set(parts) {
-    this.parts = parts;
+    this.parts = parts.filter((part) => !MARKS.has(part.kind));
+    this.marks = parts.filter((part) => MARKS.has(part.kind));
+    this.measured ??= this.place.clientWidth;
     this.draw();
+  }
+
+  // Move the marks; everything else stays as it is drawn.
+  mark(marks) {
+    this.marks = marks;
+    if (this.over) this.drawMarks();
+  }
+
+  drawMarks() {
+    const drawn = (kind) => this.marks.filter((part) => part.kind === kind).flatMap((part) => this[kind](part));
+    this.between.replaceChildren(...drawn("review"));
+    this.over.replaceChildren(...drawn("cut"));
   }
 
   at(axis, value) {
@@ -55,7 +76,7 @@ export class Chart {
   }
 
   draw() {
-    this.width = Math.max(this.place.clientWidth, 240);
+    this.width = Math.max(this.measured, 240);
     this.height = Math.round(Math.min(Math.max(this.width * this.ratio, 210), 460));
     const { width, height } = this;
     const { left, right, top, bottom } = MARGIN;
@@ -79,9 +100,11 @@ export class Chart {
     axes.append(svg("text", { class: "axis", x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, this.x.label));
     if (this.y.label) axes.append(svg("text", { class: "axis", x: 12, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(top + height - bottom) / 2})` }, this.y.label));
     const shapes = svg("g", { "clip-path": `url(#inside-${this.place.id})` });
-    const over = svg("g");
-    for (const part of this.parts) (part.kind === "cut" ? over : shapes).append(...this[part.kind](part));
-    this.drawing.replaceChildren(svg("defs", {}, pattern, inside), axes, shapes, svg("path", { class: "frame-line", d: `M${left},${top}V${height - bottom}H${width - right}` }), over);
+    this.between = svg("g", { "clip-path": `url(#inside-${this.place.id})` });
+    this.over = svg("g");
+    for (const part of this.parts) shapes.append(...this[part.kind](part));
+    this.drawMarks();
+    this.drawing.replaceChildren(svg("defs", {}, pattern, inside), axes, this.between, shapes, svg("path", { class: "frame-line", d: `M${left},${top}V${height - bottom}H${width - right}` }), this.over);
   }
 
   line({ points, name }) {

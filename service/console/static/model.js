@@ -72,11 +72,13 @@ function drawCurve() {
   if (state.curve === "roc") shown.push({ kind: "chance", points: Array.from({ length: 41 }, (_, at) => chart.x.min ** (1 - at / 40)).map((rate) => [rate, rate]) });
   if (state.other) shown.push(...parts(state.other, "other"));
   shown.push(...parts(state.roc));
-  if (calibration) {
-    const tpr = state.point?.tpr;
-    shown.push({ kind: "cut", x: state.fpr, at: state.point?.observed_fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr });
-  }
-  chart.set(shown);
+  chart.set([...shown, ...curveMarks()]);
+}
+
+function curveMarks() {
+  if (!calibration) return [];
+  const tpr = state.point?.tpr;
+  return [{ kind: "cut", x: state.fpr, at: state.point?.observed_fpr, y: tpr === null || tpr === undefined ? null : state.curve === "det" ? 1 - tpr : tpr }];
 }
 
 // How scores are spread, from the survival functions that the ROC is made of.
@@ -97,26 +99,41 @@ function histogram(thresholds, survival, edges) {
   return edges.slice(0, -1).map((edge, at) => [edge, Math.max(above(edge) - above(edges[at + 1]), 0)]);
 }
 
-function buildScores(roc) {
+// What is shown reaches far enough below the scores of same pairs to see the overlap; a long tail of different pairs is cut.
+function shownFrom(roc) {
   const high = roc.thresholds[0], low = roc.thresholds[roc.thresholds.length - 1];
+  const lowest = roc.thresholds[roc.tpr.findIndex((share) => share >= 0.99)] ?? low;
+  const from = Math.max(low, lowest - 4 * (high - lowest));
+  const at = roc.thresholds.findIndex((cut) => cut <= from);
+  const beyond = 1 - roc.fpr[at];
+  return beyond < 0.001 ? { low, beyond: 0 } : { low: from, beyond };
+}
+
+function buildScores(roc) {
+  const high = roc.thresholds[0];
+  const { low, beyond } = shownFrom(roc);
   const edges = Array.from({ length: 61 }, (_, at) => low + ((high - low) * at) / 60);
   const same = histogram(roc.thresholds, roc.tpr, edges), different = histogram(roc.thresholds, roc.fpr, edges);
   const top = Math.max(...same.map(([, share]) => share), ...different.map(([, share]) => share));
   scores = new Chart($("#scores"), {
-    x: { scale: "linear", min: low, max: high, label: "score", format: (value) => number(value, 4) },
+    x: { scale: "linear", min: low, max: high, label: beyond ? `score (${percent(beyond)} of different pairs score lower)` : "score", format: (value) => number(value, 4) },
     y: { scale: "linear", min: 0, max: top * 1.05, label: "share of pairs" },
     height: 0.5,
     words: "How the scores of same and of different held-out pairs are spread",
   });
-  scores.spread = [{ kind: "area", name: "different", points: different }, { kind: "area", name: "same", points: same }];
-  drawScores();
+  scores.set([{ kind: "area", name: "different", points: different }, { kind: "area", name: "same", points: same }, ...scoreMarks()]);
 }
 
-function drawScores() {
-  if (!scores) return;
+function scoreMarks() {
   const { threshold, fnr_threshold: lower } = state.point ?? {};
   const between = lower === undefined || lower === null ? [] : [{ kind: "review", from: lower, to: threshold }];
-  scores.set([...between, ...scores.spread, ...between.map(() => ({ kind: "cut", x: lower })), ...(threshold === undefined ? [] : [{ kind: "cut", x: threshold }])]);
+  return [...between, ...between.map(() => ({ kind: "cut", x: lower })), ...(threshold === undefined ? [] : [{ kind: "cut", x: threshold }])];
+}
+
+// What follows the slider in both charts.
+function mark() {
+  chart?.mark(curveMarks());
+  scores?.mark(scoreMarks());
 }
 
 // ---------------------------------------------------------------- the point
@@ -158,8 +175,7 @@ function choseMisses(fnr, from) {
 function moved() {
   const at = local();
   if (Number($("#confidence").value) === 0.95) state.point = at ? { ...at, approximate: true } : null;
-  drawCurve();
-  drawScores();
+  mark();
   clearTimeout(state.timer);
   state.timer = setTimeout(ask, ASK_AFTER_MS);
 }
@@ -183,8 +199,7 @@ async function ask() {
     state.point = null;
     refused(error, fpr, fnr);
   }
-  drawCurve();
-  drawScores();
+  mark();
   snippet();
 }
 
@@ -307,12 +322,18 @@ $("#three-way")?.addEventListener("change", (event) => {
   // Only the finite-sample method bounds both rates.
   $("#method").value = "auto";
   $("#method").disabled = event.target.checked;
+  drawCurve();
   if (event.target.checked) choseMisses(10 ** Number($("#miss").value));
   else {
     state.fnr = null;
     moved();
   }
 });
-$("#confidence")?.addEventListener("change", () => choseRate(state.fpr));
-$("#method")?.addEventListener("change", () => choseRate(state.fpr));
+// The region that cannot be promised depends on both.
+for (const id of ["confidence", "method"]) {
+  $(`#${id}`)?.addEventListener("change", () => {
+    drawCurve();
+    choseRate(state.fpr);
+  });
+}
 start();
