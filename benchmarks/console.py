@@ -82,30 +82,33 @@ def run(preset: Preset) -> Result:
         browser.get(f"{url}/console/models/people")
         until(lambda: browser.execute_script("return document.querySelector('#curve path.curve') !== null"))
         slides = browser.execute_script(SLIDE)
-    slide = float(np.median(slides))
+    slide = float(max(slides))
     paint = max(row["first paint p50, ms"] for row in rows)
     bytes_ = max(row["with scripts and styles, kB"] for row in rows)
     return Result(
         rows=rows,
         claims=[
             Claim(
-                what="first paint, slowest page, median",
-                goal="below 1,000 ms",
+                what="first paint, slowest page, median, ms",
+                goal="below 1,000",
                 measured=paint,
                 holds=paint < 1000,
             ),
             Claim(
-                what="largest page with scripts and styles",
-                goal="below 200 kB",
+                what="largest page with scripts and styles, kB",
+                goal="below 200",
                 measured=bytes_,
                 holds=bytes_ < 200,
             ),
             Claim(
-                what="the slider's answer, median of 40", goal="below 50 ms", measured=slide, holds=slide < 50
+                what="the slider's slowest answer of 40, ms",
+                goal="below 50",
+                measured=slide,
+                holds=slide < 50,
             ),
         ],
         facts={
-            "slider's slowest answer, ms": max(slides),
+            "slider's median answer, ms": float(np.median(slides)),
             "models": N_MODELS,
             "jobs": N_JOBS,
             "rounds": rounds,

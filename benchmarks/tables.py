@@ -12,7 +12,8 @@ is shown, one column a line::
 
 A column is followed by a format (Python's) and a title where they differ from the plain ones. ``where COLUMN = VALUE``
 keeps some rows, ``across COLUMN show OTHER : FORMAT`` lays a column's values out side by side, ``claims`` shows the
-claims instead of the rows. The line below a table says which commit and preset it is from.
+claims instead of the rows, ``facts NAME`` the rows kept under that name in the facts. The line below a table says which
+commit and preset it is from.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Table:
     where: list[tuple[str, str]] = field(default_factory=list)
     across: tuple[str, Column] | None = None
     claims: bool = False
+    facts: str | None = None
 
     @classmethod
     def parse(cls, spec: str) -> Table:
@@ -71,6 +73,8 @@ class Table:
         for line in filter(None, map(str.strip, spec.splitlines())):
             if line == "claims":
                 asked.claims = True
+            elif line.startswith("facts "):
+                asked.facts = line.removeprefix("facts ").strip()
             elif line.startswith("where "):
                 name, _, value = line.removeprefix("where ").partition(" = ")
                 asked.where.append((name.strip(), value.strip()))
@@ -94,9 +98,8 @@ class Table:
                 for claim in result["claims"]
             ]
             return laid_out(["claim", "goal", "measured", "holds"], lines)
-        rows = [
-            row for row in result["rows"] if all(str(row.get(name)) == value for name, value in self.where)
-        ]
+        given = result["rows"] if self.facts is None else result["facts"][self.facts]
+        rows = [row for row in given if all(str(row.get(name)) == value for name, value in self.where)]
         if not rows:
             raise ValueError(f"no rows where {self.where}")
         if self.across is None:

@@ -59,3 +59,5 @@ try:
     operating_point(plda.pair_score(X[left], X[right]), same, fpr=0.001, units=people)
 except InsufficientCalibrationData as refusal:
     print("refused:", refusal)
+# [file]
+np.savez("embeddings.npz", X=X.astype(np.float32), y=y)

@@ -24,3 +24,9 @@ from pairmark import kendall_tau
 constant = np.nanmean(Y[:400], axis=0)
 print(f"Kendall tau: forest {np.nanmean(kendall_tau(positions, Y[400:])):.2f}, ", end="")
 print(f"one ranking for all {np.nanmean(kendall_tau(np.tile(constant, (200, 1)), Y[400:])):.2f}")
+# [file]
+with open("drinks.csv", "w", encoding="utf-8") as file:
+    file.write("a,b,c,d,e,order\n")
+    for x, places in zip(X, Y, strict=True):
+        order = [labels[at] for at in np.argsort(places) if not np.isnan(places[at])]
+        file.write(",".join(f"{value:.4f}" for value in x) + "," + ">".join(order) + "\n")

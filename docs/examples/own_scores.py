@@ -27,3 +27,16 @@ print(
 # [naive]
 naive = np.quantile(scores[~same], 0.99)
 print(f"the 99th percentile of the negative scores would be {naive:.2f}")
+# [file]
+import json
+
+few = rng.permutation(scores.size)[:20_000]
+body = {
+    "name": "vendor",
+    "scores": scores[few].round(4).tolist(),
+    "same": same[few].astype(int).tolist(),
+    "left_unit": units[few, 0].tolist(),
+    "right_unit": units[few, 1].tolist(),
+}
+with open("scores.json", "w", encoding="utf-8") as file:
+    json.dump(body, file)

@@ -22,7 +22,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
-STARTED = ("pairmark serve", "pip install")
+STARTED = ("pairmark serve", "pip install", ". .venv/bin/activate")
 """Commands of which the tests run the effect: a server that is there, a package that is installed."""
 TOLERANCE = 0.1
 

@@ -1,8 +1,7 @@
-"""Every code block of the README and the how-to pages runs, in order, and prints what is shown."""
+"""Every code block of the README, the tutorials and the how-to pages runs, in order, and prints what is shown."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import pytest
 from tests.docs import blocks
 from tests.serving import ROOT, RunningServer, serving
 
-PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGES = sorted([*(ROOT / "docs" / "how-to").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
 
 
 LOCKING = ("keys",)
@@ -34,7 +33,6 @@ def reader(place: Path) -> Iterator[tuple[RunningServer, Path]]:
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningServer, Path]]:
     """A service and a folder in which somebody has followed the README: the how-to pages go on from there."""
     with reader(tmp_path_factory.mktemp("docs")) as (server, folder):
-        subprocess.run([sys.executable, ROOT / "docs" / "examples" / "people.py"], cwd=folder, check=True)
         follow(ROOT / "README.md", server, folder)
         yield server, folder
 
@@ -43,6 +41,8 @@ def follow(page: Path, server: RunningServer, folder: Path) -> None:
     """Run a page's blocks as its reader would; `pairmark` and `python` are this environment's."""
     shims = folder / ".bin"
     shims.mkdir(exist_ok=True)
+    if not (folder / "docs").exists():
+        (folder / "docs").symlink_to(ROOT / "docs")
     for name, module in (("pairmark", " -m pairmark.service.cli"), ("python", "")):
         shim = shims / name
         shim.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n')

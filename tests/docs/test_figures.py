@@ -1,11 +1,21 @@
-"""The README's figures are those of the result files."""
+"""Measured figures in the README and the docs come from result files."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
+
+from benchmarks import tables
 from docs import figures
+from pairmark.models.calibration.promises import AMPLE_MULTIPLE, units_needed
 from tests.serving import ROOT
+
+MEASURED = ("docs/benchmarks.md", "docs/experiments.md", "docs/how-to/choose-a-learner.md")
+"""Pages whose figures are all measured: none of them stands outside a generated table."""
+NOT_PROSE = re.compile(
+    r"<!-- results:.*?<!-- end of results -->|```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL
+)
 
 
 def test_the_readme_states_what_the_result_files_hold() -> None:
@@ -14,3 +24,33 @@ def test_the_readme_states_what_the_result_files_hold() -> None:
     # The commit that brought a file is not known before it is made.
     named = re.compile(r"(?<=`, )[0-9a-f]*(?=\))")
     assert named.sub("", found[0]) == named.sub("", figures.figures()), "run: python -m docs.figures"
+
+
+@pytest.mark.parametrize("page", MEASURED)
+def test_measured_figures_stand_in_generated_tables_only(page: str) -> None:
+    prose = NOT_PROSE.sub(" ", (ROOT / page).read_text(encoding="utf-8"))
+    assert re.findall(r"(?<![\w.])\d*\.\d+(?![\w.])", prose) == [], (
+        "generate a table: see benchmarks/tables.py"
+    )
+
+
+def test_every_table_is_from_a_result_file() -> None:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for block in tables.BLOCK.finditer(page.read_text(encoding="utf-8")):
+            assert tables.read(block["name"])["preset"], (page, block["name"])
+
+
+def test_the_planning_tables_are_what_plan_says() -> None:
+    open_set, closed_set = (ROOT / "docs" / "planning.md").read_text().split("## Closed-set")
+    row = re.compile(r"^\| ([\d.]+) % \| (\d+) % \|(.*)\|$", re.MULTILINE)
+    n_rows = 0
+    for text, classes in ((open_set, None), (closed_set, 10)):
+        for fpr, confidence, rest in row.findall(text):
+            told = [int(cell.replace(",", "")) for cell in rest.split("|")]
+            share = 1.0 if classes is None else 1 - 1 / classes
+            needed = units_needed(float(fpr) / 100, int(confidence) / 100, different_share=share)
+            least, bootstrap = needed["finite-sample"], needed["bootstrap"]
+            comfortable = [] if classes else [AMPLE_MULTIPLE * least]
+            assert told == [least, *comfortable, bootstrap], (fpr, confidence, classes)
+            n_rows += 1
+    assert n_rows == 24
