@@ -149,8 +149,8 @@ def search_cost(rounds: int) -> dict[str, Any]:
         rows = np.repeat(centres, counts, axis=0)
         rows += random.standard_normal(rows.shape, dtype=np.float32)
         index = model._indexed_subjects(SampleSets.of_rows(rows, counts), "plda")
-        flat = faiss.IndexFlatIP(index.own[0].subjects.sums.shape[1])
-        flat.add(np.concatenate([group.subjects.sums for group in index.own]).astype(np.float32))
+        flat = faiss.IndexFlatIP(index.own.vectors.shape[1])
+        flat.add(index.own.vectors)
         latent = model.transform(queries)
         brute = model._subject_score(
             SampleSets.of_rows(queries[:1]), SampleSets.of_rows(rows, counts), "plda"

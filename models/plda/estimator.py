@@ -288,7 +288,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         if how != "plda":
             return super()._indexed_subjects(sets, how)
         return SubjectIndex(
-            aggregation=how, n=len(sets), own=templates.grouped(self._prepared_subjects(sets, how))
+            aggregation=how, n=len(sets), own=templates.Templates.of(self._prepared_subjects(sets, how))
         )
 
     def _top_k_subjects(
@@ -303,7 +303,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             return super()._top_k_subjects(queries, index, k, allowed, above)
         lift = 0.0 if self._trees is None else self._trees.bound
         prepared = self._prepared_subjects(queries, "plda")
-        return templates.best_of_groups(self, prepared, index.own, k, allowed, above, lift)
+        return templates.best_templates(self, prepared, index.own, k, allowed, above, lift)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

@@ -7,20 +7,24 @@ samples are therefore searched by an inner product with s; those that may be amo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32, GalleryIndex
+from pairmark.models.core.base import Float32
 from pairmark.models.plda.subjects import Subjects
-from pairmark.models.search.forms import SearchForm, lengths, same_measure, top_k_by_form
-from pairmark.models.search.index import Best, Found, Rows, padded
+from pairmark.models.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
+from pairmark.models.search.index import Best, Found, padded
+from pairmark.models.search.kernels.scan import INNER, scan
 
 Float64 = NDArray[np.float64]
 _ROUNDED = 2.0**-21
-"""Vectors and queries are rounded to float32 once each: no more than this share of their lengths' product."""
+"""Vectors, queries, offsets and constants are rounded to float32 once each, and added up in it: all of that changes an
+estimate by no more than this share of the largest it can be."""
 
 
 class SubjectScorer(Protocol):
@@ -30,66 +34,77 @@ class SubjectScorer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """Subjects with equally many samples.
+class Templates:
+    """Subjects, those with equally many samples side by side.
 
     Attributes
     ----------
-    numbers : (n,) ascending, which subjects these are. subjects : their sums.
-    vectors : (n, q) the sums in float32. longest : what `lengths` says of them.
+    numbers : (n,) which subjects these are, ascending among those with equally many samples.
+    subjects : their sums. vectors : (n, q) the sums in float32. longest : what `lengths` says of them.
+    counts, ends : (n_groups,) numbers of samples, ascending, and where the subjects with so many end.
     """
 
     numbers: NDArray[np.int64] = field(repr=False)
     subjects: Subjects = field(repr=False)
     vectors: Float32 = field(repr=False)
     longest: Float64 = field(repr=False)
-    known: dict[int, Float32] = field(default_factory=dict, repr=False)
+    counts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    known: dict[int, Offsets] = field(default_factory=dict, repr=False)
 
-    def offsets(self, p: int) -> Float32:
-        """What a query of p samples adds to each subject's inner product, whatever the query: (n,)."""
+    @classmethod
+    def of(cls, subjects: Subjects) -> Templates:
+        """Of prepared subjects."""
+        numbers = np.argsort(subjects.counts, kind="stable")
+        some = subjects.take(numbers)
+        counts, sizes = np.unique(some.counts, return_counts=True)
+        vectors = np.ascontiguousarray(some.sums, dtype=np.float32)
+        return cls(
+            numbers=numbers,
+            subjects=some,
+            vectors=vectors,
+            longest=lengths(vectors),
+            counts=counts,
+            ends=np.cumsum(sizes),
+        )
+
+    def offsets(self, p: int) -> Offsets:
+        """What a query of p samples adds to each subject's inner product, whatever the query."""
         found = self.known.get(p)
         if found is None:
-            psi, sums = self.subjects.psi, self.subjects.sums
-            k = int(self.subjects.counts[0])
-            square = 0.5 * psi * (1.0 / ((k + p) * psi + 1.0) - 1.0 / (k * psi + 1.0))
-            found = ((sums * sums) @ square).astype(np.float32)
+            psi, values = self.subjects.psi, np.empty(self.numbers.size, dtype=np.float32)
+            for first, last, count in self.groups(0, self.numbers.size):
+                k, sums = int(self.counts[count]), self.subjects.sums[first:last]
+                square = 0.5 * psi * (1.0 / ((k + p) * psi + 1.0) - 1.0 / (k * psi + 1.0))
+                values[first:last] = (sums * sums) @ square
+            found = Offsets(values=values, largest=float(np.abs(values).max()))
             if len(self.known) >= 8:
                 self.known.clear()
             self.known[p] = found
         return found
 
-
-def grouped(subjects: Subjects) -> list[Group]:
-    """Subjects by their number of samples."""
-    found = []
-    for count in np.unique(subjects.counts).tolist():
-        numbers = np.flatnonzero(subjects.counts == count)
-        some = subjects.take(numbers)
-        vectors = np.ascontiguousarray(some.sums, dtype=np.float32)
-        found.append(Group(numbers=numbers, subjects=some, vectors=vectors, longest=lengths(vectors)))
-    return found
+    def groups(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """First and last row and group of the parts of some rows that have equally many samples."""
+        for group in range(int(np.searchsorted(self.ends, start, side="right")), self.ends.size):
+            last = min(int(self.ends[group]), stop)
+            yield start, last, group
+            if last == stop:
+                return
+            start = last
 
 
-class _Rescorer:
-    """Scores a few subjects of one group exactly, as `top_k_by_form` asks."""
+@dataclass(frozen=True, kw_only=True)
+class Offsets:
+    """A number for each subject, (n,), and the largest by size."""
 
-    def __init__(self, scorer: SubjectScorer, queries: Subjects, group: Group) -> None:
-        self._scorer, self._queries, self._group = scorer, queries, group
-
-    def _score_rows(self, queries: Any, index: GalleryIndex, rows: Rows) -> Float32:
-        some = self._group.subjects.take(np.arange(len(self._group.subjects))[rows])
-        return np.stack(
-            [
-                self._scorer._subject_score(self._queries.take(queries[at : at + 1]), some, "plda")
-                for at in range(len(queries))
-            ]
-        )
+    values: Float32 = field(repr=False)
+    largest: float
 
 
-def best_of_groups(
+def best_templates(
     scorer: SubjectScorer,
     queries: Subjects,
-    groups: list[Group],
+    templates: Templates,
     k: int,
     allowed: NDArray[np.bool_] | None,
     above: np.float32 | None,
@@ -101,54 +116,60 @@ def best_of_groups(
     ----------
     lift : how much trees may have added to a ratio at most.
     """
-    psi = queries.psi
+    considered = None if allowed is None else allowed[templates.numbers]
+    n, width = templates.vectors.shape
+    estimates = np.empty((1, min(BLOCK, n)), dtype=np.float32)
     found = []
-    for at, p in enumerate(queries.counts.tolist()):
-        best = Best(k, above)
-        z = queries.sums[at]
-        for group in groups:
-            mask = None if allowed is None else allowed[group.numbers]
-            if mask is not None and not mask.any():
+    for at in range(len(queries)):
+        best, own = Best(k, above), queries.take(np.array([at]))
+        form, constants = _form(own, templates, lift)
+        size = float(np.linalg.norm(form.queries.astype(np.float64), axis=1).max())
+        for number, start in enumerate(range(0, n, BLOCK)):
+            stop = min(start + BLOCK, n)
+            some = None if considered is None else considered[start:stop]
+            if some is not None and not some.any():
                 continue
-            count = int(group.subjects.counts[0])
-            offsets = group.offsets(p)
-            query: Float32 = np.ascontiguousarray(
-                (psi * z / ((count + p) * psi + 1.0))[None], dtype=np.float32
+            for first, last, group in templates.groups(start, stop):
+                line = estimates[:, first - start : last - start]
+                scan(INNER, templates.vectors, first, last, form.queries[group : group + 1], line)
+                line += constants[group]
+            assert form.offsets is not None
+            line = estimates[0, : stop - start]
+            line += form.offsets[start:stop]
+
+            def offer(
+                places: NDArray[np.intp], best: Best = best, own: Subjects = own, start: int = start
+            ) -> None:
+                rows = places + start
+                scores = scorer._subject_score(own, templates.subjects.take(rows), "plda")
+                best.offer(templates.numbers[rows].astype(np.intp), scores)
+
+            look_through(
+                offer, partial(limit, form, width, size * float(templates.longest[number])), line, some, best
             )
-            own = 0.5 * psi * (1.0 / ((count + p) * psi + 1.0) - 1.0 / (p * psi + 1.0))
-            logs = np.log(count * psi + 1.0) + np.log(p * psi + 1.0) - np.log((count + p) * psi + 1.0)
-            constant = float((z * z) @ own + 0.5 * logs.sum())
-            size = float(np.linalg.norm(query.astype(np.float64)))
-            terms = float(np.abs(logs).sum() + (z * z) @ np.abs(own))
-            form = SearchForm(
-                measure="inner",
-                queries=query,
-                gallery=group.vectors,
-                least_measure=lambda score, constant=constant: (  # type: ignore[misc]
-                    same_measure(score) - lift * (1.0 + 2.0**-40) - constant - 2.0**-40 * abs(constant)
-                ),
-                slack=_ROUNDED * (size * float(group.longest.max()) + float(np.abs(offsets).max()))
-                + 2.0**-40 * terms,
-                lengths=group.longest,
-                offsets=offsets,
-            )
-            floor = None if best.least == -np.inf else np.float32(best.least)
-            if floor is not None and (above is None or floor > above):
-                # Ties with the worst so far may come before it, by their numbers.
-                floor = np.nextafter(floor, np.float32(-np.inf), dtype=np.float32)
-            rows, scores = top_k_by_form(
-                _Rescorer(scorer, queries, group),
-                form,
-                np.array([at]),
-                _NO_INDEX,
-                min(k, len(group.subjects)),
-                mask,
-                floor,
-            )
-            there = rows[0] >= 0
-            best.offer(group.numbers[rows[0][there]].astype(np.intp), scores[0][there])
         found.append(best)
     return padded(found, k)
 
 
-_NO_INDEX = GalleryIndex(vectors=np.empty((0, 0), dtype=np.float32))
+def _form(query: Subjects, templates: Templates, lift: float) -> tuple[SearchForm, Float32]:
+    """How a query's ratios follow from inner products: one vector for each number of samples, and a constant."""
+    psi, z, p = query.psi, query.sums[0], int(query.counts[0])
+    count = templates.counts[:, None]
+    vectors: Float32 = np.ascontiguousarray(psi * z / ((count + p) * psi + 1.0), dtype=np.float32)
+    own = 0.5 * psi * (1.0 / ((count + p) * psi + 1.0) - 1.0 / (p * psi + 1.0))
+    logs = np.log(count * psi + 1.0) + np.log(p * psi + 1.0) - np.log((count + p) * psi + 1.0)
+    constants = own @ (z * z) + 0.5 * logs.sum(axis=1)
+    terms = np.abs(own) @ (z * z) + np.abs(logs).sum(axis=1)
+    size = float(np.linalg.norm(vectors.astype(np.float64), axis=1).max())
+    offsets = templates.offsets(p)
+    spread = size * float(templates.longest.max()) + offsets.largest + float(np.abs(constants).max())
+    form = SearchForm(
+        measure="inner",
+        queries=vectors,
+        gallery=templates.vectors,
+        least_measure=lambda score: same_measure(score) - lift * (1.0 + 2.0**-40),
+        slack=_ROUNDED * spread + 2.0**-40 * float(terms.max()),
+        lengths=templates.longest,
+        offsets=offsets.values,
+    )
+    return form, constants.astype(np.float32)

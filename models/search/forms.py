@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 import numpy as np
@@ -119,50 +120,66 @@ def top_k_by_form(
                 estimates[:, : stop - start] += form.offsets[start:stop]
             for at in range(own.size):
                 scale = own[at] * longest[number] if longest is not None else math.nan
-                _look_through(
-                    scorer, form, width, scale, queries[first + at : first + at + 1], index,
-                    estimates[at, : stop - start], start, allowed, best[first + at],
-                )  # fmt: skip
+                query, found = queries[first + at : first + at + 1], best[first + at]
+
+                def offer(
+                    places: NDArray[np.intp], query: Any = query, found: Best = found, start: int = start
+                ) -> None:
+                    rows = np.sort(places) + start
+                    found.offer(rows, scorer._score_rows(query, index, rows)[0])
+
+                look_through(
+                    offer,
+                    partial(limit, form, width, scale),
+                    estimates[at, : stop - start],
+                    None if allowed is None else allowed[start:stop],
+                    found,
+                )
     return padded(best, k)
 
 
-def _look_through(
-    scorer: Scorer,
-    form: SearchForm,
-    width: int,
-    scale: float,
-    query: Any,
-    index: GalleryIndex,
+def look_through(
+    offer: Callable[[NDArray[np.intp]], None],
+    least_estimate: Callable[[float], np.float32],
     estimates: Float32,
-    start: int,
     allowed: NDArray[np.bool_] | None,
     best: Best,
 ) -> None:
-    """Score exactly what might be among the best of one block; the most promising first, which rules out the rest."""
+    """Score exactly what might be among the best of one block; the most promising first, which rules out the rest.
 
-    def offer(places: NDArray[np.intp]) -> None:
-        rows = np.sort(places) + start
-        best.offer(rows, scorer._score_rows(query, index, rows)[0])
-
-    limit = _limit(form, width, scale, float(best.least))
-    places: NDArray[np.intp] = search_kernels.at_least(estimates, limit)
-    if allowed is not None:
-        places = places[allowed[start + places]]
+    Parameters
+    ----------
+    offer : scores rows of the block, by their places in it, and offers them to `best`.
+    least_estimate : a score -> the estimate below which no row of the block can reach it, as `limit`.
+    estimates, allowed : (n,) of the block's rows.
+    """
     sure = max(_SURE, 2 * best.k)
-    # While nothing is known every row might count: the best of a few rule out nearly all others.
-    for looked_at in (max(_FIRST, 2 * sure), places.size):
+    first = max(_FIRST, 2 * sure)
+    bound = least_estimate(float(best.least))
+    offered: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+    if bound == -math.inf and allowed is None and estimates.size > first:
+        # Nothing is known yet: the best of a few rule out nearly all others before those are listed.
+        offered = np.argpartition(-estimates[:first], sure)[:sure]
+        offer(offered)
+        bound = least_estimate(float(best.least))
+    places: NDArray[np.intp] = search_kernels.at_least(estimates, bound)
+    if offered.size:
+        places = np.setdiff1d(places, offered, assume_unique=True)
+    if allowed is not None:
+        places = places[allowed[places]]
+    for looked_at in (first, places.size):
         if places.size <= 2 * sure:
             break
         order = np.argpartition(-estimates[places[:looked_at]], sure)[:sure]
         offer(places[order])
         places = np.delete(places, order)
-        limit = _limit(form, width, scale, float(best.least))
-        places = places[~(estimates[places] < limit)]
+        bound = least_estimate(float(best.least))
+        places = places[~(estimates[places] < bound)]
     for at in range(0, places.size, BLOCK):
         offer(places[at : at + BLOCK])
 
 
-def _limit(form: SearchForm, width: int, scale: float, score: float) -> np.float32:
+def limit(form: SearchForm, width: int, scale: float, score: float) -> np.float32:
     """A row estimated below this cannot reach ``score``."""
     if score == -math.inf:
         return np.float32(-math.inf)
