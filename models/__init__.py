@@ -21,6 +21,7 @@ from pairmark.models.evaluation.plots import (
     plot_tippett,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.fusion.estimator import Fusion
 from pairmark.models.ghost.estimator import Ghost
 from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
@@ -36,6 +37,7 @@ from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTr
 __all__ = [  # noqa: RUF022, sorted as Python sorts
     "AlignedKernel",
     "CohortSimilarity",
+    "Fusion",
     "Ghost",
     "InsufficientCalibrationData",
     "LabelRankingAuto",

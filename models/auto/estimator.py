@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Candidate, Data
 from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
-from pairmark.models.auto.race import Entry, IdentityTask, PairFold, PairTask, Race, Task, leaderboard, winner
+from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
 from pairmark.models.auto.state import AutoState
 from pairmark.models.core.base import (
     Float32,
@@ -31,19 +31,18 @@ from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
+from pairmark.models.evaluation.pair_folds import pair_folds
 from pairmark.models.evaluation.validation import (
     judged_rates,
     learner_protocol,
     some_rows,
     validation_folds,
 )
-from pairmark.models.pairs.identities import identities_of_pairs
 from pairmark.models.pairs.listed import some_pairs
 from pairmark.models.search.index import Found, Rows
 
 RACE_VERSION = 6
 """Raised when a race of the same seed would come out otherwise, so that none goes on from parts of another kind."""
-_PAIR_FOLDS, _PAIR_REPEATS = 4, 2
 
 
 def _winner_has(name: str) -> Any:
@@ -162,14 +161,14 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         random = np.random.default_rng(seed)
         some = some_pairs(flags, weight, 2 * self.max_rows, random)
         left, right, weights = a[some], b[some], weight[some]
-        folds, n_groups, closed = _pair_folds(left, right, flags[some], weights, self.protocol, random)
+        held = pair_folds(left, right, flags[some], weights, self.protocol, random)
         task = PairTask(
             left=left,
             right=right,
             same=flags[some],
             weight=weights,
-            folds=folds,
-            data=_data(a, n_groups, closed, pairs=True),
+            folds=held.folds,
+            data=_data(a, held.n_groups, held.closed, pairs=True),
         )
         kept = self._shelf(seed, left, flags[some])
         return self._race(
@@ -359,49 +358,3 @@ def _dense_enough(rows: Any) -> Any:
     """Sparse rows of few features as dense ones, which every candidate takes."""
     small = _is_sparse(rows) and rows.shape[0] * rows.shape[1] <= DENSE_CELLS and rows.shape[1] <= 4_096
     return _dense(rows) if small else rows
-
-
-def _pair_folds(
-    a: Any,
-    b: Any,
-    same: NDArray[np.bool_],
-    weight: NDArray[np.float64],
-    protocol: str,
-    random: np.random.Generator,
-) -> tuple[list[PairFold], int, bool]:
-    """Folds of listed pairs, the number of groups of points, and whether points rather than groups are held out."""
-    used = np.flatnonzero(weight > 0)
-    points, group = _points(a, b, same & (weight > 0))
-    n = same.size
-    n_groups = int(group.max()) + 1
-    closed = learner_protocol(protocol, n_groups) == "closed-set"
-    unit = points if closed else group
-    n_units = int(unit.max()) + 1
-    folds = []
-    for _ in range(_PAIR_REPEATS):
-        part = (random.permutation(n_units) % _PAIR_FOLDS)[unit]
-        left, right = part[:n], part[n:]
-        for number in range(_PAIR_FOLDS):
-            test = used[(left[used] == number) & (right[used] == number)]
-            train = used[(left[used] != number) & (right[used] != number)]
-            if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
-                folds.append(PairFold(train=train, test=test))
-    return folds, n_groups, closed
-
-
-def _points(a: Any, b: Any, same: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of distinct points, and of the groups that same pairs join, of left rows, then right rows."""
-    if _is_sparse(a):
-        from scipy.sparse import csr_array, vstack
-
-        rows = csr_array(vstack([a, b]))
-        rows.sort_indices()
-        keys = [
-            rows.indices[start:stop].tobytes() + rows.data[start:stop].tobytes()
-            for start, stop in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
-        ]
-        points = np.unique(np.array(keys, dtype=object), return_inverse=True)[1].astype(np.float32)[:, None]
-    else:
-        points = np.concatenate([a, b])
-    number = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return number, identities_of_pairs(points, same.size, same)

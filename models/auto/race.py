@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pairmark.models.auto.candidates import Candidate, Data
 from pairmark.models.core.checkpoints import Checkpoints
 from pairmark.models.core.progress import note, preparing, report
+from pairmark.models.evaluation.pair_folds import PairFold
 from pairmark.models.evaluation.validation import Fold, tpr_at
 from pairmark.models.plda.choosing import Judged
 
@@ -81,14 +82,6 @@ class IdentityTask:
         choice = estimator.choose(self.X, self.codes, self.folds, self._judged)
         assert choice.rates is not None
         return Tuned(choice.setting.as_params(), choice.rates)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairFold:
-    """Numbers of listed pairs: training ones, and those that judge."""
-
-    train: Indices = field(repr=False)
-    test: Indices = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

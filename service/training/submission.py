@@ -13,6 +13,7 @@ from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob, Once
 from pairmark.service.training.fractions import outlook
+from pairmark.service.training.fusing import with_versions
 from pairmark.service.training.schemas import JobRequest
 from pairmark.service.training.validation import checked_request
 
@@ -29,7 +30,7 @@ class TrainingQueue(JobQueue):
 
         Raises
         ------
-        InvalidInput, UnknownLearner, UnknownDataset
+        InvalidInput, UnknownLearner, UnknownDataset, UnknownModel, ModelNotCapable
             When the request cannot be trained as it stands.
         Conflict
             When the key was used for another request.
@@ -48,7 +49,8 @@ class TrainingQueue(JobQueue):
             dataset = dataset_out(dataset_of(session, request.dataset, hold=True))
             more = request.unlabelled
             unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
-            checked = checked_request(request, dataset, self._settings, unlabelled)
+            resolved = with_versions(request, session, self._db, self._settings)
+            checked = checked_request(resolved, dataset, self._settings, unlabelled)
             return NewJob(
                 learner=checked.learner,
                 dataset_id=checked.dataset_id,

@@ -31,7 +31,13 @@ SMALL: dict[str, Any] = {
     "k_max": 5,
     "candidates": ["neighbours", "extra-trees"],
 }
-OF_KIND: dict[str, dict[str, Any]] = {"similarity-auto": {"candidates": ["cosine", "plda"]}}
+OF_KIND: dict[str, dict[str, Any]] = {
+    "similarity-auto": {"candidates": ["cosine", "plda"]},
+    "fusion": {
+        "models": [{"learner": "metric"}, {"learner": "metric", "params": {"metric": "euclidean"}}],
+        "keep": "always",
+    },
+}
 HUGE = float(np.float32(1e18))
 CONSTANT_WITHOUT_BOTH_KINDS = {"similarity-tree", "similarity-forest"}
 """Kinds that give every pair one score where the others refuse pairs of one kind; see the family's own tests."""

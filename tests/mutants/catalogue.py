@@ -737,6 +737,7 @@ ACCESS_AND_LEAKAGE = (
     ),
 )
 
+FUSION = "tests/models/fusion/test_fusion.py"
 COHORT = "tests/models/cohort/test_cohort.py"
 RATIOS = "tests/models/test_likelihood_ratios.py"
 PLAY = "tests/models/test_open_set_play.py"
@@ -796,6 +797,22 @@ EVIDENCE = (
         "if mean > max(error, gain):",
         "if True:",
         f"{COHORT}::test_auto_is_none_where_nothing_is_gained_and_then_the_learner_itself",
+    ),
+    mutant(
+        "weights-from-seen-people",
+        "a fused model's weights come from people whom no learner had seen",
+        "models/fusion/estimator.py",
+        "model.fit(rows[fold.train], codes[fold.train]).score_against(test, test).reshape(-1)[at]",
+        "model.fit(rows, codes).score_against(test, test).reshape(-1)[at]",
+        f"{FUSION}::test_who_remembers_the_training_people_gets_no_credit_for_it",
+    ),
+    mutant(
+        "fused-at-any-price",
+        "a combination is kept only where it beats the best learner alone",
+        "models/fusion/estimator.py",
+        'self.keep == "if-better" and gain <= error',
+        'self.keep == "if-better" and gain <= -1',
+        f"{FUSION}::test_the_best_alone_is_kept_where_nothing_is_gained",
     ),
     mutant(
         "ties-are-found",

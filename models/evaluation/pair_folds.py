@@ -1,0 +1,98 @@
+"""Folds of listed pairs: those among held-out points judge, those among the others are learned from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse, vstack
+
+from pairmark.models.evaluation.validation import FOLDS, REPEATS, learner_protocol
+from pairmark.models.pairs.identities import identities_of_pairs
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFold:
+    """Numbers of listed pairs: training ones, and those that judge."""
+
+    train: Indices = field(repr=False)
+    test: Indices = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFolds:
+    """Folds of listed pairs.
+
+    Attributes
+    ----------
+    repeats : the folds of each repeat; those of one repeat judge disjoint points.
+    n_groups : groups of points that same pairs join. closed : whether points rather than groups are held out.
+    """
+
+    repeats: list[list[PairFold]]
+    n_groups: int
+    closed: bool
+
+    @property
+    def folds(self) -> list[PairFold]:
+        """All of them."""
+        return [fold for repeat in self.repeats for fold in repeat]
+
+
+def pair_folds(
+    a: Any,
+    b: Any,
+    same: NDArray[np.bool_],
+    weight: NDArray[np.float64],
+    protocol: str,
+    random: np.random.Generator,
+) -> PairFolds:
+    """Folds that hold out connected groups of points which same pairs join (open-set), or points (closed-set).
+
+    Parameters
+    ----------
+    a, b : (n, d) sides of the pairs, both dense or both CSR. weight : pairs of weight 0 are in no fold.
+
+    Returns
+    -------
+    folds with pairs of both kinds on both sides, possibly none. Pairs across the border of a fold are left out of it.
+    """
+    used = np.flatnonzero(weight > 0)
+    points, group = _points(a, b, same & (weight > 0))
+    n = same.size
+    n_groups = int(group.max()) + 1
+    closed = learner_protocol(protocol, n_groups) == "closed-set"
+    unit = points if closed else group
+    n_units = int(unit.max()) + 1
+    repeats: list[list[PairFold]] = []
+    for _ in range(REPEATS):
+        part = (random.permutation(n_units) % FOLDS)[unit]
+        left, right = part[:n], part[n:]
+        folds = []
+        for number in range(FOLDS):
+            test = used[(left[used] == number) & (right[used] == number)]
+            train = used[(left[used] != number) & (right[used] != number)]
+            if all(0 < np.count_nonzero(same[rows]) < rows.size for rows in (train, test)):
+                folds.append(PairFold(train=train, test=test))
+        repeats.append(folds)
+    return PairFolds(repeats=repeats, n_groups=n_groups, closed=closed)
+
+
+def _points(a: Any, b: Any, same: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+    """Numbers of distinct points, and of the groups that same pairs join, of left rows, then right rows."""
+    if bool(issparse(a)):
+        rows = csr_array(vstack([a, b]))
+        rows.sort_indices()
+        keys = [
+            rows.indices[start:stop].tobytes() + rows.data[start:stop].tobytes()
+            for start, stop in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)
+        ]
+        points = np.unique(np.array(keys, dtype=object), return_inverse=True)[1].astype(np.float32)[:, None]
+    else:
+        points = np.concatenate([a, b])
+    number = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return number, identities_of_pairs(points, same.size, same)
