@@ -27,8 +27,11 @@ class ScoresRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     name: str = Field(max_length=100)
-    scores: list[float] = Field(
-        min_length=1, description="higher is more similar", examples=[[0.91, 0.13, 0.4]]
+    scores: list[float] | list[list[float]] = Field(
+        min_length=1,
+        description="higher is more similar; a list a pair combines the scores of several systems, by non-negative "
+        "weights from half of the units, while the others calibrate",
+        examples=[[0.91, 0.13, 0.4]],
     )
     same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
     left_unit: list[Unit] | None = Field(None, description="sampling unit of each left side")

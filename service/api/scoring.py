@@ -303,7 +303,9 @@ async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scor
     model = await call.services.runtime.model_of_calibration(calibration)
     if call.models is not None and (model is None or model["name"] not in call.models):
         raise Forbidden("the key may not use this calibration", field="calibration")
-    return Scored(scores, to_json(model))
+    decisions = call.services.runtime.decisions
+    combined = await call.services.runtime.in_thread(lambda: decisions.combined(calibration, scores))
+    return Scored(combined, to_json(model))
 
 
 def _watch(call: Call, scored: Scored, decided: tuple[Decision, int] | None) -> None:

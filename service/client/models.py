@@ -129,7 +129,7 @@ class Models(Calls):
     def calibrate_scores(
         self,
         name: str,
-        scores: Sequence[float] | NDArray[Any],
+        scores: Sequence[float] | Sequence[Sequence[float]] | NDArray[Any],
         same: Sequence[int] | NDArray[Any],
         *,
         left_unit: Sequence[int | str] | NDArray[Any] | None = None,
@@ -138,6 +138,7 @@ class Models(Calls):
         """Calibrate scores made elsewhere; decide others with `match(scores=.., calibration=answer["id"])`.
 
         Units are the identity (open-set) or the sample (closed-set) on each side; none when pairs are independent.
+        With several scores a pair, (n, n_systems), half of the units weigh the systems and the others calibrate.
         """
         body = {
             "name": name,

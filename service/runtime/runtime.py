@@ -35,6 +35,7 @@ from pairmark.service.runtime.ranking import seconds_a_point
 from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Owner, Question, Served
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
+from pairmark.service.store.calibrations import weights_of
 from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
@@ -455,7 +456,8 @@ class Runtime:
         of, subjects = row.summary.get("samples"), None
         if of is not None:
             subjects = SubjectClass(int(of[0]), int(of[1]), str(row.summary["aggregation"]))
-        return Loaded(calibration, owner, subjects, self.store.ledger_number(calibration_id))
+        weights = weights_of(row.summary)
+        return Loaded(calibration, owner, subjects, self.store.ledger_number(calibration_id), weights)
 
     def _decide(self, question: Question) -> Decision:
         """Answer, and note in the ledger what was asked: also where the answer is a refusal."""

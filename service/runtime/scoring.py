@@ -17,6 +17,7 @@ from scipy.sparse import csr_array, issparse
 
 from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
 from pairmark.models.core.subjects import SampleSets
+from pairmark.models.fusion.weighing import Weights
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.vectors import Features, Pairs, to_rows
@@ -239,12 +240,14 @@ Owner = tuple[str, int]
 
 class Loaded(NamedTuple):
     """A calibration, the version that it was made for (None: scores made elsewhere), and the class of subjects that it
-    is of (None: single vectors); its number in the ledger."""
+    is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it is of
+    one score)."""
 
     calibration: Calibration
     owner: Owner | None
     subjects: SubjectClass | None = None
     number: int | None = None
+    weights: Weights | None = None
 
 
 class Question(NamedTuple):
@@ -353,6 +356,37 @@ class Decisions:
     def subjects(self, calibration_id: str) -> SubjectClass | None:
         """The class of subjects that a calibration is of; None for single vectors (blocking)."""
         return self._calibration(calibration_id).subjects
+
+    def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:
+        """Scores made elsewhere as the calibration is of them: several systems' combined (blocking).
+
+        Parameters
+        ----------
+        scores : (n,), or (n, n_systems).
+
+        Raises
+        ------
+        InvalidInput
+            Where the calibration is of another number of systems.
+        """
+        weights = self._calibration(calibration_id).weights
+        given = 1 if scores.ndim == 1 else scores.shape[1]
+        expected = 1 if weights is None else weights.weight.size
+        if given != expected or (scores.ndim > 1) != (weights is not None):
+            raise InvalidInput(
+                f"scores has {given} a pair; this calibration takes "
+                + (
+                    "one number a pair"
+                    if weights is None
+                    else f"a list of {expected} a pair, one of each system"
+                ),
+                field="scores",
+            )
+        return (
+            scores.astype(np.float32)
+            if weights is None
+            else weights.combined(list(scores.astype(np.float32).T))
+        )
 
     def calibration(self, calibration_id: str) -> Calibration:
         """The calibration, loaded (blocking)."""

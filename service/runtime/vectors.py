@@ -103,7 +103,14 @@ class ScoresBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
-    scores: Annotated[list[Number], Field(min_length=1), _FAST] = Field(examples=[[0.91, 0.12]])
+    scores: Annotated[
+        Annotated[list[Number], Field(min_length=1), _FAST]
+        | Annotated[list[Dense], Field(min_length=1), _FAST],
+        Field(union_mode="left_to_right"),
+    ] = Field(
+        examples=[[0.91, 0.12]],
+        description="one number a pair, or for a calibration that combines several systems one list a pair",
+    )
 
 
 @dataclass(slots=True)
@@ -263,8 +270,8 @@ def parse_features(body: bytes | bytearray) -> Features:
     return Features(given.model, side_of(given.features, "features"))
 
 
-def parse_scores(body: bytes | bytearray) -> Float32:
-    """Read a JSON body of scores made elsewhere."""
+def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
+    """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
     try:
         given = ScoresBody.model_validate_json(body)
     except ValidationError as error:
@@ -273,12 +280,27 @@ def parse_scores(body: bytes | bytearray) -> Float32:
         if isinstance(scores, list):
             if not scores:
                 raise InvalidInput("scores is empty; expected a list of numbers", field="scores") from error
+            if isinstance(scores[0], list):
+                for index, row in enumerate(scores):
+                    if not isinstance(row, list):
+                        at = f"scores[{index}]"
+                        raise InvalidInput(
+                            f"{at} is {kind_of(row)}; expected a list of numbers, as scores[0] is", field=at
+                        ) from error
+                    check_numbers(row, f"scores[{index}]")
             check_numbers(scores, "scores")
         elif "scores" in value:
             raise InvalidInput(
                 f"scores is {kind_of(scores)}; expected a list of numbers", field="scores"
             ) from error
         raise_first_error(error)
+    if isinstance(given.scores[0], list):
+        widths = {len(row) for row in given.scores if isinstance(row, list)}
+        if len(widths) > 1:
+            raise InvalidInput(
+                "scores has lists of different lengths; expected one number a system", field="scores"
+            )
+        return np.array(given.scores, dtype=np.float64)
     return np.array(given.scores, dtype=np.float32)
 
 

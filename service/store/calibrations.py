@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
+from pairmark.models.core.base import checked_same
 from pairmark.models.core.registry import spec_of
+from pairmark.models.fusion.outside import MOST_SYSTEMS, weighed
+from pairmark.models.fusion.weighing import Weights
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
@@ -40,6 +43,7 @@ from pairmark.service.store.views import calibration_out
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 KIND = "calibration"
+_COMBINED = "combined"
 DEFAULT_PAIRS = 200_000
 OnProgress = Callable[[float, str], None]
 
@@ -123,9 +127,11 @@ class Calibrations:
     ) -> CalibrationOut:
         """Calibrate scores made elsewhere.
 
+        Scores of several systems are combined into one: half of the units weigh the systems, the others calibrate.
+
         Parameters
         ----------
-        scores, same : (n,) numbers, and 0 or 1.
+        scores, same : (n,) numbers, and 0 or 1; or (n, n_systems) numbers.
         left_unit, right_unit : (n,) sampling unit on each side, strings or whole numbers; neither when the scored
             pairs are independent of one another. Same-identity pairs carry the same unit twice in open-set use.
 
@@ -134,7 +140,7 @@ class Calibrations:
         InvalidInput, TooLarge
         """
         checked_name(name)
-        values = _one_dimensional(scores, "scores")
+        values = _numbers(scores, "scores")
         if values.size > self._versions.settings.max_calibration_pairs:
             raise TooLarge(
                 f"scores: {values.size} of them; expected at most {self._versions.settings.max_calibration_pairs}",
@@ -145,10 +151,19 @@ class Calibrations:
                 "left_unit and right_unit go together: give both, or neither when pairs are independent",
                 field="right_unit" if right_unit is None else "left_unit",
             )
-        units = None if left_unit is None else _units(left_unit, right_unit, values.size)
+        units = None if left_unit is None else _units(left_unit, right_unit, len(values))
+        facts: dict[str, Any] = {}
+        if values.ndim == 2:
+            values, same, units, facts = _combined(values, same, units)
         calibration = fitted(values, same, units, protocol=None, random_state=0)
         return self._registered(
-            calibration, name=name, facts={}, dataset_id=None, dataset_sha256=None, model=None, default=None
+            calibration,
+            name=name,
+            facts=facts,
+            dataset_id=None,
+            dataset_sha256=None,
+            model=None,
+            default=None,
         )
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
@@ -341,17 +356,52 @@ def read_calibration(folder: Path) -> Calibration:
         raise CorruptArtefact(f"the calibration cannot be read: {error}") from error
 
 
-def _one_dimensional(values: Any, field: str) -> NDArray[np.float32]:
+def weights_of(summary: Mapping[str, Any]) -> Weights | None:
+    """How a calibration combines several systems' scores; None for one score."""
+    kept = summary.get(_COMBINED)
+    if kept is None:
+        return None
+    return Weights(weight=np.array(kept["weights"], dtype=np.float64), intercept=float(kept["intercept"]))
+
+
+def _combined(
+    scores: NDArray[np.float32], same: Any, units: NDArray[np.int64] | None
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.int64] | None, dict[str, Any]]:
+    """One score a pair of those that had no part in the weights, and the weights."""
+    values = scores.astype(np.float64)
+    try:
+        flags = checked_same(same, len(values))
+        found = weighed(values, flags, units, random_state=0)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"these scores cannot be combined: {error}") from error
+    kept = {
+        "weights": found.weights.weight.tolist(),
+        "intercept": found.weights.intercept,
+        "weighed_pairs": found.n_weighed,
+    }
+    one = found.weights.combined(list(values[found.rest].T))
+    return one, flags[found.rest], None if units is None else units[found.rest], {_COMBINED: kept}
+
+
+def _numbers(values: Any, field: str) -> NDArray[np.float32]:
+    """(n,) numbers, or (n, n_systems)."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{field}: expected a list of numbers", field=field) from None
-    if array.ndim != 1 or array.size == 0:
+        raise InvalidInput(
+            f"{field}: expected a list of numbers, or of equally long lists of numbers", field=field
+        ) from None
+    if array.ndim not in (1, 2) or array.size == 0:
         raise InvalidInput(f"{field}: expected a list of at least one number", field=field)
+    if array.ndim == 2 and not 2 <= array.shape[1] <= MOST_SYSTEMS:
+        raise InvalidInput(
+            f"{field}: {array.shape[1]} a pair; expected one number a pair, or lists of 2 to {MOST_SYSTEMS}",
+            field=field,
+        )
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
     if not np.isfinite(single).all():
-        at = int(np.flatnonzero(~np.isfinite(single))[0])
+        at = int(np.argwhere(~np.isfinite(single))[0][0])
         raise InvalidInput(f"{field}[{at}]: expected a finite float32 number", field=field)
     return single
 
