@@ -16,7 +16,7 @@ from benchmarks._people import SETS, Parts, parts
 from benchmarks._verification import in_blocks
 from benchmarks.common import Claim, Preset, Result
 from pairmark.models import MetricSimilarity, Plda
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios
 from pairmark.models.evaluation.likelihood import likelihood_report
 from pairmark.models.pairs.splits import held_out_pairs
 
@@ -56,7 +56,7 @@ def run(preset: Preset) -> Result:
         lost = next(
             row["lost"]
             for row in rows
-            if row["set"] == name and row["learner"] == "plda" and row["map"] == "logistic"
+            if row["set"] == name and row["learner"] == "plda" and row["map"] == DEFAULT_METHOD
         )
         claims.append(
             Claim(

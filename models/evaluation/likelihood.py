@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios, pooled
+from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, LikelihoodRatios, pooled
 from pairmark.models.pairs.samples import pair_sample
 
 Float64 = NDArray[np.float64]
@@ -93,7 +93,7 @@ def likelihood_report(
     scores: ArrayLike,
     same: ArrayLike,
     units: ArrayLike | None = None,
-    method: str = "logistic",
+    method: str = DEFAULT_METHOD,
 ) -> dict[str, Any]:
     """What a calibrated map's log LRs are worth on held-out pairs.
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from pairmark.models.calibration.likelihood_ratios import bayes_threshold
+from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_threshold
 from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
@@ -30,8 +30,8 @@ class EvidenceQuery(Query):
         "the score is for the same person than for two",
     )
     lr_method: Literal["logistic", "pav", "own"] = Field(
-        "logistic",
-        description="logistic: a line in the score; pav: the rising steps that fit the calibration pairs best; own: "
+        DEFAULT_METHOD,
+        description="pav: the rising steps that fit the calibration pairs best; logistic: a line in the score; own: "
         "the score itself, of learners whose score is a log likelihood ratio (`plda`)",
     )
 

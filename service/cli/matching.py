@@ -18,7 +18,7 @@ SHOWN = 20
 
 LogLr = Annotated[bool, typer.Option("--log-lr", help="State the log likelihood ratio of each score too.")]
 LrMethod = Annotated[
-    str, typer.Option(help="How scores become likelihood ratios: logistic, pav or own.", show_default=True)
+    str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.", show_default=True)
 ]
 
 Side = Annotated[
@@ -52,7 +52,7 @@ def similarity(
     subject: SubjectOption = None,
     aggregation: AggregationOption = None,
     log_lr: LogLr = False,
-    lr_method: LrMethod = "logistic",
+    lr_method: LrMethod = "pav",
     model: ModelOption = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
@@ -99,7 +99,7 @@ def match(
         ),
     ] = None,
     log_lr: LogLr = False,
-    lr_method: LrMethod = "logistic",
+    lr_method: LrMethod = "pav",
     confidence: Annotated[
         float | None, typer.Option(help="How sure the promise is to hold (default 0.95).", show_default=False)
     ] = None,

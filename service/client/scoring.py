@@ -90,7 +90,7 @@ class Scoring(Calls):
         Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a calibration of their own.
 
         With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different; with ``log_lr``,
-        `MatchResult.log_lr` holds natural log likelihood ratios (``lr_method`` logistic, pav or own).
+        `MatchResult.log_lr` holds natural log likelihood ratios (``lr_method`` pav, logistic or own).
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Scoring(Calls):
         left: Side,
         right: Side,
         *,
-        method: str = "logistic",
+        method: str = "pav",
         calibration: str | None = None,
         model: str | None = None,
         aggregation: str | None = None,
@@ -165,7 +165,7 @@ class Scoring(Calls):
         Parameters
         ----------
         left, right, aggregation : as `similarity`.
-        method : ``logistic``, ``pav``, or ``own`` of learners whose score is a log likelihood ratio.
+        method : ``pav``, ``logistic``, or ``own`` of learners whose score is a log likelihood ratio.
         calibration : id; None: the version's own.
         """
         answer = yield from self._send(
@@ -191,7 +191,7 @@ class Scoring(Calls):
         *,
         prior: float,
         cost_ratio: float = 1.0,
-        method: str = "logistic",
+        method: str = "pav",
         calibration: str | None = None,
         model: str | None = None,
         aggregation: str | None = None,

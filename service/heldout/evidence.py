@@ -42,7 +42,7 @@ def measured(
     elif not pairs.same.any():
         left_out["likelihood_ratios"] = "the test part holds no same pair"
     else:
-        methods = ("logistic", "pav", *(["own"] if own else []))
+        methods = ("pav", "logistic", *(["own"] if own else []))
         found = [
             LikelihoodOut.model_validate(likelihood_report(ratios, scores, pairs.same, pairs.units, method))
             for method in methods

@@ -83,7 +83,7 @@ def test_the_pav_map_is_scikit_learns_isotonic_regression():
 def test_the_logistic_map_is_where_no_other_line_does_better():
     scores, same, units = scored(2)
     found = LikelihoodRatios.fit(scores, same, units)
-    best = cllr(found.log_lr(scores), same, units)
+    best = cllr(found.log_lr(scores, "logistic"), same, units)
     for slope, shift in itertools.product((0.8, 1.0, 1.2), (-0.3, 0.0, 0.3)):
         if (slope, shift) != (1.0, 0.0):
             other = slope * found.slope * scores.astype(np.float64) + found.intercept + shift

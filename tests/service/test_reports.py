@@ -85,7 +85,7 @@ def test_the_report_holds_everything(noisy):
 def test_the_report_is_a_page_of_its_own_with_every_picture(noisy):
     report = noisy.store.reports.report(noisy.store.version("noisy", 1))
     evidence = report.evidence
-    loss = noisy.store.version("noisy", 1).metrics["likelihood_ratios"]["logistic"]
+    loss = noisy.store.version("noisy", 1).metrics["likelihood_ratios"]["pav"]
     assert loss["cllr"] == evidence.likelihood_ratios[0].cllr >= loss["cllr_min"]
     assert evidence.by_samples.n_people == 12
     assert [one.fpr for one in report.promises] == [0.1, 0.01, 0.001]
