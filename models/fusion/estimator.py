@@ -268,7 +268,7 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
 
     def _params(self) -> dict[str, Any]:
         """What scores depend on: learners in one form, however they were given, and wherever they are from."""
-        components = [one.model_dump(mode="json", exclude={"version"}) for one in self._components()]
+        components = [{"learner": one.learner, "params": one.params} for one in self._components()]
         return {**super()._params(), "models": components}
 
     def _learners(self, seed: int) -> list[Any]:

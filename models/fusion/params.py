@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from pairmark.models.auto import spec as auto
 from pairmark.models.auto.candidates import RACING
@@ -41,6 +48,11 @@ class Component(BaseModel):
     version: str | None = Field(
         None, max_length=200, description="the registered version that learner and parameters are of"
     )
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What was left out is left out again."""
+        return {name: value for name, value in dumped(self).items() if value is not None}
 
 
 def _of_estimator(given: Any) -> Any:
