@@ -202,7 +202,7 @@ MODELS: Final = (
     Route("GET", f"{_VERSION}/roc", models.get_roc, access="model", tag="models", query=models.RocQuery,
           answer=RocOut),
     Route("GET", f"{_VERSION}/operating-point", operating.get_operating_point, access="model", tag="models",
-          query=scoring.ThreeWayQuery, answer=OperatingPointOut),
+          query=operating.PointOfVersionQuery, answer=OperatingPointOut),
     Route("GET", f"{_VERSION}/live", operating.get_live, access="model", tag="models",
           answer=operating.LiveOut | None),
     Route("GET", f"{_VERSION}/leaderboard", models.get_leaderboard, access="model", tag="models",
