@@ -55,9 +55,9 @@ def test_it_scores_decides_explains_and_takes_samples(fused: RunningServer) -> N
     sets = {"model": "fused:1", "left": {"samples": X[:3].tolist()}, "right": {"samples": X[3:4].tolist()}}
     several = http.post("/match?fpr=0.4&confidence=0.8", json=sets)
     assert several.status_code == 200, several.text
-    assert Client(fused.url).similarity(X[:3], X[3:6], model="fused:1").tolist() == pytest.approx(
-        scores["scores"]
-    )
+    with Client(fused.url) as client:
+        found = client.similarity(X[:3], X[3:6], model="fused:1")
+    assert found.tolist() == pytest.approx(scores["scores"])
 
 
 def test_a_gallery_searches_with_it(fused: RunningServer) -> None:
@@ -105,19 +105,21 @@ def test_scores_of_several_systems_decide_together(digits_house: RunningServer) 
     same = person[left] == person[right]
     scores = rng.normal(size=(same.size, 3)) + same[:, None] * np.array([2.0, 2.0, -1.0])
     units = {"left_unit": person[left].tolist(), "right_unit": person[right].tolist()}
-    client = Client(digits_house.url)
-    made = client.calibrate_scores("systems", scores.tolist(), same.astype(int).tolist(), **units)
+    with Client(digits_house.url) as client:
+        made = client.calibrate_scores("systems", scores.tolist(), same.astype(int).tolist(), **units)
+        told = client.match(scores=scores[:50].tolist(), fpr=0.1, calibration=made.id)
+        alone = client.calibrate_scores(
+            "one-system", scores[:, 0].tolist(), same.astype(int).tolist(), **units
+        )
+        first = client.match(scores=scores[:1, 0].tolist(), fpr=0.1, calibration=alone.id)
     kept_weights = made.summary["combined"]["weights"]
     assert kept_weights[2] == 0
     assert min(kept_weights[:2]) > 1
     assert made.summary["n_units"] == 120
-    told = client.match(scores=scores[:50].tolist(), fpr=0.1, calibration=made.id)
     expected = scores[:50].astype(np.float32).astype(np.float64) @ kept_weights
     np.testing.assert_allclose(
         told.scores, expected + made.summary["combined"]["intercept"], rtol=1e-5, atol=1e-5
     )
-    alone = client.calibrate_scores("one-system", scores[:, 0].tolist(), same.astype(int).tolist(), **units)
-    first = client.match(scores=scores[:1, 0].tolist(), fpr=0.1, calibration=alone.id)
     assert told.operating_point.tpr > first.operating_point.tpr
     for given, calibration, words in [
         ([0.1, 0.2], made.id, "a list of 3 a pair"),
