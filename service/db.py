@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from pairmark import migrations
+from pairmark.service import postgres
 from pairmark.service.errors import InvalidInput, NotReady, SchemaMismatch, StorageFailed
 from pairmark.service.settings import Settings
 from pairmark.service.tables import Revision
+
+TIMEOUT_S = 30.0
 
 
 class Database:
@@ -26,9 +30,13 @@ class Database:
 
     `read` gives a session that is never committed; `write` commits when its block ends without an exception.
     Nobody else commits.
+
+    Parameters
+    ----------
+    timeout_s : longest that one statement may take on PostgreSQL, or wait for the lock on SQLite.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         parsed = make_url(url)
         if parsed.drivername in ("postgres", "postgresql"):
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -38,15 +46,18 @@ class Database:
         if self.is_sqlite:
             if parsed.database and parsed.database != ":memory:":
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            options["connect_args"] = {"timeout": 30}
+            options["connect_args"] = {"timeout": timeout_s}
         else:
             options.update(pool_pre_ping=True, pool_size=8, max_overflow=16, pool_timeout=10)
             # A server set up without a locale would otherwise answer in bytes.
-            options["connect_args"] = {"connect_timeout": 5, "client_encoding": "utf8"}
+            options["connect_args"] = {"connect_timeout": postgres.CONNECT_S, "client_encoding": "utf8"}
         self.engine: Engine = create_engine(parsed, **options)
+        self._busy_ms = round(1e3 * timeout_s)
         if self.is_sqlite:
-            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "connect", partial(_prepare_sqlite, self._busy_ms))
             event.listen(self.engine, "begin", _begin_sqlite)
+        else:
+            postgres.bound(self.engine, timeout_s)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -106,7 +117,7 @@ class Database:
                 cursor = connection.cursor()
                 cursor.execute("PRAGMA busy_timeout=1000")
                 busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-                cursor.execute("PRAGMA busy_timeout=30000")
+                cursor.execute(f"PRAGMA busy_timeout={self._busy_ms}")
                 cursor.close()
                 if not busy or time.monotonic() > deadline:
                     return not busy
@@ -122,7 +133,9 @@ class Database:
         """A session for reading everything as of one moment, however long it takes; writers go on meanwhile."""
         engine = self.engine
         if not self.is_sqlite:
-            engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            engine = engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True, **{postgres.UNBOUNDED: True}
+            )
         with _in_our_words(), Session(engine, expire_on_commit=False) as session:
             yield session
 
@@ -157,7 +170,8 @@ class Database:
         SQLite rebuilds a table by dropping it, which deletes the rows that refer to it unless foreign keys are off;
         within a transaction they cannot be switched.
         """
-        with self.engine.execution_options(pairmark_write=True).connect() as connection:
+        options = {"pairmark_write": True, postgres.UNBOUNDED: True}
+        with self.engine.execution_options(**options).connect() as connection:
             driver: Any = connection.connection.driver_connection
             if self.is_sqlite:
                 driver.execute("PRAGMA foreign_keys=OFF")
@@ -274,7 +288,7 @@ def bump_revision(session: Session) -> None:
 
 def open_database(settings: Settings) -> Database:
     """The database that the settings name."""
-    return Database(settings.resolved_database_url)
+    return Database(settings.resolved_database_url, settings.database_timeout_s)
 
 
 def is_unique_violation(error: IntegrityError) -> bool:
@@ -301,13 +315,13 @@ def _in_our_words() -> Iterator[None]:
         raise InvalidInput("a value is outside what the database can hold (a zero byte in text?)") from error
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
+def _prepare_sqlite(busy_ms: int, connection: Any, _record: Any) -> None:
     # The driver's own transaction handling is switched off; `_begin_sqlite` says BEGIN.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
         # Waiting comes first: several processes may be the first to open a new file.
-        "busy_timeout=30000",
+        f"busy_timeout={busy_ms}",
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",

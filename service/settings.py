@@ -17,6 +17,12 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path("var"), description="folder of the embedded database and artefacts")
     database_url: str | None = Field(None, description="default: SQLite under PAIRMARK_HOME")
+    database_timeout_s: float = Field(
+        30.0,
+        ge=0.1,
+        description="longest that one statement may take on PostgreSQL, or wait for the lock on SQLite; requests that "
+        "need the database are then refused with 503. Migrations and backups may take longer",
+    )
     artefacts: str | None = Field(
         None, description="folder or s3://bucket/prefix; default: PAIRMARK_HOME/artefacts"
     )

@@ -24,7 +24,7 @@ PairsFile = Annotated[
 ]
 
 
-def roles(
+async def roles(
     format: Annotated[
         str | None, Form(description="csv, parquet, npz or svmlight; default: by extension")
     ] = None,

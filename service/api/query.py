@@ -39,7 +39,7 @@ class PageQuery(Query):
     cursor: str | None = Field(None, max_length=1000, description="`next_cursor` of the page before")
 
 
-def _query_of(request: Request) -> Any:
+async def _query_of(request: Request) -> Any:
     return request.scope["pairmark.query"]
 
 

@@ -103,13 +103,13 @@ class Services:
         )
 
 
-def house_of(request: Request) -> Services:
+async def house_of(request: Request) -> Services:
     """The services behind this request."""
     services: Services = request.app.state.services
     return services
 
 
-def caller_of(request: Request) -> str:
+async def caller_of(request: Request) -> str:
     """Who asks, for histories: a key's id, never the key."""
     caller: str = request.scope.get("pairmark.caller", "unknown")
     return caller

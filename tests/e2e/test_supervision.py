@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from benchmarks._places import database, scratch
 from pairmark.service.cli.supervising import Supervisor
+from tests.serving import serving
 
 
 def until(condition, what, patience_s=60.0):
@@ -105,3 +108,30 @@ def backends(url):
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
         return [row[0] for row in connection.execute(statement).fetchall()]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a server of its own on this machine")
+def test_with_the_whole_database_server_stopped_nothing_waits_for_ever(tmp_path):
+    with scratch("frozen") as folder, database("postgresql", folder) as (url, postgres):
+        assert postgres is not None
+        with serving(tmp_path / "home", url, PAIRMARK_DATABASE_TIMEOUT_S="0.5") as server:
+            assert server.http.get("/models").status_code == 200
+            processes = [postgres.pid, *children_of(postgres.pid)]
+            for pid in processes:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                asked = time.monotonic()
+                with ThreadPoolExecutor(50) as pool:
+                    waiting = [pool.submit(server.http.get, "/datasets") for _ in range(50)]
+                    for _ in range(3):
+                        probed = time.monotonic()
+                        assert server.http.get("/readyz").status_code == 503
+                        assert time.monotonic() - probed < 2.0
+                    assert {one.result().status_code for one in waiting} == {503}
+                # Connections that are refused or given up, in turns of at most pool size.
+                assert time.monotonic() - asked < 40
+                server.process.terminate()
+                server.process.wait(30)
+            finally:
+                for pid in processes:
+                    os.kill(pid, signal.SIGCONT)

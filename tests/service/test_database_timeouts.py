@@ -1,0 +1,81 @@
+"""Statements end in time, whatever PostgreSQL does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import select, text
+
+from pairmark.service import postgres
+from pairmark.service.db import Database
+from pairmark.service.errors import NotReady
+from pairmark.service.tables import DatasetName, Revision
+
+
+@pytest.fixture
+def hasty(new_database: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A PostgreSQL database whose statements may take 0.3 s."""
+    monkeypatch.setattr(postgres, "GRACE_S", 0.3)
+    opened = Database(new_database("postgresql"), timeout_s=0.3)
+    yield opened
+    opened.dispose()
+
+
+def alive(database: Database) -> bool:
+    with database.read() as session:
+        return session.scalar(select(1)) == 1
+
+
+def test_a_statement_that_takes_too_long_is_ended(hasty):
+    asked = time.monotonic()
+    with pytest.raises(NotReady), hasty.read() as session:
+        session.execute(text("SELECT pg_sleep(20)"))
+    assert time.monotonic() - asked < 5
+    assert alive(hasty)
+
+
+def test_a_write_that_waits_for_a_lock_is_refused_in_time(hasty):
+    with hasty.write() as session:
+        session.add(DatasetName(name="held", next_version=1))
+    holder = Database(hasty.url.render_as_string(hide_password=False))
+    with holder.write() as holding:
+        holding.get_one(DatasetName, "held").next_version = 2
+        holding.flush()
+        asked = time.monotonic()
+        with pytest.raises(NotReady), hasty.write() as session:
+            session.get_one(DatasetName, "held").next_version = 3
+        assert time.monotonic() - asked < 5
+    holder.dispose()
+    with hasty.read() as session:
+        assert session.get_one(DatasetName, "held").next_version == 2
+
+
+def test_backups_and_migrations_may_take_longer(hasty):
+    with hasty.snapshot() as session:
+        session.execute(text("SELECT pg_sleep(1)"))
+    with hasty.schema_change() as connection:
+        connection.execute(text("SELECT pg_sleep(1)"))
+    with pytest.raises(NotReady), hasty.read() as session:
+        session.execute(text("SELECT pg_sleep(20)"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals a server's process on this machine")
+def test_a_server_that_stands_still_is_given_up_and_asked_anew(hasty):
+    asked = time.monotonic()
+    backend = None
+    try:
+        with pytest.raises(NotReady), hasty.read() as session:
+            backend = int(session.scalar(text("SELECT pg_backend_pid()")) or 0)
+            os.kill(backend, signal.SIGSTOP)
+            session.scalar(select(Revision.value))
+        # The server itself goes on, so another connection is answered.
+        assert alive(hasty)
+        assert time.monotonic() - asked < 5
+    finally:
+        if backend is not None:
+            os.kill(backend, signal.SIGCONT)
