@@ -48,7 +48,9 @@ class Database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
             options["connect_args"] = {"timeout": timeout_s}
         else:
-            options.update(pool_pre_ping=True, pool_size=8, max_overflow=16, pool_timeout=min(10.0, timeout_s))
+            options.update(
+                pool_pre_ping=True, pool_size=8, max_overflow=16, pool_timeout=min(10.0, timeout_s)
+            )
             # A server set up without a locale would otherwise answer in bytes.
             options["connect_args"] = {"connect_timeout": postgres.CONNECT_S, "client_encoding": "utf8"}
         self.engine: Engine = create_engine(parsed, **options)

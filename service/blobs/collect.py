@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +14,20 @@ from pairmark.service.errors import StorageFailed
 
 GRACE_S = 3600.0
 """How long a blob may wait for the row that names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What `collect` removed.
+
+    Attributes
+    ----------
+    unfinished : pieces of work that killed processes had begun.
+    blobs : keys of blobs that no row named.
+    """
+
+    unfinished: int
+    blobs: list[str]
 
 
 def hold(session: Session, blobs: Blobs, *keys: str) -> None:
@@ -50,12 +65,8 @@ def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
     return unused
 
 
-def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> list[str]:
-    """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``.
-
-    Returns
-    -------
-    The keys that were deleted.
-    """
-    blobs.sweep()
-    return delete_unused(db, blobs, [key for key, age in blobs.stored() if age >= grace_s])
+def collect(db: Database, blobs: Blobs, *, grace_s: float = GRACE_S) -> Collected:
+    """Remove what killed processes left: half-made folders, and blobs that no row has named for ``grace_s``."""
+    unfinished = blobs.sweep()
+    gone = delete_unused(db, blobs, [key for key, age in blobs.stored() if age >= grace_s])
+    return Collected(unfinished=unfinished, blobs=gone)

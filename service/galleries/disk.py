@@ -45,15 +45,16 @@ class GalleryDisk:
         with self.lock():
             return sum(BlockFolder(folder).drop_holders(ids) for folder in self._versions())
 
-    def keep_only(self, versions: set[tuple[str, int]]) -> None:
-        """Remove blocks of versions that no longer serve the gallery."""
+    def keep_only(self, versions: set[tuple[str, int]]) -> int:
+        """Remove blocks of versions that no longer serve the gallery; returns of how many."""
         named = {f"{model_id}-{version}" for model_id, version in versions}
         if not any(folder.name not in named for folder in self._versions()):
-            return
+            return 0
         with self.lock():
-            for folder in self._versions():
-                if folder.name not in named:
-                    remove(folder)
+            others = [folder for folder in self._versions() if folder.name not in named]
+            for folder in others:
+                remove(folder)
+        return len(others)
 
     def drop(self) -> None:
         """Remove everything."""

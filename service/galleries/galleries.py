@@ -20,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pairmark.models.core.registry import spec_of
 from pairmark.service.audit.log import record
+from pairmark.service.audit.recovery import recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     Conflict,
@@ -596,14 +597,21 @@ class Galleries:
             self._remove_rows(number)
         if gone:
             self._db.truncate_log()
+        removed = 0
         for folder in folders:
             if folder.name.startswith("import-"):
                 if not _alive(folder.name.split("-")[1]):
                     shutil.rmtree(folder, ignore_errors=True)
+                    removed += 1
             elif folder.name in states:
-                GalleryDisk(folder).keep_only(versions_of(states[folder.name]))
+                removed += GalleryDisk(folder).keep_only(versions_of(states[folder.name]))
             else:
                 GalleryDisk(folder).drop()
+                removed += 1
+        if gone or removed:
+            with self._db.write() as session:
+                facts = {"galleries": len(gone), "folders": removed}
+                recovered(session, self._db.now(session), "galleries", "gallery", **facts)
 
     def _all_states(self, session: Any) -> Iterator[State]:
         after = None

@@ -12,6 +12,7 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from pairmark.service.audit.log import record
+from pairmark.service.audit.recovery import recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
 from pairmark.service.heldout.schemas import EvaluationRequest
@@ -251,6 +252,7 @@ class Leases:
             return
         repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": note})
         repository.add_event(session, job_id, "log", {"message": note}, now)
+        recovered(session, now, "job", f"job:{job_id}", attempt=attempt, reason=detail)
 
     def _fail(
         self,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.audit.log import AuditLog
+from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs import collect, open_blobs
 from pairmark.service.db import open_database
 from pairmark.service.errors import Fenced, JobTimeout, PairmarkError, TrainingFailed, TrainingKilled
@@ -120,13 +121,14 @@ class Worker:
         self._collected = time.monotonic()
         try:
             gone = collect(self._db, self._blobs)
+            if gone.unfinished or gone.blobs:
+                with self._db.write() as session:
+                    facts = {"unfinished": gone.unfinished, "blobs": len(gone.blobs)}
+                    recovered(session, self._db.now(session), "storage", "storage", **facts)
             if self.settings.audit_retention_days is not None:
                 AuditLog(self._db).prune(self.settings.audit_retention_days)
         except PairmarkError as error:
             logger.warning("storage was not tidied", extra={"reason": str(error)[:500]})
-        else:
-            if gone:
-                logger.info("storage tidied", extra={"blobs": len(gone)})
 
     def _work(self, claim: Claim, stop: threading.Event) -> None:
         fields: dict[str, object] = {

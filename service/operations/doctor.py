@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pairmark import migrations
+from pairmark.service.audit.recovery import SAID, repairs_since
 from pairmark.service.blobs import Blobs, LocalBlobs
 from pairmark.service.blobs.holds import last_finished
 from pairmark.service.blobs.repository import all_named_blobs
@@ -21,12 +22,16 @@ from pairmark.service.jobs import repository as job_repository
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
+from pairmark.service.times import iso
 
 Status = Literal["ok", "warning", "failure"]
 LOW_BYTES, EMPTY_BYTES = 2 * 1024**3, 256 * 1024**2
 SKEW_S = 1.0
 OLD_CALIBRATION_DAYS = 365.0
 OLD_BACKUP_DAYS = 7.0
+RECOVERY_DAYS = 7.0
+MANY_LOST = 5
+"""So many lost attempts in `RECOVERY_DAYS` are no accident."""
 _DAY_S = 86_400.0
 _SHOWN = 5
 
@@ -71,6 +76,7 @@ class Doctor:
                 ("calibrations", self._calibrations),
                 ("galleries", self._galleries),
                 ("quarantine", self._quarantine),
+                ("recovery", self._recovery),
                 ("backup", self._backup),
             ):
                 found += self._run(name, check)
@@ -215,6 +221,24 @@ class Doctor:
                 detail=f"{ref} is in quarantine: {reason}",
                 advice="move its aliases to another version, delete it, and train or import it anew",
             )
+
+    def _recovery(self) -> Iterator[Finding]:
+        with self._db.read() as session:
+            repairs = repairs_since(session, self._db.now(session) - RECOVERY_DAYS * _DAY_S)
+        within = f"in the last {RECOVERY_DAYS:.0f} days"
+        if not repairs:
+            yield Finding(check="recovery", status="ok", detail=f"nothing had to be repaired {within}")
+            return
+        said = "; ".join(f"{SAID[one]}: {n}, last at {iso(last)}" for one, (n, last) in repairs.items())
+        often = "job" in repairs and repairs["job"][0] >= MANY_LOST
+        yield Finding(
+            check="recovery",
+            status="warning" if often else "ok",
+            detail=f"{within}: {said}",
+            advice="attempts are lost often: see `pairmark audit --action recovery`, and give workers more memory"
+            if often
+            else "",
+        )
 
     def _backup(self) -> Iterator[Finding]:
         made = last_finished(self._db)

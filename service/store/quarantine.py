@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError
@@ -134,9 +135,10 @@ class Quarantine:
                     :1000
                 ]
             )
-            logger.error("version quarantined", extra={**facts, "reason": reason})
             with self._db.write() as session:
-                repository.set_quarantine(session, row, reason, self._db.now(session))
+                now = self._db.now(session)
+                repository.set_quarantine(session, row, reason, now)
+                recovered(session, now, "version", f"model:{name}:{row.version}", reason=reason)
                 repository.remove_loads(session, [mark.id for mark in left])
                 bump_revision(session)
             row.quarantine = reason

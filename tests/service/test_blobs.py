@@ -142,7 +142,7 @@ def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     bucket.Object(f"x/{key}.json").delete()
     assert not store.exists(key)
-    assert collect(database, store, grace_s=-5) == [key]
+    assert collect(database, store, grace_s=-5).blobs == [key]
     assert list(bucket.objects.all()) == []
 
 
@@ -266,9 +266,9 @@ def test_only_blobs_that_no_row_names_are_deleted(database: Database, blobs: Blo
     with database.write() as session:
         hold(session, blobs, named)
         session.add(row(named))
-    assert collect(database, blobs) == []  # too young: its row may still be on the way
+    assert collect(database, blobs).blobs == []  # too young: its row may still be on the way
     assert delete_unused(database, blobs, [named]) == []
-    assert collect(database, blobs, grace_s=-1) == [orphan]
+    assert collect(database, blobs, grace_s=-1).blobs == [orphan]
     assert blobs.exists(named)
 
 

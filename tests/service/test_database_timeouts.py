@@ -67,15 +67,20 @@ def test_backups_and_migrations_may_take_longer(hasty):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals a server's process on this machine")
 def test_a_server_that_stands_still_is_given_up_and_asked_anew(hasty):
     asked = time.monotonic()
-    backend = None
-    try:
-        with pytest.raises(NotReady), hasty.read() as session:
-            backend = int(session.scalar(text("SELECT pg_backend_pid()")) or 0)
-            os.kill(backend, signal.SIGSTOP)
+    frozen = []
+
+    def ask_what_freezes():
+        with hasty.read() as session:
+            frozen.append(int(session.scalar(text("SELECT pg_backend_pid()")) or 0))
+            os.kill(frozen[0], signal.SIGSTOP)
             session.scalar(select(Revision.value))
+
+    try:
+        with pytest.raises(NotReady):
+            ask_what_freezes()
         # The server itself goes on, so another connection is answered.
         assert alive(hasty)
         assert time.monotonic() - asked < 5
     finally:
-        if backend is not None:
+        for backend in frozen:
             os.kill(backend, signal.SIGCONT)

@@ -34,6 +34,7 @@ def test_a_healthy_place_has_nothing_to_do(house, tmp_path):
             "calibrations",
             "galleries",
             "quarantine",
+            "recovery",
             "backup",
             "disk",
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pairmark.service.audit.log import AuditLog
 from pairmark.service.errors import Conflict, InvalidInput, UnknownModel
 from pairmark.service.settings import MIB
 from pairmark.service.store.store import ModelStore
@@ -81,6 +82,8 @@ def test_a_version_that_ends_its_process_and_its_trial_is_never_loaded_again(tra
     assert "a process ended while it loaded this version" in shown.quarantine
     assert store.versions("faces").items[0].quarantine == shown.quarantine
     assert [(one.model, one.version) for one in store.quarantined()] == [("faces", 1)]
+    (entry,) = AuditLog(trained.db).page(action="recovery").items
+    assert (entry.action, entry.resource) == ("recovery.version", "model:faces:1")
     # Not by a process with memory enough either, and no alias may move there.
     with pytest.raises(Conflict, match="quarantine"):
         trained.store.load("faces", 1)

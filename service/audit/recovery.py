@@ -1,0 +1,38 @@
+"""What was put right after a crash: an audit entry and a log line for each, and what `pairmark doctor` says of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal
+
+from sqlalchemy.orm import Session
+
+from pairmark.service.audit import repository
+from pairmark.service.audit.log import record
+
+logger = logging.getLogger("pairmark.recovery")
+Repair = Literal["job", "storage", "galleries", "version"]
+SAID: dict[Repair, str] = {
+    "job": "job queued again after a lost attempt",
+    "storage": "data of killed processes removed from storage",
+    "galleries": "data of deleted galleries and killed imports removed",
+    "version": "version quarantined after it ended a process",
+}
+
+
+def recovered(session: Session, now: float, repair: Repair, resource: str, **facts: Any) -> None:
+    """Note a repair, in the caller's transaction.
+
+    Parameters
+    ----------
+    resource : what was repaired, such as ``job:ID``.
+    facts : JSON-able, for the entry and the log line.
+    """
+    record(session, now, f"recovery.{repair}", resource, after=facts)
+    logger.warning(SAID[repair], extra={"resource": resource, **facts})
+
+
+def repairs_since(session: Session, since: float) -> dict[Repair, tuple[int, float]]:
+    """How often each repair was made since a time, and when last."""
+    counted = repository.counts_since(session, "recovery", since)
+    return {repair: counted[f"recovery.{repair}"] for repair in SAID if f"recovery.{repair}" in counted}
