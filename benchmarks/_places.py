@@ -107,6 +107,33 @@ def database(kind: str, folder: Path) -> Iterator[tuple[str, Postgres | None]]:
         server.close()
 
 
+@contextmanager
+def bucket(name: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """An S3 server of one's own (moto's) with a bucket: its port, and settings that keep artefacts there."""
+    try:
+        import boto3
+        from moto.server import ThreadedMotoServer
+    except ImportError as error:
+        raise Skip(f"needs the development environment ({error.name}): make .venv/.dev") from error
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        port = server.get_host_and_port()[1]
+        settings = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "bench",
+            "AWS_SECRET_ACCESS_KEY": "bench", "AWS_DEFAULT_REGION": "us-east-1",
+            "PAIRMARK_ARTEFACTS": f"s3://{name}/x",
+        }  # fmt: skip
+        client = boto3.client(
+            "s3", endpoint_url=settings["AWS_ENDPOINT_URL"], aws_access_key_id="bench", aws_secret_access_key="bench",
+            region_name="us-east-1",
+        )  # fmt: skip
+        client.create_bucket(Bucket=name)
+        yield port, settings
+    finally:
+        server.stop()
+
+
 def people(n: int = 60, each: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows of people around points of their own, and whose they are."""
     rng = np.random.default_rng(seed)

@@ -148,7 +148,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services, sweep=app.state.warm))
     publishing = asyncio.create_task(_publish(services, app.state.closing))
-    with _told_of_the_end(app.state.closing):
+    with _told_of_the_end(app.state.closing, services.settings.drain_s):
         yield
     app.state.closing.set()
     if warming is not None:
@@ -216,9 +216,9 @@ async def _warm(app: FastAPI) -> None:
 
 
 @contextlib.contextmanager
-def _told_of_the_end(closing: asyncio.Event) -> Iterator[None]:
+def _told_of_the_end(closing: asyncio.Event, drain_s: float) -> Iterator[None]:
     """Set ``closing`` as soon as the process is told to stop: the server waits for open event streams, which
-    would otherwise go on until their jobs end."""
+    would otherwise go on until their jobs end. The server itself is told ``drain_s`` later."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -227,7 +227,11 @@ def _told_of_the_end(closing: asyncio.Event) -> Iterator[None]:
 
     def tell(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(closing.set)
-        if callable(previous[number]):
+        if not callable(previous[number]):
+            return
+        if drain_s and not closing.is_set():
+            loop.call_soon_threadsafe(loop.call_later, drain_s, previous[number], number, None)
+        else:
             previous[number](number, frame)
 
     for number in map(int, (signal.SIGTERM, signal.SIGINT)):

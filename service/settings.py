@@ -78,6 +78,13 @@ class Settings(BaseSettings):
         8, description="long scoring batches under way or waiting in one process"
     )
     request_timeout_s: float = Field(60.0, description="longest a scoring request may take")
+    drain_s: float = Field(
+        0.0,
+        ge=0,
+        le=300,
+        description="how long a service that was told to stop goes on answering while /readyz says 503, so that a "
+        "proxy sends new requests to another replica; a second signal ends it at once",
+    )
     header_timeout_s: float = Field(
         15.0, gt=0, description="longest the head of a request may take to arrive"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from fastapi import Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from pairmark.service.api import metrics
@@ -36,8 +36,10 @@ async def healthz() -> Alive:
     return Alive()
 
 
-async def readyz(services: InServices) -> Ready:
+async def readyz(request: Request, services: InServices) -> Ready:
     """Ready: kernels are warm, and the database answers. Says so, or why not, within two seconds."""
+    if request.app.state.closing.is_set():
+        raise NotReady("the service was told to stop; requests that still come are answered")
     services.runtime.ready()
     workers = await services.readiness.answer()
     return Ready(workers=workers, warnings=[] if workers else [f"no worker is alive: {START_ONE}"])

@@ -146,6 +146,22 @@ def test_it_ends_well_with_its_worker_when_told(start, number: signal.Signals) -
     assert gone(beside)
 
 
+def test_told_to_drain_it_answers_on_and_says_that_it_is_not_ready(start, environment) -> None:
+    environment["PAIRMARK_DRAIN_S"] = "2"
+    process = start("--port", "0", "--json")
+    lines = [process.stdout.readline() for _ in range(4)]
+    url = json.loads("".join(lines))["url"]
+    process.send_signal(signal.SIGTERM)
+    told = time.monotonic()
+    while httpx.get(f"{url}/readyz").status_code == 200:
+        assert time.monotonic() - told < 1.5
+        time.sleep(0.05)
+    assert "told to stop" in httpx.get(f"{url}/readyz").json()["detail"]
+    assert httpx.get(f"{url}/learners").status_code == 200
+    assert process.wait(PATIENCE_S) == 0
+    assert time.monotonic() - told >= 2
+
+
 def test_a_killed_service_takes_its_worker_along(start) -> None:
     process = start("--port", "0", "--with-worker")
     process.stdout.readline()
