@@ -37,6 +37,7 @@ from pairmark.service.console import pages as console
 from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
+from pairmark.service.telemetry import exporter
 from pairmark.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
+    sends = exporter()
+    if sends is not None:
+        await asyncio.to_thread(sends.close)
 
 
 def _await_database(services: Services) -> None:

@@ -41,7 +41,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         connection.patience_s = seconds + GRACE_S
         connection.autocommit = True
         connection.execute(
-            f"SET statement_timeout = {round(1e3 * seconds)}; "  # type: ignore[arg-type]
+            f"SET statement_timeout = {round(1e3 * seconds)}; "
             f"SET idle_in_transaction_session_timeout = '{IDLE_S}s'"
         )
         connection.autocommit = False

@@ -32,18 +32,17 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.routing import Found, Route, RouteTable
 from pairmark.service.api.services import Services
+from pairmark.service.api.tracing import trace_of
 from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
 from pairmark.service.keys import ActiveKey
 from pairmark.service.runtime.catalogue import View
+from pairmark.service.telemetry import exporter
 
 log = logging.getLogger("pairmark.access")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
-"""W3C trace context; later versions may append fields."""
-_NO_TRACE = b"0" * 32
 _CLIENT_GONE = 499
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
@@ -150,6 +149,7 @@ class Edge:
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._deadlines = Deadlines(services.settings.request_timeout_s)
+        self._exporter = exporter()
         self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,13 +165,12 @@ class Edge:
             self._count += 1
             request_id = b"%s-%08x" % (self._prefix.encode(), self._count)
         scope["pairmark.request_id"] = request_id.decode()
+        trace = trace_of(headers, self._exporter)
         traced: tuple[tuple[bytes, bytes], ...] = ()
-        trace = headers.get(b"traceparent")
-        if trace is not None and (form := _TRACE.fullmatch(trace)) is not None and form[1] != _NO_TRACE:
-            scope["pairmark.trace_id"] = form[1].decode()
-            own = secrets.token_hex(8).encode()
-            # Whoever asked can find this service's own span.
-            traced = ((b"traceparent", b"00-%b-%b-%b" % (form[1], own, form[3])),)
+        if trace is not None:
+            scope["pairmark.trace_id"] = trace.trace_id
+            scope["pairmark.span_id"] = trace.span_id if trace.kept else None
+            traced = trace.fields
         path: str = scope["path"]
         method: str = scope["method"]
         status = 0
@@ -247,6 +246,10 @@ class Edge:
         seconds = time.perf_counter() - started
         label = "unmatched" if route is None else route.label
         self._meter.seen(method, label, status, seconds)
+        if trace is not None and trace.kept and self._exporter is not None and path not in _PROBES:
+            slug = None if problem is None else problem.slug
+            request = scope["pairmark.request_id"]
+            self._exporter.add(trace.span(method, label, status, seconds, request, slug))
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
         # come every few seconds.
         scored = route is not None and route.direct and status < 400
@@ -432,6 +435,7 @@ def _actor(scope: Scope) -> Actor:
         name=scope.get("pairmark.caller", "nobody"),
         request_id=scope["pairmark.request_id"],
         trace_id=scope.get("pairmark.trace_id"),
+        span_id=scope.get("pairmark.span_id"),
     )
 
 

@@ -16,12 +16,14 @@ class Actor:
     ----------
     name : ``key ID``, ``loopback``, ``local``, ``command line USER``, ``job ID`` or ``worker``.
     request_id : of the request, as in the logs.
-    trace_id : of the W3C trace context that came with it.
+    trace_id : of the W3C trace context that came with it, or that it began.
+    span_id : of the request's own span, where its trace is exported.
     """
 
     name: str
     request_id: str | None = None
     trace_id: str | None = None
+    span_id: str | None = None
 
 
 _SYSTEM = Actor(name="system")

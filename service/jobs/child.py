@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
+from pairmark.service.telemetry import attempted, exporter
 
 FENCED = 75
 logger = logging.getLogger("pairmark.training")
@@ -49,6 +51,7 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     configure_logging(settings.log_level)
     db = open_database(settings)
     queue = JobQueue(db, settings)
+    started = time.time()
     try:
         claim = queue.held(job_id, attempt)
         work = runner(claim, db, open_blobs(settings), settings)
@@ -56,6 +59,10 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
         confine_memory(limit)
         with acting(Actor(name=f"job {claim.job_id}", trace_id=claim.trace_id)):
             error = attempt_error(claim, work, limit)
+        slug = None if error is None else error.slug
+        attempted(
+            claim.job_id, claim.trace_id, claim.task, started, slug, learner=claim.learner, attempt=attempt
+        )
         if isinstance(error, NotReady):
             queue.lost(claim, error.detail)
         elif error is not None:
@@ -64,6 +71,9 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
         return FENCED
     finally:
         db.dispose()
+        sends = exporter()
+        if sends is not None:
+            sends.close()
     return 0
 
 

@@ -20,6 +20,7 @@ from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState
 from pairmark.service.jobs.views import job_out
 from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
 from pairmark.service.tables import JobRow
+from pairmark.service.telemetry import submitted
 
 EVENTS_A_READ = 500
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -118,6 +119,7 @@ class JobQueue(Leases):
         repository.add_job(session, row)
         wanted = {"task": job.task, "learner": job.learner, "dataset": job.dataset, "model": job.model}
         record(session, row.created_at, "job.submit", f"job:{row.id}", after=wanted)
+        submitted(row.id, row.trace_id, current_actor().span_id, job.task)
         return row
 
     def get(self, job_id: str) -> JobOut:
