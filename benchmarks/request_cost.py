@@ -1,20 +1,22 @@
 """What a request costs since an earlier commit: server CPU of both commits' services, measured in turns.
 
-The earlier commit is checked out beside this one (``PAIRMARK_BENCH_BEFORE`` names another; default: the last one before
-limits, audit, scoped keys and tracing). Today's service has all of them on: a key with a rate, a trace context, and
+The earlier commit's files are unpacked under ``var/bench`` (``PAIRMARK_BENCH_BEFORE`` names another; default: the last one
+before limits, audit, scoped keys and tracing). Today's service has all of them on: a key with a rate, a trace context, and
 decisions of /match in the audit log only where a row says so. Linux only (it reads /proc).
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def run(preset: Preset) -> Result:
     body = json.dumps({"model": "points", "left": left, "right": right}).encode()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pairmark-bench-")))
-        earlier = stack.enter_context(_checkout(commit, folder / "earlier"))
+        earlier = _checkout(commit)
         before_cli = "pairmark.service.cli" if (earlier / "pairmark").exists() else "service.cli"
         places = {
             "before": _Side(earlier, before_cli, folder / "before", {}),
@@ -119,7 +121,9 @@ class _Side:
             "--model",
             "points",
         )
-        self._run("train", *words)
+        # Not the command line's own training, which gives up on a cold machine while kernels compile.
+        self._run("train", *words, "--no-wait")
+        self._run("worker", "--drain")
         self.key["x-api-key"] = json.loads(self._run("keys", "create", "--scope", "admin", "--json"))["key"]
 
     def _run(self, *words: str) -> str:
@@ -132,19 +136,18 @@ class _Side:
         return done.stdout
 
 
-@contextmanager
-def _checkout(commit: str, folder: Path) -> Iterator[Path]:
-    """The files of a commit."""
-    git = ["git", "-C", str(ROOT)]
-    made = subprocess.run(
-        [*git, "worktree", "add", "--quiet", "--detach", str(folder), commit],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        raise Skip(f"needs commit {commit} in this clone: {made.stderr.strip()[:200]}")
-    try:
-        yield folder
-    finally:
-        subprocess.run([*git, "worktree", "remove", "--force", str(folder)], check=False)
+def _checkout(commit: str) -> Path:
+    """The files of a commit, kept under ``var/`` with the kernels that they compile: the next run finds them warm."""
+    folder = ROOT / "var" / "bench" / commit
+    if folder.exists():
+        return folder
+    packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True, check=False)
+    if packed.returncode:
+        raise Skip(f"needs commit {commit} in this clone: {packed.stderr.decode().strip()[:200]}")
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(part, filter="data")
+    part.rename(folder)
+    return folder

@@ -46,6 +46,7 @@ def run(preset: Preset) -> Result:
     vectors = rng.normal(size=(500, DIMENSION)).astype(np.float32)
     statuses: Counter[str] = Counter()
     failed: list[str] = []
+    slowest: dict[str, float] = {}
     stop = threading.Event()
     with (
         scratch("soak") as folder,
@@ -61,11 +62,14 @@ def run(preset: Preset) -> Result:
             return httpx.Client(base_url=server.url, timeout=60, trust_env=False, headers=headers)
 
         def ask(http: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response | None:
+            asked, route = time.perf_counter(), f"{method} {path.partition('?')[0]}"
             try:
                 answer = http.request(method, path, **more)
             except httpx.HTTPError as error:
                 failed.append(f"{method} {path}: {error!r}")
                 return None
+            finally:
+                slowest[route] = max(slowest.get(route, 0.0), time.perf_counter() - asked)
             statuses[f"{method} {path.split('?')[0].split('/')[1]} {answer.status_code}"] += 1
             if answer.status_code >= 500:
                 failed.append(f"{method} {path}: {answer.status_code} {answer.text[:200]}")
@@ -162,6 +166,9 @@ def run(preset: Preset) -> Result:
     slower = round(p99 / p99_idle, 2)
     for one in failed[:20]:
         print(f"FAILED {one}", flush=True)
+    often = (one for one in slowest.items() if "/items/" not in one[0] and "/jobs/" not in one[0])
+    worst = {route: round(took, 3) for route, took in sorted(often, key=lambda one: -one[1])}
+    print(f"slowest, s: {worst}", flush=True)
     requests = sum(n for name, n in statuses.items() if not name.startswith("job"))
     rows = [
         {
@@ -182,5 +189,5 @@ def run(preset: Preset) -> Result:
 
                   holds=p99 <= 3 * p99_idle),
         ],
-        facts={"statuses": dict(statuses), "load_average": os.getloadavg()[0]},
+        facts={"statuses": dict(statuses), "slowest, s": worst, "load_average": os.getloadavg()[0]},
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pairmark.models.core.registry import LEARNERS
 
@@ -18,7 +19,10 @@ _SMALL = {
     "budget_seconds": 0.001,
 }
 
-_TIMES = 400
+_MANY = 9_600
+"""Rows of a gallery that is searched as large ones are."""
+_WIDEST = 2_048
+"""Features of rows that are worth so many of them."""
 _WIDE = 600
 """So many features that their pair features do not fit a narrow node."""
 _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -32,6 +36,34 @@ _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
 }
 """Settings by kind whose models need other kernels than those of the kind's own settings."""
+
+
+def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse: bool = False) -> None:
+    """Score and search with a fitted learner once: the pages of its artefact are read, and its kernels compiled.
+
+    Parameters
+    ----------
+    capabilities : what it will be asked for. accepts_sparse : whether pairs may be sparse.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((4, int(estimator.n_features_in_))).astype(np.float32)
+    if "similarity" in capabilities:
+        if accepts_sparse:
+            from scipy.sparse import csr_array
+
+            few = csr_array(([1.0, 1.0], ([0, 1], [0, 0])), shape=(2, rows.shape[1]), dtype=np.float32)
+            estimator._pair_score(few, few)
+        estimator._pair_score(rows[:2], rows[2:])
+    if "search" in capabilities:
+        _search(estimator, rows)
+
+
+def _search(estimator: Any, rows: NDArray[np.float32]) -> None:
+    """Search a small gallery and, where its rows are not too wide, a larger one: that is done in other ways."""
+    estimator.top_k(rows[:2], estimator.index(rows), 3)
+    if rows.shape[1] <= _WIDEST:
+        many = np.tile(rows, (-(-_MANY // len(rows)), 1))
+        estimator.top_k(rows[:2], estimator.index(many), 3)
 
 
 def warm(kinds: Collection[str] | None = None) -> None:
@@ -64,8 +96,7 @@ def warm(kinds: Collection[str] | None = None) -> None:
                     estimator.subject_score([X[:2]], [X[2:4], X[4:5]], aggregation=aggregation)
                 people = estimator.index_subjects([X[:2], X[2:5]])
                 estimator.top_k_subjects([X[5:6]], people, 1)
-                # Galleries of some size are searched in other ways than small ones.
-                estimator.top_k(X[:2], estimator.index(np.tile(X, (_TIMES, 1))), 3)
+                _search(estimator, X)
             for capability, method in (("embed", "transform"), ("classify", "predict_proba")):
                 if capability in spec.capabilities:
                     getattr(estimator, method)(X)

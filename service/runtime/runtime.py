@@ -15,6 +15,7 @@ import numpy as np
 
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import spec_of
+from pairmark.models.core.warmup import warm_loaded
 from pairmark.service.db import Database
 from pairmark.service.errors import (
     InsufficientCalibration,
@@ -422,16 +423,10 @@ class Runtime:
         seconds = 0.0
 
         def warm(estimator: Any) -> None:
-            """Score before it serves: pages of the artefact and kernels not compiled yet."""
+            """Score and search before it serves: pages of the artefact and kernels not compiled yet."""
             nonlocal seconds
             n_features = int(estimator.n_features_in_)
-            if "similarity" in entry.capabilities:
-                zeros = np.zeros((2, n_features), dtype=np.float32)
-                if spec.accepts_sparse:
-                    from scipy.sparse import csr_array
-
-                    estimator._pair_score(csr_array(zeros), csr_array(zeros))
-                estimator._pair_score(zeros, zeros.copy())
+            warm_loaded(estimator, entry.capabilities, accepts_sparse=spec.accepts_sparse)
             if ranks:
                 seconds = seconds_a_point(estimator, n_features)
             elif classifies:
