@@ -37,7 +37,7 @@ from benchmarks._rolling import rolled
 from benchmarks.common import Claim, Parts, Preset, Result, Skip
 
 KILLS = {"quick": {"sqlite": 8, "postgresql": 12}, "full": {"sqlite": 40, "postgresql": 60}}
-KILLS_A_PART = 20
+KILLS_A_PART = 10
 ROLLS = {"quick": 1, "full": 4}
 """How often every process is restarted."""
 FROZEN_TIMEOUT_S = 3

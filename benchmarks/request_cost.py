@@ -1,8 +1,8 @@
 """What a request costs since an earlier commit: server CPU of both commits' services, measured in turns.
 
-The earlier commit's files are unpacked under ``var/bench`` (``PAIRMARK_BENCH_BEFORE`` names another; default: the last one
-before limits, audit, scoped keys and tracing). Today's service has all of them on: a key with a rate, a trace context, and
-decisions of /match in the audit log only where a row says so. Linux only (it reads /proc).
+The earlier commit's files are unpacked under ``var/bench`` (``PAIRMARK_BENCH_BEFORE`` names another; default: the last
+before limits, audit, scoped keys and tracing). Today's service has all of them on: a key with a rate, a trace context,
+and decisions of /match in the audit log only where a row says so. Linux only (it reads /proc).
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Self, TypeVar
 
-import numpy as np
-
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import spec_of
 from pairmark.models.core.warmup import warm_loaded
