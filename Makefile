@@ -22,7 +22,7 @@ KERNEL_TESTS = $(addprefix tests/models/,ghost label_ranking metric plda rankboo
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	--python-version 3.11 $(LOCK_ARGS)
 
-.PHONY: help demo docs test quick explore mutants check format bench experiments lock clean browser screenshots
+.PHONY: help demo docs test quick explore mutants check format bench experiments lock clean browser screenshots sbom
 
 help:
 	@echo "make demo    train on real digits, serve on 127.0.0.1:8000 (DEMO_ARGS=--once: answer and stop; --port N)"
@@ -37,6 +37,7 @@ help:
 	@echo "make experiments  the papers' tables, repeated (EXPERIMENT=name for one, PRESET=quick|full)"
 	@echo "make screenshots  the console's pictures in docs/pictures (needs chromium)"
 	@echo "make lock    resolve the locked requirements anew (needs uv; LOCK_ARGS=--upgrade for newer versions)"
+	@echo "make sbom    the bill of materials (CycloneDX) of what is installed at run time, in dist/sbom.json"
 	@echo "make clean   remove environments and caches (never var/, where your data is)"
 
 # An environment is a stamp that is newer than what it was made from, so a second make does nothing.
@@ -137,6 +138,9 @@ experiments: $(BENCH_VENV)/.bench
 
 screenshots: $(VENV)/.dev browser
 	@$(VENV)/bin/python -m docs.screenshots
+
+sbom: $(VENV)/.runtime
+	@mkdir -p dist && $(VENV)/bin/python deploy/sbom.py dist/sbom.json && echo "dist/sbom.json"
 
 lock:
 	$(COMPILE) pyproject.toml --extra s3 --extra dask --group build --output-file requirements/runtime.txt

@@ -73,6 +73,8 @@ class Place:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
         self.environment = {
             **kept, "PAIRMARK_HOME": str(home), "PAIRMARK_DATABASE_URL": url, "PAIRMARK_LEASE_S": str(LEASE_S),
+            # Workers die more often here than jobs end: each is to be done at last, however often it is lost.
+            "PAIRMARK_MAX_ATTEMPTS": "1000",
             "PAIRMARK_LOG_LEVEL": "WARNING", "PYTHONPATH": str(ROOT), **environment,
         }  # fmt: skip
         self.api: subprocess.Popen[bytes] | None = None

@@ -41,6 +41,8 @@ KILLS_A_PART = 10
 ROLLS = {"quick": 1, "full": 4}
 """How often every process is restarted."""
 FROZEN_TIMEOUT_S = 3
+CHILD_PATIENCE_S = 90.0
+"""Longest wait for a worker that has just started to begin an attempt."""
 SHIFTED_CLOCK = """
 import os, time
 _now, _file = time.time, os.environ["PAIRMARK_BENCH_CLOCK"]
@@ -147,7 +149,7 @@ def _kills(place: Place, server: Postgres | None, *, kind: str, kills: int, seed
         time.sleep(rng.uniform(0.2, 1.2))
         target = targets[number % len(targets)]
         if target == "child":
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + CHILD_PATIENCE_S
             while not (children := place.children()) and time.monotonic() < deadline:
                 time.sleep(0.02)
             time.sleep(rng.uniform(0, 2.0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -84,6 +86,24 @@ def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
                     [word.replace("${PAIRMARK_API_PROCESSES:-1}", "1") for word in service["command"]]
                 )
     assert set(compose["volumes"]) == {"secrets", "data", "cache", "database"}
+
+
+def test_the_bill_of_materials_names_every_locked_package_with_its_hashes():
+    told = subprocess.run(
+        [sys.executable, str(DEPLOY / "sbom.py")], capture_output=True, text=True, check=True
+    ).stdout
+    bill = json.loads(told)
+    locked = (ROOT / "requirements" / "runtime.txt").read_text()
+    named = {f"{one['name']}=={one['version']}" for one in bill["components"]}
+    assert named == {line.split()[0].lower() for line in locked.splitlines() if "==" in line}
+    assert len(bill["components"]) == len({one["bom-ref"] for one in bill["components"]}) > 40
+    hashes = {
+        part["hashes"][0]["content"] for one in bill["components"] for part in one["externalReferences"]
+    }
+    assert hashes == set(re.findall(r"sha256:([0-9a-f]{64})", locked))
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "pairmark")
+    # Most packages state a licence.
+    assert sum("licenses" in one for one in bill["components"]) > len(bill["components"]) / 2
 
 
 def test_units_run_commands_that_there_are():
