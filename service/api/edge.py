@@ -7,6 +7,7 @@ one layer and not six because each costs microseconds on routes that answer in a
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import secrets
@@ -300,8 +301,7 @@ class Edge:
         self._house.last_use[key.id] = time.time()
         rate = key.rate or self._settings.rate_limit
         if rate:
-            said = f"at most {rate:g} requests a second are taken from this key"
-            self._house.rates.take(key.id, rate, max(1.0, BURST_S * rate), said)
+            self._house.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
 
     def _key_of_session(
         self, scope: Scope, view: View, headers: dict[bytes, bytes], method: str, shown: str | None
@@ -428,6 +428,11 @@ class Edge:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+@functools.lru_cache(64)
+def _rate_said(rate: float) -> str:
+    return f"at most {rate:g} requests a second are taken from this key"
 
 
 def _actor(scope: Scope) -> Actor:

@@ -20,6 +20,8 @@ from pairmark.service.errors import RateLimited
 SETS: Final = 8_192
 WAYS: Final = 8
 """Buckets are found in a set by their fingerprint; the one that has been full for longest is dropped."""
+MOST_KNOWN: Final = 4_096
+"""Names whose places a process remembers."""
 _BYTES: Final = SETS * WAYS * 16
 
 
@@ -32,6 +34,7 @@ class Rates:
     """
 
     def __init__(self, file: Path) -> None:
+        self._known: dict[str, tuple[int, int]] = {}
         self._map = _mapped(file)
         view = memoryview(self._map)
         self._names = view[: _BYTES // 2].cast("Q")
@@ -49,10 +52,10 @@ class Rates:
         RateLimited
             When it is empty; carries ``retry_after`` in whole seconds.
         """
-        mark = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") | 1
-        first = mark % SETS * WAYS
+        mark, at = self._known.get(name, (0, 0))
+        if not mark or self._names[at] != mark:
+            mark, at = self._found(name)
         now, step = time.time(), 1.0 / per_second
-        at = self._place(mark, first)
         # A moment further ahead than a bucket can be empty was written before the clock was set back.
         full_at = self._full_at[at] if self._names[at] == mark else 0.0
         start = full_at if now < full_at <= now + step * burst + 1.0 else now
@@ -62,6 +65,15 @@ class Rates:
             raise RateLimited(f"{said}; try again in {seconds} s", retry_after=seconds)
         self._names[at] = mark
         self._full_at[at] = start + step
+
+    def _found(self, name: str) -> tuple[int, int]:
+        """The fingerprint of a bucket and its place, which is remembered: looking costs more than taking."""
+        mark = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") | 1
+        found = mark, self._place(mark, mark % SETS * WAYS)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[name] = found
+        return found
 
     def _place(self, mark: int, first: int) -> int:
         places = range(first, first + WAYS)
