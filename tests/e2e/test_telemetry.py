@@ -94,7 +94,7 @@ def test_a_request_and_its_job_are_spans_of_the_callers_trace(serve, collector):
     traced = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
     answer = server.http.post("/jobs", json=asked, headers=traced)
     assert server.finished(answer.json()["id"])["state"] == "succeeded"
-    request, submission, attempt = map(collector.named, ("POST /jobs", "submit train", "run train"))
+    request, submission, attempt = map(collector.named, ("POST /jobs", "submit training", "run training"))
     assert {one["traceId"] for one in (request, submission, attempt)} == {TRACE}
     assert request["parentSpanId"] == CALLER
     assert answer.headers["traceparent"].split("-")[2] == request["spanId"]
