@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from pairmark.models.core.registry import save, spec_of
 from tests.serving import ROOT
 
 SEARCHERS = ("metric", "plda", "similarity-tree", "similarity-forest")
@@ -36,16 +38,12 @@ assert not new, f"compiled in a request: {sorted(new)}"
 
 @pytest.mark.parametrize("kind", SEARCHERS)
 def test_a_search_after_warming_compiles_nothing(kind: str, tmp_path) -> None:
-    import numpy as np
-
-    from pairmark.models.core.registry import spec_of
-
     spec = spec_of(kind)
     few = {name: 2 for name in ("n_estimators", "depth") if name in spec.params.model_fields}
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(20), 4)
     X = (rng.standard_normal((20, 8))[y] + 0.3 * rng.standard_normal((80, 8))).astype(np.float32)
-    spec.estimator(**{**spec.params().model_dump(), **few}).fit(X, y).save(tmp_path / "model")
+    save(spec.estimator(**{**spec.params().model_dump(), **few}).fit(X, y), tmp_path / "model")
     done = subprocess.run(
         [sys.executable, "-c", USED, str(tmp_path / "model"), kind],
         cwd=ROOT,
