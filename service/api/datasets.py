@@ -33,6 +33,9 @@ async def roles(
         str | None, Form(description="a column of rankings, or position columns joined by commas")
     ] = None,
     group: Annotated[str | None, Form(description="column of groups that splits must not tear apart")] = None,
+    time: Annotated[
+        str | None, Form(description="column of when each row was taken: numbers, or dates in ISO 8601")
+    ] = None,
     id: Annotated[str | None, Form(description="column of row ids, which a pairs file may refer to")] = None,
     exclude: Annotated[str | None, Form(description="columns to leave out, joined by commas")] = None,
     header: Annotated[bool, Form(description="CSV: whether the first line holds column names")] = True,
@@ -47,6 +50,7 @@ async def roles(
         "label": label,
         "ranking": ranking,
         "group": group,
+        "time": time,
         "id": id,
         "exclude": exclude,
         "header": header,

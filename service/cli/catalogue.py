@@ -34,6 +34,9 @@ Ranking = Annotated[
     list[str] | None,
     typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
 ]
+Time = Annotated[
+    str | None, typer.Option(help="Column of when each row was taken: numbers, or dates in ISO 8601.")
+]
 Group = Annotated[str | None, typer.Option(help="Column of groups that stay together.", show_default=False)]
 Exclude = Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")]
 NoHeader = Annotated[bool, typer.Option("--no-header", help="CSV: the first line holds data already.")]
@@ -53,6 +56,7 @@ def add_dataset(
     label: Label = None,
     ranking: Ranking = None,
     group: Group = None,
+    time: Time = None,
     row_id: Annotated[
         str | None,
         typer.Option("--id", help="Column of row ids, for a pairs file to refer to.", show_default=False),
@@ -78,6 +82,7 @@ def add_dataset(
             label=label,
             ranking=ranking,
             group=group,
+            time=time,
             id=row_id,
             exclude=exclude or (),
             header=not no_header,
@@ -96,6 +101,7 @@ def inspect_dataset(
     label: Label = None,
     ranking: Ranking = None,
     group: Group = None,
+    time: Time = None,
     exclude: Exclude = None,
     no_header: NoHeader = False,
     format: Format = None,
@@ -110,6 +116,7 @@ def inspect_dataset(
             label=label,
             ranking=ranking,
             group=group,
+            time=time,
             exclude=exclude or (),
             header=not no_header,
             format=format,

@@ -133,6 +133,19 @@ def _summary(to: Console, parts: dict[str, Any]) -> None:
             for one in enrolled["at"]
         ]
         output.table(("samples", "eer", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
+    aged = (parts["evidence"] or {}).get("by_time")
+    if aged:
+        to.print(f"\nBy time between samples{', ' + aged['unit'] if aged['unit'] else ''}", style="bold")
+        rates = list(aged["at"][0]["fnmr_at_fmr"])
+        rows = [
+            (
+                (one["shortest"], one["longest"]),
+                one["n_pairs"],
+                *(one["fnmr_at_fmr"][rate]["value"] for rate in rates),
+            )
+            for one in aged["at"]
+        ]
+        output.table(("apart", "pairs", *(f"missed at {rate}" for rate in rates)), rows, empty="  none")(to)
     for at in (version["metrics"].get("groups") or {}).get("at", []):
         for one in at.get("differentials") or []:
             ratio = one["max_over_geomean"]

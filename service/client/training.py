@@ -36,6 +36,7 @@ class Training(Calls):
         label: str | None = None,
         ranking: str | Sequence[str] | None = None,
         group: str | None = None,
+        time: str | None = None,
         id: str | None = None,
         exclude: Sequence[str] = (),
         header: bool = True,
@@ -51,6 +52,7 @@ class Training(Calls):
         ----------
         label : the identity (or class) column.
         ranking : the ranking column, or the position columns.
+        time : column of when each row was taken, numbers or dates in ISO 8601.
         group, id : column of groups that stay together; column of row ids, which ``pairs`` may refer to.
         exclude : columns to leave out.
         header : whether a CSV's first line holds column names.
@@ -67,6 +69,7 @@ class Training(Calls):
                 "name": name,
                 "label": label,
                 "group": group,
+                "time": time,
                 "id": id,
                 "format": format,
                 "header": str(header).lower(),
@@ -106,6 +109,7 @@ class Training(Calls):
         label: str | None = None,
         ranking: str | Sequence[str] | None = None,
         group: str | None = None,
+        time: str | None = None,
         id: str | None = None,
         exclude: Sequence[str] = (),
         header: bool = True,
@@ -120,6 +124,7 @@ class Training(Calls):
                 "label": label,
                 "ranking": ranking if ranking is None or isinstance(ranking, str) else ",".join(ranking),
                 "group": group,
+                "time": time,
                 "id": id,
                 "exclude": ",".join(exclude) or None,
                 "format": format,

@@ -18,6 +18,7 @@ class Roles:
     features: list[int]
     label: int | None
     group: int | None
+    time: int | None
     id: int | None
     ranking: list[int]
     warnings: list[str]
@@ -63,10 +64,11 @@ class Columns:
         """
         label = self._one(request.label, "label")
         group = self._one(request.group, "group")
+        time = self._one(request.time, "time")
         row_id = self._one(request.id, "id")
         ranking = [number for name in request.ranking if (number := self._one(name, "ranking")) is not None]
         excluded = {number for name in request.exclude for number in self._all(name)}
-        used = [number for number in (label, group, row_id, *ranking) if number is not None]
+        used = [number for number in (label, group, time, row_id, *ranking) if number is not None]
         # A group or an id may well be the label too; a ranking is only a ranking.
         for number in ranking:
             if used.count(number) > 1:
@@ -90,6 +92,7 @@ class Columns:
             features=features,
             label=label,
             group=group,
+            time=time,
             id=row_id,
             ranking=ranking,
             warnings=warnings,

@@ -44,6 +44,8 @@ class LabelledData:
     y : (n,) codes into `identities`, or None when unlabelled.
     identities : distinct labels, in numeric order when all are numbers, else alphabetical.
     groups, group_names : the same for groups.
+    times : (n,) float64 when each row was taken, NaN where that is not known; or None. time_unit : ``days``, or empty
+        for numbers as the file had them.
     rankings : (n, k) float64 0-based positions of `label_names`; NaN = absent, equal = tied. Or None.
     pairs : explicit pairs, or None.
     row_ids : (n,) ids of the rows, or None.
@@ -65,6 +67,8 @@ class LabelledData:
     label_names: tuple[str, ...]
     pairs: Pairs | None
     row_ids: tuple[str, ...] | None
+    times: NDArray[np.float64] | None = None
+    time_unit: str = ""
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -166,6 +170,8 @@ def load_data(
             if (folder / "pairs_left.npy").exists()
             else None,
             row_ids=read_strings(folder, "row_ids") if (folder / "row_ids.npy").exists() else None,
+            times=_optional(folder, "times"),
+            time_unit=str(facts.get("time_unit", "")),
         )
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise CorruptArtefact(f"what is stored as dataset {name}:{version} is not a dataset") from error

@@ -22,7 +22,7 @@ class ColumnOut(BaseModel):
 
     name: str
     kind: str = Field(description="number, text or vector; of an npz, type and shape")
-    role: str = Field(description="feature, points, label, ranking, group, id or excluded")
+    role: str = Field(description="feature, points, label, ranking, group, time, id or excluded")
     inferred: bool = Field(description="whether the role was guessed rather than asked for")
     distinct: int | None = Field(
         description="about how many different values the first 20,000 rows hold; of the label, all, exactly"
@@ -162,7 +162,7 @@ def _columns(
 
 
 def _role(name: str, request: DatasetRequest) -> str:
-    roles = {request.label: "label", request.group: "group", request.id: "id"}
+    roles = {request.label: "label", request.group: "group", request.time: "time", request.id: "id"}
     if name in request.ranking:
         return "ranking"
     if name in request.exclude:

@@ -154,6 +154,7 @@ def _from_table(
         limits=limits,
         has_labels=table.roles.label is not None,
         has_groups=table.roles.group is not None,
+        has_times=table.roles.time is not None,
         has_ids=table.roles.id is not None,
         label_names=label_names,
     )
@@ -172,6 +173,7 @@ def _from_npz(
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
     labels = npz.texts(label, rows) if label else None
     groups = npz.texts(request.group, rows) if request.group else None
+    times = npz.texts(request.time, rows) if request.time else None
     ids = npz.texts(request.id, rows) if request.id else None
     rankings = label_names = None
     if request.ranking:
@@ -210,6 +212,7 @@ def _from_npz(
                 X=part if len(kept) == width else part[:, kept],
                 labels=None if labels is None else labels[start:stop],
                 groups=None if groups is None else groups[start:stop],
+                times=None if times is None else times[start:stop],
                 ids=None if ids is None else ids[start:stop],
                 rankings=None if rankings is None else np.asarray(rankings[start:stop], dtype=np.float64),
             )
@@ -222,6 +225,7 @@ def _from_npz(
         limits=limits,
         has_labels=labels is not None,
         has_groups=groups is not None,
+        has_times=times is not None,
         has_ids=ids is not None,
         label_names=label_names,
     )
@@ -240,7 +244,7 @@ def _names(npz: Npz, name: str, count: int) -> list[str] | None:
 def _from_svmlight(
     upload: Path, out: Path, scratch: Path, request: DatasetRequest, limits: Limits
 ) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
-    unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id}
+    unused = {"ranking": request.ranking, "exclude": request.exclude, "id": request.id, "time": request.time}
     for field, value in unused.items():
         if value:
             raise InvalidInput(

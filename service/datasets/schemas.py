@@ -58,6 +58,11 @@ class DatasetRequest(BaseModel):
         "a label, smaller is better, empty = absent; npz: a (rows, labels) array of positions",
     )
     group: ColumnName = Field(None, description="column of groups that must not be torn apart by a split")
+    time: ColumnName = Field(
+        None,
+        description="column of when each row was taken, numbers or dates in ISO 8601; reports then state missed "
+        "matches by the time between two samples",
+    )
     id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
     exclude: ColumnNames = Field(default_factory=list, description="columns to leave out")
     header: bool = Field(True, description="CSV: whether the first line holds column names")

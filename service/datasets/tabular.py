@@ -205,7 +205,13 @@ class Table:
                         "encode it as numbers, or name it if it is the label",
                         column=name,
                     )
-            elif number in (self.roles.label, self.roles.group, self.roles.id, *self.roles.ranking):
+            elif number in (
+                self.roles.label,
+                self.roles.group,
+                self.roles.time,
+                self.roles.id,
+                *self.roles.ranking,
+            ):
                 # Floating labels stay numbers, so that 3.0 and 3 are the same label in every format.
                 keep = kind in ("FLOAT", "DOUBLE")
                 self._cells[number] = quoted if keep else f"CAST({quoted} AS VARCHAR)"
@@ -262,7 +268,7 @@ class Table:
         wanted = [
             *roles.features,
             *roles.ranking,
-            *(n for n in (roles.label, roles.group, roles.id) if n is not None),
+            *(n for n in (roles.label, roles.group, roles.time, roles.id) if n is not None),
         ]
         wanted = list(dict.fromkeys(wanted))
         result = self._query(f"SELECT {', '.join(self._cells[n] for n in wanted)} FROM {self._source}")
@@ -283,6 +289,7 @@ class Table:
                 X=X,
                 labels=found.get(roles.label),  # type: ignore[arg-type]
                 groups=found.get(roles.group),  # type: ignore[arg-type]
+                times=found.get(roles.time),  # type: ignore[arg-type]
                 ids=found.get(roles.id),  # type: ignore[arg-type]
                 rankings=self._rankings(found, ranking, start),
             )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pairmark.service.datasets.data import FACTS, FACTS_VERSION, Pairs, write_strings
+from pairmark.service.datasets.times import Times
 from pairmark.service.errors import InvalidInput, TooLarge
 
 MAX_NAME = 1_000
@@ -40,6 +41,7 @@ class Block:
     X: NDArray[Any] | csr_array
     labels: Sequence[Any] | None = None
     groups: Sequence[Any] | None = None
+    times: Sequence[Any] | None = None
     ids: Sequence[Any] | None = None
     rankings: NDArray[np.float64] | None = None
 
@@ -152,6 +154,7 @@ class DatasetWriter:
         limits: Limits,
         has_labels: bool,
         has_groups: bool = False,
+        has_times: bool = False,
         has_ids: bool = False,
         label_names: list[str] | None = None,
         zero_is_no_label: bool = False,
@@ -167,6 +170,7 @@ class DatasetWriter:
         self._labels = Codes("label") if has_labels else None
         self._zero_is_no_label = zero_is_no_label
         self._groups = Codes("group") if has_groups else None
+        self._times = Times() if has_times else None
         self._ids: list[str] | None = [] if has_ids else None
         self.label_names = label_names
         self._files: dict[str, Npy] = {}
@@ -215,6 +219,8 @@ class DatasetWriter:
             self._labels.add(block.labels, self.rows)
         if self._groups is not None and block.groups is not None:
             self._groups.add(block.groups, self.rows)
+        if self._times is not None and block.times is not None:
+            self._times.add(block.times, self.rows)
         if self._ids is not None and block.ids is not None:
             self._add_ids(block.ids)
         if block.rankings is not None:
@@ -242,6 +248,10 @@ class DatasetWriter:
         if self._groups is not None:
             group_names, groups = self._groups.finish()
             np.save(self.folder / "groups.npy", groups, allow_pickle=False)
+        time_unit = ""
+        if self._times is not None:
+            times, time_unit = self._times.finish()
+            np.save(self.folder / "times.npy", times, allow_pickle=False)
         if self._ids is not None:
             if len(set(self._ids)) != len(self._ids):
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
@@ -278,6 +288,7 @@ class DatasetWriter:
             "identities": identities,
             "group_names": group_names,
             "label_names": stored.label_names,
+            "time_unit": time_unit,
             "spec": spec,
         }
         with (self.folder / FACTS).open("w") as stream:

@@ -8,13 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
+from pairmark.models.evaluation.by_time import rates_by_time
 from pairmark.models.evaluation.likelihood import likelihood_report
 from pairmark.models.evaluation.open_set import LEAST_PEOPLE, play_enrolment, play_gallery
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.pairs import ScoredPairs
-from pairmark.service.heldout.schemas import EnrolmentOut, Evidence, IdentificationOut, LikelihoodOut
+from pairmark.service.heldout.schemas import (
+    EnrolmentOut,
+    Evidence,
+    IdentificationOut,
+    LikelihoodOut,
+    TimesOut,
+)
 
-NO_TIMES = "datasets have no column of times, so rates by the time between two samples are not known"
+NO_TIMES = (
+    "the dataset names no column of times (`time`), so rates by the time between two samples are not known"
+)
+FEW_TIMES = "the times of too few pairs of the same person are known, or all lie equally far apart"
 
 
 def measured(
@@ -35,7 +45,17 @@ def measured(
     pairs, scores : held-out pairs that the ratios were not fitted on.
     own : whether the score is a log likelihood ratio by itself.
     """
-    left_out = {"by_time": NO_TIMES}
+    left_out: dict[str, str] = {}
+    by_time = None
+    if data.times is None:
+        left_out["by_time"] = NO_TIMES
+    else:
+        times = np.asarray(data.times)
+        aged = rates_by_time(scores, pairs.same, pairs.units, np.abs(times[pairs.left] - times[pairs.right]))
+        if aged is None:
+            left_out["by_time"] = FEW_TIMES
+        else:
+            by_time = TimesOut.model_validate({"unit": data.time_unit, **aged})
     found = []
     if ratios is None:
         left_out["likelihood_ratios"] = "the calibration part holds no same pair"
@@ -67,5 +87,6 @@ def measured(
         likelihood_ratios=found,
         identification=None if searched is None else IdentificationOut.model_validate(searched),
         by_samples=None if enrolled is None else EnrolmentOut.model_validate(enrolled),
+        by_time=by_time,
         left_out=left_out,
     )

@@ -186,10 +186,29 @@ class EnrolmentOut(BaseModel):
     at: list[EnrolmentAt]
 
 
+class TimeAt(BaseModel):
+    """Errors of pairs whose samples lie so far apart in time."""
+
+    shortest: float
+    longest: float
+    n_pairs: int = Field(description="same pairs")
+    n_units: int = Field(description="people, who weigh equally")
+    fnmr_at_fmr: dict[str, RateOut] = Field(description="at thresholds of all pairs")
+
+
+class TimesOut(BaseModel):
+    """Errors by the time between two samples."""
+
+    unit: str = Field(description="`days`, or empty for numbers as the dataset has them")
+    confidence: float
+    at: list[TimeAt]
+
+
 class Evidence(BaseModel):
     """What was measured on a version's held-out part beside its ROC."""
 
     likelihood_ratios: list[LikelihoodOut] = Field(default_factory=list)
     identification: IdentificationOut | None = None
     by_samples: EnrolmentOut | None = None
+    by_time: TimesOut | None = None
     left_out: dict[str, str] = Field(default_factory=dict, description="what was not measured, and why")

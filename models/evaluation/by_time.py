@@ -1,0 +1,73 @@
+"""Error rates by the time between the two samples of a pair: people change, and templates age (ISO/IEC 19795-1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmark.models.calibration.bounds import wilson_interval
+
+FMRS = (0.1, 0.01)
+PARTS = 4
+LEAST_PAIRS = 40
+LEAST_UNITS = 10
+
+
+def rates_by_time(
+    scores: NDArray[np.float32],
+    same: NDArray[np.bool_],
+    units: NDArray[np.int64],
+    apart: NDArray[np.float64],
+    *,
+    confidence: float = 0.95,
+) -> dict[str, Any] | None:
+    """Missed matches by the time between samples, in about equally many same pairs, at thresholds of all pairs.
+
+    Parameters
+    ----------
+    scores, same : (n,) of held-out pairs. units : (n, 2) the person on each side, who weigh equally.
+    apart : (n,) time between the two samples, NaN where it is not known.
+
+    Returns
+    -------
+    JSON-able: ``confidence`` and ``at``: of each part the ``shortest`` and ``longest`` time, ``n_pairs``, ``n_units``
+    and ``fnmr_at_fmr`` (rate -> value and interval). None where times of fewer than 40 same pairs are known, or all
+    are equal.
+    """
+    own = np.flatnonzero(same & np.isfinite(apart))
+    others = np.sort(scores[~same])[::-1]
+    rates = [rate for rate in FMRS if rate * others.size >= 10]
+    if own.size < LEAST_PAIRS or not rates:
+        return None
+    times = apart[own]
+    edges = np.unique(np.quantile(times, np.linspace(0, 1, PARTS + 1)))
+    if edges.size < 3:
+        return None
+    # A part begins where the one before ends; the last one holds its end too.
+    part = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, edges.size - 2)
+    at = []
+    for number in range(edges.size - 1):
+        some = own[part == number]
+        people, place = np.unique(units[some, 0], return_inverse=True)
+        if people.size < LEAST_UNITS:
+            continue
+        fnmr = {}
+        for rate in rates:
+            missed = scores[some] <= others[int(rate * others.size)]
+            value = float((np.bincount(place, missed) / np.bincount(place)).mean())
+            fnmr[f"{rate:g}"] = {
+                "value": value,
+                "interval": list(wilson_interval(value, int(people.size), confidence)),
+            }
+        at.append(
+            {
+                "shortest": float(apart[some].min()),
+                "longest": float(apart[some].max()),
+                "n_pairs": int(some.size),
+                "n_units": int(people.size),
+                "fnmr_at_fmr": fnmr,
+            }
+        )
+    return {"confidence": confidence, "at": at} if len(at) > 1 else None
