@@ -57,6 +57,7 @@ def _contents(report: ReportOut) -> list[tuple[str, str]]:
         ("evidence", "Likelihood ratios", measured),
         ("identification", "Searching among enrolled people", measured),
         ("samples", "By number of enrolled samples", measured),
+        ("times", "By time between samples", measured),
         ("limits", "Limits", True),
     ]
     return [(at, words) for at, words, there in sections if there]

@@ -78,7 +78,10 @@ def measured(
         searched = play_gallery(estimator, part, y, random_state=random_state)
         enrolled = play_enrolment(estimator, part, y, random_state=random_state)
         if searched is None:
-            left_out["identification"] = f"fewer than {LEAST_PEOPLE} held-out people have two samples"
+            left_out["identification"] = (
+                f"a gallery of {LEAST_PEOPLE} people and as many strangers takes {2 * LEAST_PEOPLE} held-out people, "
+                f"{LEAST_PEOPLE} of them with two samples"
+            )
         if enrolled is None:
             left_out["by_samples"] = f"fewer than {LEAST_PEOPLE} held-out people have three samples"
     if "identification" in left_out and searched is None:
