@@ -176,7 +176,7 @@ class Calibrations:
         calibration, detail = self.load(calibration_id)
         return CalibrationDetail(**detail.model_dump(), curve=calibration.curve())
 
-    def page(self, limit: int, cursor: str | None) -> CalibrationPage:
+    def page(self, limit: int = 50, cursor: str | None = None) -> CalibrationPage:
         """Calibrations, newest first."""
         checked_limit(limit)
         after: tuple[float, str] | None = None
