@@ -66,7 +66,7 @@ WORLDS = {
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_finite_sample_keeps_its_promise(name: str) -> None:
     world, fpr = WORLDS[name]
-    n = 250
+    n = 150
     broken, answered = failures(world, fpr, "finite-sample", n=n)
     assert answered > 0.8 * n
     assert broken <= most_failures(n, 0.9)
@@ -122,7 +122,7 @@ def test_guessed_units_break_the_promise() -> None:
 @pytest.mark.parametrize("name", ["people", "few people, many samples", "classes", "a partial list"])
 def test_the_naive_quantile_does_not(name: str) -> None:
     world, fpr = WORLDS[name]
-    n = 250
+    n = 150
     broken, _ = failures(world, fpr, "naive", n=n)
     assert broken > 2 * most_failures(n, 0.9)
 
@@ -155,7 +155,7 @@ def test_independent_rows_use_up_what_is_allowed_and_no_more() -> None:
     ],
 )
 def test_bootstrap_is_close_to_its_promise(world: World, fpr: float) -> None:
-    n = 80
+    n = 50
     broken, answered = failures(world, fpr, "bootstrap", n=n)
     assert answered > 0.9 * n
     # Two points for being asymptotic, beside Monte-Carlo error.
