@@ -2,342 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from copy import copy
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import (
     Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_same,
-    checked_weight,
 )
-from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
-from pairmark.models.core.progress import report
+from pairmark.models.core.checkpoints import kept_seed
 from pairmark.models.core.spec import Params, check_params
-from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
-from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
-from pairmark.models.search.index import Found, Rows
-from pairmark.models.similarity import drawing, explain, search
-from pairmark.models.similarity.bagging import (
-    EACH_GIVEN,
-    LEAST_GIVEN,
-    WEIGHT_TOTAL,
-    PairSource,
-    integer_weights,
-    weighted,
-)
-from pairmark.models.similarity.binning import quantise
-from pairmark.models.similarity.choice import choose
+from pairmark.models.pairs.sampling import PairMap
+from pairmark.models.similarity import drawing, explain
+from pairmark.models.similarity.base import SimilarityBase
 from pairmark.models.similarity.explain import PairWords
-from pairmark.models.similarity.growing import Grower, grow_each
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import PairFeatures
-from pairmark.models.similarity.learning import learn
-from pairmark.models.similarity.packing import PackedTrees, packed_trees
 from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
 from pairmark.models.similarity.pruning import gains
-from pairmark.models.similarity.splits import Splits, splits_of
-from pairmark.models.similarity.state import ForestState, TreesState
+from pairmark.models.similarity.state import ForestState
 from pairmark.models.similarity.trees import Aggregation, RocKnots, Tree
 
-TREES_VERSION = 5
-"""Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
-
-class _SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
-    """What tree and forest share: checks, pairs, growing, scoring."""
-
-    _packed: PackedTrees
-    _bootstrap = False
-
-    def __init__(
-        self,
-        *,
-        max_depth: int = 8,
-        leaf_depth: int = 3,
-        leaf_rank: Any = "cart",
-        leaf_rounds: int = 100,
-        pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures | Literal["auto"] = "raw",
-        n_pairs: int | None = 100_000,
-        max_features: MaxFeatures = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.max_depth = max_depth
-        self.leaf_depth = leaf_depth
-        self.leaf_rank = leaf_rank
-        self.leaf_rounds = leaf_rounds
-        self.pair_map = pair_map
-        self.pair_features = pair_features
-        self.n_pairs = n_pairs
-        self.max_features = max_features
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    @property
-    def _prune(self) -> bool:
-        return False
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from points and identities, by pairs drawn from them.
-
-        Where no two points share an identity, or all do, there is nothing to learn and every pair scores alike.
-
-        Parameters
-        ----------
-        X : (n, d) finite numbers, n >= 2.
-        y : (n,) identities or classes.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        random = self._begin()
-        X = checked_matrix(self, X, "X", reset=True)
-        _, codes = checked_identities(y, X.shape[0], both_kinds=False)
-        if X.shape[0] < 2:
-            raise ValueError("X has 1 sample; expected at least two, which make a pair")
-        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
-        source.population, source.codes = PairPopulation(codes), codes
-        self._learn(X, codes, source, random)
-        return self._grow(X, source, random)
-
-    def fit_pairs(
-        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> Self:
-        """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
-
-        Each tree of a forest with ``bootstrap`` resamples them: as many as there are up to 10,000, and of more at least
-        10,000 and so many that a pair is drawn four times over all trees.
-
-        Where all pairs of positive weight are of one kind there is nothing to learn, and every pair scores alike.
-        Where ``pair_features`` are learned, points that same pairs join, at one or more removes, are one identity.
-
-        Parameters
-        ----------
-        left, right : (n, d) finite numbers.
-        same : (n,) 0 or 1.
-        sample_weight : (n,) numbers >= 0, used with a relative precision of one in 2^30 of their sum.
-
-        Raises
-        ------
-        ValueError
-            On anything else, and on parameters out of bounds.
-        """
-        random = self._begin()
-        a, b = checked_matrix(self, left, "left", reset=True), checked_matrix(self, right, "right")
-        if a.shape[0] != b.shape[0]:
-            raise ValueError(
-                f"left has {a.shape[0]} rows and right {b.shape[0]}: expected one of each a pair"
-            )
-        n = a.shape[0]
-        if n > MAX_PAIRS:
-            raise ValueError(f"{n} pairs given; expected at most {MAX_PAIRS}")
-        flags, weight = checked_same(same, n), _integer_weights(sample_weight, n)
-        used = np.flatnonzero(weight > 0).astype(np.int32)
-        used = np.concatenate([used[flags[used]], used[~flags[used]]])
-        n_same = int(np.count_nonzero(flags[used]))
-        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
-        source.most_given = max(LEAST_GIVEN, EACH_GIVEN * n // self._n_trees())
-        points = np.concatenate([a, b])
-        if self.pair_features != "raw" and 0 < n_same < used.size:
-            # A row of many pairs is one row, or its identity would seem to vary less than it does.
-            first, number = distinct_rows(points)
-            codes = identities_of_pairs(points, n, flags)[first]
-            self._learn(points[first], np.unique(codes, return_inverse=True)[1], source, random)
-            source.learned = None if source.learned is None else source.learned.of_equal_rows(number)
-        else:
-            self.learned_, self.pair_features_ = None, "raw"
-        source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
-        return self._grow(points, source, random)
-
-    def explain(
-        self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
-    ) -> dict[str, Any]:
-        """Why one pair scores as it does; see `pairmark.models.similarity.explain`.
-
-        Parameters
-        ----------
-        left, right : (d,) or (1, d), one pair.
-        feature_names : (d,) names to use; those of training when None.
-
-        Returns
-        -------
-        JSON-able: ``score`` and, for a tree, ``path`` and ``cell``; for a forest, ``trees`` and ``features``.
-        """
-        a, b = self._one_pair(left, right)
-        words = self._words(feature_names)
-        return self._explain(a[0], b[0], float(self._pair_score(a, b)[0]), words)
-
-    def _words(self, feature_names: Sequence[str] | None) -> PairWords:
-        return PairWords(
-            names=explain.names_of(self, feature_names), pair_map=self.pair_map, learned=self.learned_
-        )
-
-    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _learn(
-        self, X: Float32, codes: NDArray[np.int64], source: PairSource, random: np.random.RandomState
-    ) -> None:
-        """Learn pair features, where some are asked for and there is something to learn from."""
-        self.learned_ = None
-        population = source.population
-        if population is not None and not (population.n_same and population.n_different):
-            self.pair_features_ = "raw"
-        elif self.pair_features == "auto":
-            self.pair_features_ = choose(self, X, codes, _seeds(random, 1)[0] % 2**32)
-        else:
-            self.pair_features_ = self.pair_features
-        if self.pair_features_ != "raw":
-            report(0.0, f"learning pair features: {self.pair_features_}")
-            self.learned_, source.learned = learn(self.pair_features_, X, codes, random)
-
-    def _begin(self) -> np.random.RandomState:
-        raise NotImplementedError
-
-    def _n_trees(self) -> int:
-        return 1
-
-    def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
-        return tree.leaf_scores(self.max_depth)
-
-    def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> Self:
-        n_trees = self._n_trees()
-        # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
-        seeds = _seeds(random, n_trees)
-        report(0.0, "coding features")
-        grower = Grower(
-            X=X,
-            grid=quantise(X) if self.leaf_rank == "cart" else None,
-            source=source,
-            leaf_rank=self.leaf_rank,
-            pair_map=self.pair_map,
-            max_depth=self.max_depth,
-            leaf_depth=self.leaf_depth,
-            leaf_rounds=self.leaf_rounds,
-            n_tried=resolved_max_features(self.max_features, X.shape[1]),
-            prune=self._prune,
-        )
-        kept = self._shelf(X, source)
-        kind = splits_of(self.leaf_rank)
-        kept = kept if kind.has_state else None
-        done = {} if kept is None else dict(_stored_trees(kept, seeds, kind))
-        growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
-        trees: list[Tree] = []
-        with closing(growing):
-            for seed in seeds:
-                tree = done.get(seed)
-                if tree is None:
-                    tree = next(growing)
-                    if kept is not None:
-                        kept.store(f"tree-{seed}", tree.to_arrays())
-                trees.append(tree)
-                report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
-                if self.verbose:
-                    print(f"{type(self).__name__}: tree {len(trees)} of {n_trees}, AUC {tree.auc():.4f}")
-        self.trees_ = trees
-        self._finish()
-        return self
-
-    def _shelf(self, X: Float32, source: PairSource) -> Checkpoints | None:
-        """Where finished trees are kept, by everything that a tree of a given seed depends on."""
-        settings = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name not in ("n_jobs", "verbose", "random_state", "n_estimators", "aggregation")
-        }
-        settings |= {"learner": type(self).__name__, "source": source.seed, "trees": TREES_VERSION}
-        given = source.given
-        if given is None:
-            return checkpoints_of(settings, X, source.codes, None, None)
-        weight = given.weight[:1] if given.is_even else given.weight
-        return checkpoints_of(settings, X, source.codes, given.pairs, weight, given.learned)
-
-    def _finish(self) -> None:
-        """Build what scoring needs from ``trees_``; also after loading."""
-        self._packed = packed_trees(
-            self.trees_, [self._leaf_values(tree) for tree in self.trees_], pair_map=self.pair_map
-        )
-
-    def _pair_score(self, left: Float32, right: Float32) -> Float32:
-        columns = (
-            None if self.learned_ is None else (self.learned_.columns(left), self.learned_.columns(right))
-        )
-        return self._scored(left, right, columns)
-
-    def _scored(self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None) -> Float32:
-        n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        forms = None if self.learned_ is None else self.learned_.forms
-        sums = self._packed.sums(left, right, n_threads, learned=columns, forms=forms)
-        return (sums / len(self.trees_)).astype(np.float32)
-
-    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The gallery's learned columns, or the byte columns that trees are searched by, worked out once."""
-        if self.learned_ is not None:
-            return {"columns": self.learned_.columns(vectors)}
-        if vectors.shape[0] < search.SMALLEST or self._packed.search_trees(self.n_features_in_) is None:
-            return {}
-        return search.column_arrays(vectors)
-
-    def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        # Byte columns cost about as much as a query that scores everything.
-        if self.learned_ is None:
-            return GalleryIndex(vectors=vectors)
-        return super()._passing_index(vectors)
-
-    def _top_k(
-        self,
-        queries: Matrix,
-        index: GalleryIndex,
-        k: int,
-        allowed: NDArray[np.bool_] | None,
-        above: np.float32 | None,
-    ) -> Found:
-        n = len(index) if allowed is None else int(np.count_nonzero(allowed))
-        trees = self._packed.search_trees(self.n_features_in_) if search.CODES in index.arrays else None
-        # Few rows, or much of them wanted: bounds would not spare anything.
-        if trees is None or n < search.SMALLEST or 8 * k > n:
-            return super()._top_k(queries, index, k, allowed, above)
-        return search.forest_top_k(trees, self, queries, index, k, allowed, above)
-
-    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        if self.learned_ is None:
-            return super()._score_rows(queries, index, rows)
-        block, known = index.vectors[rows], index.arrays["columns"][rows]
-        columns = self.learned_.columns(queries)
-        scores = np.empty((queries.shape[0], block.shape[0]), dtype=np.float32)
-        for at in range(queries.shape[0]):
-            query, its = (
-                np.broadcast_to(line[at], (block.shape[0], line.shape[1])) for line in (queries, columns)
-            )
-            scores[at] = self._scored(query, block, (its, known))
-        return scores
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_packed")
-
-
-class SimilarityTree(_SimilarityBase):
+class SimilarityTree(SimilarityBase):
     """A similarity tree: TreeRank with a symmetric LeafRank (Clemencon & Vogel, sections 2.2 and 3.1).
 
     The space of pairs is cut into cells, ordered from most to least similar so that the ROC curve of the training
@@ -436,7 +129,7 @@ class SimilarityTree(_SimilarityBase):
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
 
 
-class SimilarityForest(ForestState, _SimilarityBase):
+class SimilarityForest(ForestState, SimilarityBase):
     """A ranking forest of similarity trees (Clemencon & Vogel, section 3.1 and appendix 6.5).
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
@@ -564,26 +257,6 @@ class SimilarityForest(ForestState, _SimilarityBase):
         return {"score": score, **explain.forest(self.trees_, left, right, words)}
 
 
-def _stored_trees(kept: Checkpoints, seeds: list[int], kind: type[Splits]) -> Iterator[tuple[int, Tree]]:
-    for seed in seeds:
-        stored = kept.load(f"tree-{seed}")
-        if stored is not None:
-            yield seed, Tree.from_arrays(stored, kind)
-
-
-def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
-    """How many features a cell tries."""
-    if max_features is None:
-        return n_features
-    if max_features == "sqrt":
-        return max(1, math.isqrt(n_features))
-    if max_features == "log2":
-        return max(1, int(math.log2(n_features)))
-    if isinstance(max_features, float):
-        return max(1, round(max_features * n_features))
-    return min(int(max_features), n_features)
-
-
 def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
     """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing was split."""
     total = np.zeros(n)
@@ -613,17 +286,3 @@ def _random(random_state: int | np.random.RandomState | None) -> np.random.Rando
     seed = kept_seed() if random_state is None else random_state
     random: np.random.RandomState = check_random_state(seed)
     return random
-
-
-def _seeds(random: np.random.RandomState, n: int) -> list[int]:
-    return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
-
-
-def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
-    """Weights as integers: themselves where they are small integers, else scaled so that they nearly use the range."""
-    if sample_weight is None:
-        return np.ones(n, dtype=np.int32)
-    weight = checked_weight(sample_weight, n)
-    # Numbers of any size: their sum must not overflow.
-    largest = float(weight.max())
-    return integer_weights(weight if largest < WEIGHT_TOTAL else weight / largest)
