@@ -337,8 +337,8 @@ class Calibration:
             raise ValueError(f"the calibration lacks {error}: expected what to_state() returned") from error
 
     @property
-    def _units(self) -> str:
-        """Calibrations stored before it was kept: as far as is known."""
+    def units(self) -> str:
+        """``given``, ``independent`` or ``assumed``, as in `OperatingPoint`; as far as is known of old calibrations."""
         return str(self._meta.get("units", "independent" if self._meta["independent_rows"] else "given"))
 
     @property
@@ -531,7 +531,7 @@ class Calibration:
     def summary(self) -> dict[str, Any]:
         """JSON-able facts: sizes, protocol, and the smallest rate by confidence and method."""
         facts = {name: self._meta[name] for name in _PUBLIC_FACTS}
-        facts["units"] = self._units
+        facts["units"] = self.units
         facts["score_range"] = [float(self._thresholds[-1]), float(self._thresholds[0])]
         facts["smallest_fpr"] = {f"{c:.2f}": self.smallest_fpr(c) for c in CONFIDENCES}
         return facts
@@ -668,7 +668,7 @@ class Calibration:
             protocol=self.protocol,
             observed_fpr=self._finite.rate(at),
             n_independent=self._finite.n if self._finite.n_matched is None else self._finite.n_matched,
-            units=self._units,
+            units=self.units,
         )
 
     def _share_above(self, threshold: np.float32) -> float:

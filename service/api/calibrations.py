@@ -8,10 +8,10 @@ from fastapi import Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.access import may_see
-from pairmark.service.api.query import FROM_QUERY, PageQuery
+from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, check_may, key_of
 from pairmark.service.errors import Forbidden
-from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage
+from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, FprBandOut
 from pairmark.service.store.views import calibration_without_origin
 
 Unit = int | str
@@ -38,6 +38,16 @@ class ScoresRequest(BaseModel):
     right_unit: list[Unit] | None = Field(None, description="sampling unit of each right side")
 
 
+class CalibrationQuery(Query):
+    """What to say of a calibration."""
+
+    band: bool = Field(
+        False,
+        description="with upper bounds of the false positive rate that hold at every threshold at once, finite-sample, "
+        "with confidence 0.95. They take seconds of CPU the first time for thousands of people",
+    )
+
+
 async def add_calibration(
     http: Request, services: InServices, response: Response, request: ScoresRequest
 ) -> CalibrationOut:
@@ -58,18 +68,25 @@ def list_calibrations(services: InServices, query: Annotated[PageQuery, FROM_QUE
     return services.store.calibrations.page(limit=query.limit, cursor=query.cursor)
 
 
-def get_calibration(
-    http: Request, services: InServices, calibration_id: Annotated[str, Path(max_length=64)]
+async def get_calibration(
+    http: Request,
+    services: InServices,
+    calibration_id: Annotated[str, Path(max_length=64)],
+    query: Annotated[CalibrationQuery, FROM_QUERY],
 ) -> CalibrationDetail:
-    """A calibration with its curve: the rate and its bound at each threshold.
+    """A calibration with its curve: the rate and its bound at each threshold, each by itself.
 
     Takes a key that may see its model; for scores made elsewhere, one that may use every model, or `train` on its name.
     """
-    found = services.store.calibrations.detail(calibration_id)
+    found = await services.runtime.in_thread(lambda: services.store.calibrations.detail(calibration_id))
     key = key_of(http)
-    if key is None or key.allows("train", found.model or found.name):
+    if key is not None and not key.allows("train", found.model or found.name):
+        models = key.grants.models
+        if models is not None and (found.model is None or not may_see(models, found.model)):
+            raise Forbidden("the key may not see this calibration: it may not see its model", scope="score")
+        found = calibration_without_origin(found)
+    if not query.band:
         return found
-    models = key.grants.models
-    if models is not None and (found.model is None or not may_see(models, found.model)):
-        raise Forbidden("the key may not see this calibration: it may not see its model", scope="score")
-    return calibration_without_origin(found)
+    async with services.runtime.batch_place() as place:
+        band = await place.run(lambda: services.runtime.decisions.band(calibration_id))
+    return found.model_copy(update={"band": band and FprBandOut.model_validate(band)})

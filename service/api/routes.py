@@ -236,7 +236,7 @@ MODELS: Final = (
     Route("GET", "/calibrations", calibrations.list_calibrations, access="train", tag="calibrations", query=PageQuery,
           answer=CalibrationPage),
     Route("GET", "/calibrations/{calibration_id}", calibrations.get_calibration, access="any", tag="calibrations",
-          answer=CalibrationDetail),
+          query=calibrations.CalibrationQuery, answer=CalibrationDetail),
     Route("GET", "/learners", learners.list_learners, access="any", tag="learners", answer=learners.LearnerPage),
     Route("GET", "/learners/{kind}", learners.get_learner, access="any", tag="learners", answer=learners.LearnerOut),
 )  # fmt: skip

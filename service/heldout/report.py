@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from pairmark.service.heldout.schemas import DetOut, Evidence, RocBands, RocOut
 
 KIND = "report"
 _BANDS = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
+_EVERYWHERE = "simultaneous_"
 
 
 def write_report(
@@ -61,8 +62,14 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
     fpr = stored.arrays["fpr"]
     kept = slice(None) if points is None else spaced(fpr, points)
     curve = {name: stored.arrays[name][kept].tolist() for name in ("fpr", "tpr", "thresholds")}
-    bands = {name: stored.arrays[name][kept].tolist() for name in _BANDS}
-    return RocOut(**curve, bands=RocBands(kind="pointwise", confidence=stored.meta["confidence"], **bands))
+    confidence = stored.meta["confidence"]
+
+    def bands(kind: Literal["pointwise", "simultaneous"], prefix: str) -> RocBands:
+        found = {name: stored.arrays[prefix + name][kept].tolist() for name in _BANDS}
+        return RocBands(kind=kind, confidence=confidence, **found)
+
+    everywhere = bands("simultaneous", _EVERYWHERE) if f"{_EVERYWHERE}{_BANDS[0]}" in stored.arrays else None
+    return RocOut(**curve, bands=bands("pointwise", ""), simultaneous_bands=everywhere)
 
 
 def read_evidence(folder: Path) -> Evidence | None:
@@ -82,17 +89,25 @@ def read_evidence(folder: Path) -> Evidence | None:
 
 def det_of(roc: RocOut) -> DetOut:
     """The same curve as FNMR against FMR."""
-    bands = None
-    if roc.bands is not None:
-        bands = {
-            "kind": roc.bands.kind,
-            "confidence": roc.bands.confidence,
-            "fmr_low": roc.bands.fpr_low,
-            "fmr_high": roc.bands.fpr_high,
-            "fnmr_low": [1 - value for value in roc.bands.tpr_high],
-            "fnmr_high": [1 - value for value in roc.bands.tpr_low],
+
+    def turned(bands: RocBands | None) -> dict[str, Any] | None:
+        return bands and {
+            "kind": bands.kind,
+            "confidence": bands.confidence,
+            "guarantee": bands.guarantee,
+            "fmr_low": bands.fpr_low,
+            "fmr_high": bands.fpr_high,
+            "fnmr_low": [1 - value for value in bands.tpr_high],
+            "fnmr_high": [1 - value for value in bands.tpr_low],
         }
-    return DetOut(fmr=roc.fpr, fnmr=[1 - value for value in roc.tpr], thresholds=roc.thresholds, bands=bands)
+
+    return DetOut(
+        fmr=roc.fpr,
+        fnmr=[1 - value for value in roc.tpr],
+        thresholds=roc.thresholds,
+        bands=turned(roc.bands),
+        simultaneous_bands=turned(roc.simultaneous_bands),
+    )
 
 
 def roc_of(report: EvaluationReport) -> RocOut:

@@ -57,10 +57,15 @@ class OverlapOut(BaseModel):
 
 
 class RocBands(BaseModel):
-    """Intervals at each threshold by itself."""
+    """Intervals of both rates: at each threshold by itself, or at all of them and for both rates at once."""
 
-    kind: Literal["pointwise"]
+    kind: Literal["pointwise", "simultaneous"]
     confidence: float
+    guarantee: Literal["asymptotic"] = Field(
+        "asymptotic",
+        description="drawn from resampled units. A bound of the false positive rate at every threshold that is "
+        "finite-sample: `GET /calibrations/{id}?band=true`",
+    )
     fpr_low: list[float]
     fpr_high: list[float]
     tpr_low: list[float]
@@ -74,6 +79,9 @@ class RocOut(BaseModel):
     tpr: list[float]
     thresholds: list[float] = Field(description="float32 values, descending")
     bands: RocBands | None = None
+    simultaneous_bands: RocBands | None = Field(
+        None, description="absent from versions evaluated before they were kept"
+    )
     groups: dict[str, Any] | None = Field(
         None,
         description="false and true positive rate of each group of people at the served thresholds, with intervals; "
@@ -88,6 +96,7 @@ class DetOut(BaseModel):
     fnmr: list[float]
     thresholds: list[float] = Field(description="float32 values, descending")
     bands: dict[str, Any] | None = None
+    simultaneous_bands: dict[str, Any] | None = None
 
 
 class TippettOut(BaseModel):

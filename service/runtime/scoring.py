@@ -349,6 +349,18 @@ class Decisions:
         kept = method if method == "bootstrap" else "finite-sample"
         return self.calibration(calibration_id).log10_fpr(scores, confidence=confidence, method=kept)
 
+    def band(self, calibration_id: str, confidence: float = 0.95) -> dict[str, Any] | None:
+        """Finite-sample bounds that hold at every threshold at once; see `Calibration.fpr_band` (blocking)."""
+        calibration = self.calibration(calibration_id)
+        found = calibration.fpr_band(confidence, "finite-sample")
+        return found and {
+            "thresholds": found.thresholds.tolist(),
+            "fpr": found.fpr.tolist(),
+            "confidence": found.confidence,
+            "method": found.method,
+            "guarantee": "none" if calibration.units == "assumed" else "finite-sample",
+        }
+
     def owner(self, calibration_id: str) -> Owner | None:
         """The version a calibration was made for; None for scores made elsewhere (blocking)."""
         return self._calibration(calibration_id).owner

@@ -23,6 +23,8 @@ from pairmark.service.store.views import version_out
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
 _SHARES = ("fpr", "tpr", "fpr_low", "fpr_high", "tpr_low", "tpr_high")
+_LATER = tuple(f"simultaneous_{name}" for name in _SHARES[2:])
+"""Reports written before they were kept lack them."""
 
 
 def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | None) -> None:
@@ -107,7 +109,8 @@ def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[Calibrati
 def _of_report(report: Path) -> ScoreHistograms | None:
     arrays = read_arrays(report)
     n = arrays["fpr"].shape
-    for name in (*_SHARES, "thresholds"):
+    later = _LATER if any(name in arrays for name in _LATER) else ()
+    for name in (*_SHARES, *later, "thresholds"):
         array = arrays[name]
         if (
             array.ndim != 1

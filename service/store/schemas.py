@@ -62,10 +62,26 @@ class CalibrationPage(BaseModel):
     next_cursor: str | None
 
 
+class FprBandOut(BaseModel):
+    """Upper bounds of the false positive rate that hold at every threshold at once, in steps."""
+
+    thresholds: list[float] = Field(description="float32 values, descending")
+    fpr: list[float] = Field(
+        description="scores above the threshold of the same place have at most this rate"
+    )
+    confidence: float = Field(description="that all steps hold together")
+    method: Literal["finite-sample"]
+    guarantee: Literal["finite-sample", "none"] = Field(description="none where the units are a guess")
+
+
 class CalibrationDetail(CalibrationOut):
     """A calibration with its curve for people."""
 
     curve: dict[str, Any]
+    band: FprBandOut | None = Field(
+        None,
+        description="with `band=true`; null, too, where the data support no rate at every threshold at once",
+    )
 
 
 class Lineage(BaseModel):

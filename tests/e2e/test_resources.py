@@ -275,6 +275,31 @@ def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None
     calibration = http.get(f"/calibrations/{version['calibration_id']}").json()
     assert calibration["model"] == "digits"
     assert calibration["curve"]
+    assert calibration["band"] is None
+
+
+def test_the_band_over_all_thresholds_is_finite_sample(digits_house: RunningServer) -> None:
+    """What /match answers by and the band at every threshold come from the same bound."""
+    http = digits_house.http
+    version = http.get("/models/digits/versions/1").json()
+    calibration = http.get(f"/calibrations/{version['calibration_id']}?band=true").json()
+    band = calibration["band"]
+    assert (band["method"], band["guarantee"], band["confidence"]) == ("finite-sample", "finite-sample", 0.95)
+    assert band["thresholds"] == sorted(band["thresholds"], reverse=True)
+    assert band["fpr"] == sorted(band["fpr"])
+    # A step is never below the rate that these pairs show, nor below the smallest rate of a single promise.
+    assert band["fpr"][0] >= calibration["summary"]["smallest_fpr"]["0.95"]["finite-sample"]
+    for threshold, bound in zip(band["thresholds"], band["fpr"], strict=True):
+        seen = [
+            rate
+            for at, rate in zip(calibration["curve"]["thresholds"], calibration["curve"]["fpr"], strict=True)
+            if at >= threshold
+        ]
+        assert max(seen, default=0.0) <= bound
+    point = http.get(
+        "/models/digits/versions/1/operating-point", params={"fpr": band["fpr"][-1], "simultaneous": True}
+    ).json()
+    assert point["threshold"] >= band["thresholds"][-1]
 
 
 def test_learners_tell_their_parameters(digits_house: RunningServer) -> None:

@@ -104,7 +104,11 @@ def test_a_curve_is_thinned_to_the_points_asked_for(digits_house: RunningServer)
         zip(whole["fpr"], whole["tpr"], whole["thresholds"], strict=True)
     )
     for name in ("fpr_low", "tpr_high"):
-        assert len(thin["bands"][name]) == len(thin["fpr"])
+        assert len(thin["bands"][name]) == len(thin["simultaneous_bands"][name]) == len(thin["fpr"])
+    for name, wider in (("fpr_low", -1), ("fpr_high", 1), ("tpr_low", -1), ("tpr_high", 1)):
+        alone, together = whole["bands"][name], whole["simultaneous_bands"][name]
+        assert np.mean(wider * (np.array(together) - alone)) > 0
+    assert whole["bands"]["guarantee"] == whole["simultaneous_bands"]["guarantee"] == "asymptotic"
     assert digits_house.http.get("/models/digits/versions/1/roc?points=1").status_code == 422
 
 
