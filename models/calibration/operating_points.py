@@ -434,11 +434,16 @@ class Calibration:
     def required_units(self, fpr: float, confidence: float = 0.95) -> dict[str, int | None]:
         """Method -> units that ``fpr`` takes, all their pairs scored (rows, when rows are independent).
 
-        For ``finite-sample`` exact; for ``bootstrap`` the number from which its rule can be expected to hold.
+        For ``finite-sample`` exact (closed-set: enough in 99 % of draws); for ``bootstrap`` the number from which its
+        rule can be expected to hold.
         """
         per_row = bool(self._meta["independent_rows"])
         needed = units_needed(
-            fpr, confidence, different_share=self._finite.different_share, independent_rows=per_row
+            fpr,
+            confidence,
+            different_share=self._finite.different_share,
+            independent_rows=per_row,
+            weighted=bool(self._meta["weighted"]),
         )
         reached, here = self._bootstrap().smallest(confidence), int(self._meta["n_units"])
         if needed["bootstrap"] is not None and reached is not None and reached > fpr:

@@ -14,6 +14,8 @@ from pairmark.models.calibration.bounds import (
     order_upper,
 )
 
+_SURE = 2.5
+"""Standard deviations by which the number of different pairs may fall short of its mean: less than 1 % of draws."""
 AMPLE_MULTIPLE = 4
 """From so many times the floor's units on, the threshold's rate is typically above two thirds of what is allowed."""
 
@@ -56,7 +58,7 @@ def reach(
     """The smallest rate that so many calibration units can promise, and how many more the next power of ten takes.
 
     Exact for units that `pairmark.models.pairs.splits.held_out_pairs` pairs (whatever its number of pairs) in open-set
-    use; in closed-set use for that share of different pairs.
+    use. In closed-set use the classes of the pairs are left to chance: what is said here is answered in 99 % of draws.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def reach(
     if n_units < 0:
         raise ValueError(f"n_units is {n_units}; expected at least 0")
     n = n_units if independent_rows else n_units // 2
-    pairs = int(n * different_share)
+    pairs = int(n * different_share) if independent_rows else _surely_different(n, different_share)
     smallest = order_upper(0, pairs, confidence) if pairs else None
     ample = order_upper(0, pairs // AMPLE_MULTIPLE, confidence) if pairs >= AMPLE_MULTIPLE else None
     exponent = math.floor(math.log10(smallest)) if smallest is not None else -1
@@ -95,20 +97,28 @@ def reach(
 
 
 def units_needed(
-    fpr: float, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
+    fpr: float,
+    confidence: float = 0.95,
+    *,
+    different_share: float = 1.0,
+    independent_rows: bool = False,
+    weighted: bool = False,
 ) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes before any data is there; see `Calibration.required_units`.
+
+    ``finite-sample`` is exact, and in closed-set use, where classes are left to chance, enough in 99 % of draws;
+    ``bootstrap`` is what its rule can be expected to take where people are alike.
 
     Parameters
     ----------
     different_share : share of different pairs among those drawn; 1 in open-set use.
     independent_rows : whether the pairs are independent of each other, so that each is a unit.
+    weighted : whether rows carry different weights, which the average over all pairs answers.
     """
     fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
     blocks = blocks_needed(fpr, confidence, different_share)
-    if not independent_rows and different_share < 1:
-        # In closed-set use the order statistic of matched different pairs asks for less.
-        blocks = min(blocks, math.ceil(order_pairs_needed(fpr, confidence) / different_share))
+    if not independent_rows and not weighted and different_share < 1:
+        blocks = _matched_for(order_pairs_needed(fpr, confidence), different_share)
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
     asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
@@ -116,6 +126,17 @@ def units_needed(
         "finite-sample": blocks if independent_rows else 2 * blocks,
         "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
     }
+
+
+def _surely_different(n: int, share: float) -> int:
+    """Different pairs among n matched ones in all but 1 % of draws."""
+    return max(0, int(n * share - _SURE * math.sqrt(n * share * (1 - share))))
+
+
+def _matched_for(different: int, share: float) -> int:
+    """The least number of matched pairs among which there are so many different ones in all but 1 % of draws."""
+    root = (_SURE * math.sqrt(1 - share) + math.sqrt(_SURE**2 * (1 - share) + 4 * different)) / 2
+    return min(math.ceil(root * root / share * (1 - 1e-12)), MOST_BLOCKS)
 
 
 def candidate_share(number: int) -> float:

@@ -68,3 +68,39 @@ def test_which_bound_answers_is_blind_to_labels_in_closed_set_use(monkeypatch: p
         pairs = AllPairs(graph, np.zeros(1), seed=0)
         assert pairs.affordable(0.3)
         assert not pairs.affordable(0.31)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_how_many_pairs_count_as_independent_is_blind_to_labels_in_closed_set_use(listed: bool) -> None:
+    """Else rare classes, of which a draw may hold few, would choose the bound."""
+    first, second = np.triu_indices(40, 1)
+    kept = np.random.default_rng(3).permutation(first.size)[: 200 if listed else None]
+    units = np.stack([first, second], axis=1)[kept]
+    scores = np.random.default_rng(4).random(len(units))
+    found = set()
+    for n_classes in (2, 5, 20, 40):
+        y = np.random.default_rng(n_classes).integers(0, n_classes, 40)
+        same = y[units[:, 0]] == y[units[:, 1]]
+        sample = pair_sample(scores, same, units, protocol="closed-set")
+        found.add((sample.different.n_blocks, sample.n_units))
+    assert len(found) == 1
+    # Labels that differ pair by pair, as a list may have them, change nothing either.
+    torn = np.random.default_rng(5).random(len(units)) < 0.3
+    assert found == {
+        (one.different.n_blocks, one.n_units)
+        for one in [pair_sample(scores, torn, units, protocol="closed-set")]
+    }
+
+
+def test_matchings_of_a_list_are_as_large_whatever_the_labels_are() -> None:
+    """One matching depends on how edges are numbered, and so on labels; which matchings are likely does not."""
+    units, _ = partial_list("closed-set", 0)
+    scores = np.random.default_rng(1).permutation(len(units)) / len(units)
+    mean = []
+    for share in (0.02, 0.9):
+        same = np.random.default_rng(6).random(len(units)) < share
+        sample = pair_sample(scores, same, units, protocol="closed-set")
+        sizes = [matched_scores(sample, np.random.default_rng(seed)).n_pairs for seed in range(400)]
+        mean.append((np.mean(sizes), np.std(sizes) / 20))
+    (few, one), (many, other) = mean
+    assert abs(few - many) <= 4 * np.hypot(one, other)
