@@ -49,10 +49,10 @@ def run(preset: Preset) -> Result:
                 holds=largest["peak GB"] < 1,
             ),
             Claim(
-                what="a new rate of 1 % at 6,000 people and 1,000,000 pairs: CPU seconds",
+                what="a new rate of 1 % at 6,000 people and 1,000,000 pairs: seconds",
                 goal="at most .5",
-                measured=rate["CPU s"],
-                holds=rate["CPU s"] <= 0.5,
+                measured=rate["seconds"],
+                holds=rate["seconds"] <= 0.5,
             ),
         ],
     )
@@ -67,12 +67,13 @@ def _new_rate(rounds: int) -> dict[str, float]:
     scores = effects[held_out.units].sum(axis=1) + rng.standard_normal(len(held_out))
     made = Calibration.fit(scores, held_out.same, held_out.units, random_state=0)
     made.operating_point(0.02)
-    spent = []
+    spent, wall = [], []
     for _ in range(rounds):
-        started = time.process_time()
+        started, began = time.process_time(), time.perf_counter()
         made.operating_point(0.01)
         spent.append(time.process_time() - started)
-    return {"CPU s": statistics.median(spent)}
+        wall.append(time.perf_counter() - began)
+    return {"CPU s": statistics.median(spent), "seconds": statistics.median(wall)}
 
 
 def _measure(people: int, pairs: int, rounds: int) -> dict[str, Any]:
@@ -88,14 +89,13 @@ def _measure(people: int, pairs: int, rounds: int) -> dict[str, Any]:
         calibration = _calibrate(scores, held_out.same, held_out.units)
         wall.append(time.perf_counter() - started)
         cpu.append(time.process_time() - worked)
-    point = calibration.operating_point(0.01)
     return {
         "people": people,
         "pairs": len(held_out),
         "seconds": statistics.median(wall),
         "CPU s": statistics.median(cpu),
         "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-        "method at 1 %": point.method,
+        "smallest FPR promised": calibration.smallest_fpr()["finite-sample"],
     }
 
 

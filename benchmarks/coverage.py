@@ -6,8 +6,8 @@ formula 1 - (1 - FMR)^N, and of one that has grown by a tenth. Then intervals: h
 Worlds with false names are measured too, though nothing is promised there (``kind`` is ``outside``).
 
 ``full`` takes about a quarter of an hour of one core: 40 to 1,000 calibrations of a world, by what one costs. ``error``
-in the rows is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .022 at 100. Both
-presets go on where they were cut, a few draws at a time.
+in the rows is the standard error of a failure rate as large as is allowed: .007 at 1,000, .009 at 600, .022 at 100.
+Both presets go on where they were cut, a few draws at a time.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -92,6 +93,11 @@ class InsufficientCalibrationData(ValueError):
         self.smallest_fpr = dict(smallest_fpr)
         self.required_units = dict(required_units)
         self.alternatives = {name: dict(answer) for name, answer in (alternatives or {}).items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An error of a worker process reaches its caller whole: keyword-only arguments are no part of ``args``."""
+        facts = {name: getattr(self, name) for name in ("smallest_fpr", "required_units", "alternatives")}
+        return partial(type(self), **facts), self.args
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -318,6 +319,16 @@ def test_weights_are_design_weights() -> None:
         scores, np.zeros(2_000), sample_weight=np.arange(2_000) >= 1_000, random_state=0
     )
     assert dropped.operating_point(0.1).n_negative_pairs == 1_000
+
+
+def test_a_refusal_reaches_the_caller_of_another_process_whole() -> None:
+    with pytest.raises(InsufficientCalibrationData) as refused:
+        fitted(all_pairs(20)).operating_point(0.001)
+    again = pickle.loads(pickle.dumps(refused.value))  # noqa: S301
+    assert str(again) == str(refused.value)
+    assert again.smallest_fpr == refused.value.smallest_fpr
+    assert again.required_units == refused.value.required_units
+    assert again.alternatives == refused.value.alternatives
 
 
 def test_the_curve_is_dense_at_low_rates_and_bounded() -> None:
