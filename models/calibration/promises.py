@@ -14,6 +14,8 @@ from pairmark.models.calibration.bounds import (
     order_upper,
 )
 
+_SPARE = 1.2
+"""People that the bootstrap takes, over its effective units: nobody's matches are spread quite evenly."""
 _SURE = 2.5
 """Standard deviations by which the number of different pairs may fall short of its mean: less than 1 % of draws."""
 AMPLE_MULTIPLE = 4
@@ -121,7 +123,9 @@ def units_needed(
         blocks = _matched_for(order_pairs_needed(fpr, confidence), different_share)
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)
-    asymptotic = expected if independent_rows else max(ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
+    asymptotic = (
+        expected if independent_rows else max(_SPARE * ENOUGH_UNITS, (1 + math.sqrt(1 + 8 * expected)) / 2)
+    )
     return {
         "finite-sample": blocks if independent_rows else 2 * blocks,
         "bootstrap": None if confidence_row(confidence) is None else math.ceil(min(asymptotic, MOST_BLOCKS)),
