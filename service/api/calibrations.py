@@ -89,4 +89,4 @@ async def get_calibration(
         return found
     async with services.runtime.batch_place() as place:
         band = await place.run(lambda: services.runtime.decisions.band(calibration_id))
-    return found.model_copy(update={"band": band and FprBandOut.model_validate(band)})
+    return found.model_copy(update={"band": None if band is None else FprBandOut.model_validate(band)})

@@ -91,7 +91,9 @@ def det_of(roc: RocOut) -> DetOut:
     """The same curve as FNMR against FMR."""
 
     def turned(bands: RocBands | None) -> dict[str, Any] | None:
-        return bands and {
+        if bands is None:
+            return None
+        return {
             "kind": bands.kind,
             "confidence": bands.confidence,
             "guarantee": bands.guarantee,

@@ -353,7 +353,9 @@ class Decisions:
         """Finite-sample bounds that hold at every threshold at once; see `Calibration.fpr_band` (blocking)."""
         calibration = self.calibration(calibration_id)
         found = calibration.fpr_band(confidence, "finite-sample")
-        return found and {
+        if found is None:
+            return None
+        return {
             "thresholds": found.thresholds.tolist(),
             "fpr": found.fpr.tolist(),
             "confidence": found.confidence,
