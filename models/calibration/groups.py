@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.calibration.bounds import wilson_interval
+from pairmark.models.calibration.bounds import small_sample_interval
 from pairmark.models.pairs.samples import independent_blocks
 
 Float64 = NDArray[np.float64]
@@ -26,7 +26,7 @@ class Rate:
     ----------
     value : units weighed equally; None when there is no such pair.
     interval : two-sided, Wilson's on the number of independent observations that the jackknife over units says
-        the pairs are worth (asymptotic); (0, 1) when there is no such pair.
+        the pairs are worth, widened for few units (asymptotic); (0, 1) when there is no such pair.
     joint_interval : the same at a level at which the intervals of all groups hold together (Bonferroni).
     n_pairs, n_units : rows and distinct units behind it.
     """
@@ -158,13 +158,14 @@ def _rate(
     edges, edge, rows = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     hit: Float64 = np.bincount(edge.ravel(), weights=above[mine], minlength=edges.shape[0]) / rows
     value = float(hit.mean())
-    worth = effective_observations(hit - value, edges, value)
+    worth, least = effective_observations(hit - value, edges, value), max(1, independent_blocks(edges))
+    n_units = int(np.unique(edges).size)
     return Rate(
         value=value,
-        interval=wilson_interval(value, worth, confidence),
-        joint_interval=wilson_interval(value, worth, corrected),
+        interval=small_sample_interval(value, worth, n_units, confidence, least=least),
+        joint_interval=small_sample_interval(value, worth, n_units, corrected, least=least),
         n_pairs=n,
-        n_units=int(np.unique(edges).size),
+        n_units=n_units,
     )
 
 

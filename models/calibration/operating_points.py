@@ -43,7 +43,7 @@ from pairmark.models.calibration.bounds import (
     order_pairs_needed,
     order_rank,
     order_upper,
-    wilson_interval,
+    small_sample_interval,
 )
 from pairmark.models.calibration.estimate import suggested_threshold
 from pairmark.models.calibration.finite_sample import FiniteSample
@@ -113,8 +113,8 @@ class OperatingPoint:
     confidence : of the bound.
     method : ``finite-sample``, ``bootstrap`` or ``estimate``.
     tpr : share of same pairs above the threshold; None when no same pairs were given.
-    tpr_interval : two-sided Wilson interval at ``confidence``, on the independent blocks of same pairs
-        (open-set: identities), which is wider than an interval that pretends pairs are independent.
+    tpr_interval : two-sided Wilson interval at ``confidence`` with Student's quantile, on the independent blocks of
+        same pairs (open-set: identities), which is wider than an interval that pretends pairs are independent.
     n_units : sampling units (identities or samples; rows when independent) behind the false positive rate.
     n_negative_pairs : scored pairs that are different.
     protocol : ``open-set`` or ``closed-set``.
@@ -665,7 +665,8 @@ class Calibration:
         tpr, interval = None, None
         if self._meta["n_same_pairs"]:
             tpr = self._share_above(threshold)
-            interval = wilson_interval(tpr, int(self._meta["n_same_independent"]), confidence)
+            n = int(self._meta["n_same_independent"])
+            interval = small_sample_interval(tpr, n, n, confidence, least=n)
         return OperatingPoint(
             fpr=fpr,
             threshold=float(threshold),
