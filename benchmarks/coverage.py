@@ -59,7 +59,7 @@ class Scenario:
     world: World
     rates: tuple[float, ...]
     full: int
-    quick: int = 40
+    quick: int = 100
     method: Literal["auto", "bootstrap"] = "auto"
     confidences: tuple[float, ...] = (0.95,)
     bands: bool = False
@@ -219,7 +219,7 @@ def run(preset: Preset) -> Result:
     n = 400 if full else 40
     rows += parts.get(f"choosing {n}", partial(choosing, n))
     for world in _intervals.WORLDS:
-        n = 400 if full else 60
+        n = 400 if full else 100
         rows += parts.get(f"{world} {n}", partial(intervals, world, n))
     n = 40 if full else 8
     used = power(n, parts)
