@@ -6,6 +6,7 @@ Worlds are simulated, from thirty people up; the truth is that of a million fres
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -90,7 +91,7 @@ WORLDS = (
 )
 
 
-def misses(world: Measured, draws: list[int]) -> tuple[Counter[str], Counter[str]]:
+def misses(world: Measured, draws: Sequence[int]) -> tuple[Counter[str], Counter[str]]:
     """Intervals by figure, and those among them that miss the truth."""
     figures, different, same = truth(world)
     asked: Counter[str] = Counter()

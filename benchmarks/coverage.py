@@ -204,10 +204,20 @@ Row = dict[str, Any]
 
 
 def run(preset: Preset) -> Result:
-    """All scenarios, pairs first."""
-    full = preset == "full"
-    parts = Parts("coverage", preset, CODE)
+    """What ``quick`` takes of everything, then the rest: a run that is cut knows something of each world."""
+    parts = Parts("coverage", "", CODE)
+    rows, used = made("quick", parts)
+    if preset == "full":
+        rows, used = made("full", parts)
+    parts.forget()
+    return Result(
+        rows=rows, claims=[*claims(rows), *goals(rows, used), *covered(rows)], facts={"power": used}
+    )
 
+
+def made(preset: Preset, parts: Parts) -> tuple[list[Row], list[dict[str, float]]]:
+    """All scenarios, pairs first, and what `power` found."""
+    full = preset == "full"
     rows: list[Row] = []
     for scenario in SCENARIOS:
         n = scenario.full if full else scenario.quick
@@ -219,14 +229,8 @@ def run(preset: Preset) -> Result:
     n = 400 if full else 40
     rows += parts.get(f"choosing {n}", partial(choosing, n))
     for world in _intervals.WORLDS:
-        n = 400 if full else 100
-        rows += parts.get(f"{world} {n}", partial(intervals, world, n))
-    n = 40 if full else 8
-    used = power(n, parts)
-    parts.forget()
-    return Result(
-        rows=rows, claims=[*claims(rows), *goals(rows, used), *covered(rows)], facts={"power": used}
-    )
+        rows += intervals(world, 400 if full else 100, parts)
+    return rows, power(40 if full else 10, parts)
 
 
 def line(
@@ -580,21 +584,28 @@ def grown(n: int) -> list[Row]:
     ]
 
 
-def intervals(world: _intervals.Measured, n: int) -> list[Row]:
+def intervals(world: _intervals.Measured, n: int, parts: Parts) -> list[Row]:
     """How often each figure's interval misses the truth, of n draws of one world."""
-    done = joblib.Parallel(n_jobs=_cores())(
-        joblib.delayed(_intervals.misses)(world, block.tolist())
-        for block in np.array_split(np.arange(n), max(1, n // 20))
-    )
     asked: Counter[str] = Counter()
     missed: Counter[str] = Counter()
-    for some_asked, some_missed in done:
-        asked.update(some_asked)
-        missed.update(some_missed)
+    for start in range(0, n, 100):
+        draws = range(start, min(n, start + 100))
+        for what, count, misses in parts.get(f"{world} {draws}", partial(_missed, world, draws)):
+            asked[what] += count
+            missed[what] += misses
     return [
         line("interval", world.name, what, "interval", count, missed[what] / count, allowed=0.06)
         for what, count in asked.items()
     ]
+
+
+def _missed(world: _intervals.Measured, draws: range) -> list[tuple[str, int, int]]:
+    cores = _cores()
+    done = joblib.Parallel(n_jobs=cores)(
+        joblib.delayed(_intervals.misses)(world, draws[at::cores]) for at in range(cores)
+    )
+    asked, missed = (sum((found[kind] for found in done), Counter[str]()) for kind in (0, 1))
+    return [(what, asked[what], missed[what]) for what in asked]
 
 
 def covered(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
