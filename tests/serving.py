@@ -58,7 +58,8 @@ class RunningServer:
         return answer.json()
 
     def train(self, **request: Any) -> dict[str, Any]:
-        """Submit a job and wait for its end."""
+        """Submit a job and wait for its end; few held-out pairs are enough, unless the request says otherwise."""
+        request.setdefault("evaluation", {"n_pairs": 20_000})
         answer = self.http.post("/jobs", json=request)
         assert answer.status_code == 202, answer.text
         return self.finished(answer.json()["id"])
