@@ -28,7 +28,9 @@ class Collector:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                ours.messages.append((self.path, dict(self.headers), body))
+                # Names of headers have no case.
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                ours.messages.append((self.path, headers, body))
                 self.send_response(200)
                 self.end_headers()
                 self.wfile.write(b"{}")
