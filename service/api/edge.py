@@ -52,6 +52,8 @@ T = TypeVar("T")
 LOOK_S = 0.25
 BURST_S = 10.0
 """So many seconds' worth of requests a key may send at once."""
+_LET_IN = 1_000
+"""Headers whose key is remembered, at most: spaces make many of one key."""
 _PICTURE_POLICY = (
     b"content-security-policy",
     b"default-src 'none'; style-src 'unsafe-inline'; sandbox",
@@ -151,6 +153,10 @@ class Edge:
         self._count = 0
         self._deadlines = Deadlines(services.settings.request_timeout_s)
         self._exporter = exporter()
+        self._let_in: dict[Any, ActiveKey] = {}
+        """Keys that `_let_in_by` admits, by the headers that showed them and the route. Keys are few, and so are direct
+        routes whose address names nothing."""
+        self._let_in_by: View | None = None
         self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -282,20 +288,30 @@ class Edge:
         view = catalogue.current()
         if view is None:
             view = await catalogue.refreshed()
-        shown = access.shown_key(headers)
-        if shown is None and not view.locked:
-            self._admit_without_key(scope, headers)
-            scope["pairmark.caller"] = "loopback"
-            return
-        key = view.key(shown) if shown else self._key_of_session(scope, view, headers, method, shown)
-        if key is None:
-            raise Unauthenticated(
-                "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
-                if shown is None
-                else "the API key is not known here, was revoked, or has expired"
-            )
-        if found is not None:
-            access.check_key(key, needed, found.path, reading=found.route.reads)
+        own = headers.get(b"x-api-key")
+        mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)
+        if view is not self._let_in_by:
+            self._let_in_by = view
+            self._let_in.clear()
+        key = self._let_in.get(mark)
+        if key is None or key.expired:
+            shown = access.shown_key(headers)
+            if shown is None and not view.locked:
+                self._admit_without_key(scope, headers)
+                scope["pairmark.caller"] = "loopback"
+                return
+            key = view.key(shown) if shown else self._key_of_session(scope, view, headers, method, shown)
+            if key is None:
+                raise Unauthenticated(
+                    "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+                    if shown is None
+                    else "the API key is not known here, was revoked, or has expired"
+                )
+            if found is not None:
+                access.check_key(key, needed, found.path, reading=found.route.reads)
+                if shown and found.route.direct and not found.path and len(self._let_in) < _LET_IN:
+                    # Hashing the key and looking at its scopes each time would cost as much as parsing the request.
+                    self._let_in[mark] = key
         scope["pairmark.caller"] = f"key {key.id}"
         scope["pairmark.key"] = key
         self._house.last_use[key.id] = time.time()

@@ -245,6 +245,34 @@ def test_keys_are_made_rotated_used_and_revoked_over_http(house: RunningServer) 
     assert {entry["action"] for entry in entries} >= {"key.create", "key.rotate", "key.revoke"}
 
 
+def test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked(house: RunningServer) -> None:
+    # What a key may do is remembered for routes that name nothing in their address.
+    pair = {"model": "people", "left": [0.0] * 4, "right": [1.0] * 4}
+    admin = As(house, house.facts["admin"])
+
+    def status(**headers: str) -> int:
+        return house.http.post(
+            "/similarity", json=pair, headers={k.replace("_", "-"): v for k, v in headers.items()}
+        ).status_code
+
+    short = made(house, "score", expires_in_days=4 / 86_400)
+    assert status(x_api_key=short["key"]) == 200
+    time.sleep(4.1)
+    assert status(x_api_key=short["key"]) == 401
+    kept, decides = made(house, "score:people"), made(house, "decide:people")
+    assert [status(authorization=f"Bearer {kept['key']}") for _ in range(3)] == [200] * 3
+    # The same text in the other header is no key, and one header does not stand in for the other.
+    assert status(x_api_key=f"Bearer {kept['key']}") == 401
+    assert status(authorization=kept["key"]) == 401
+    assert status(x_api_key="", authorization=f"Bearer {kept['key']}") == 401
+    assert status(x_api_key=decides["key"]) == 403
+    other = {**pair, "model": "cars"}
+    assert house.http.post("/similarity", json=other, headers={"x-api-key": kept["key"]}).status_code == 403
+    assert admin("DELETE", f"/keys/{kept['id']}").status_code == 204
+    time.sleep(0.5)
+    assert status(authorization=f"Bearer {kept['key']}") == 401
+
+
 def test_keys_on_the_command_line(house: RunningServer) -> None:
     words = ("--scope", "gallery", "--resource", "people:read", "--expires", "90d", "--name", "door")
     told = house.cli("keys", "create", *words, "--json")
