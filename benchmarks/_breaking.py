@@ -30,7 +30,7 @@ MODEL = {"learner": "metric", "dataset": "people", "model": "people", "params": 
 
 
 @dataclass
-class Told:
+class Reported:
     """What clients were told, and so what must be there."""
 
     items: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Place:
         }  # fmt: skip
         self.api: subprocess.Popen[bytes] | None = None
         self.worker: subprocess.Popen[bytes] | None = None
-        self.told = Told()
+        self.reported = Reported()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._random = random.Random(0)
@@ -115,7 +115,9 @@ class Place:
                 except httpx.TransportError:
                     pass
                 if self.api is not None and self.api.poll() is not None:
-                    self.told.wrong.append(f"the service ended by itself with status {self.api.returncode}")
+                    self.reported.wrong.append(
+                        f"the service ended by itself with status {self.api.returncode}"
+                    )
                     self.start_api(wait=False)
                 time.sleep(0.1)
         raise RuntimeError("the service did not become ready again")
@@ -167,46 +169,46 @@ class Place:
             except httpx.TransportError as error:
                 # A connection to a process that is gone.
                 if not self.may_cut:
-                    self.told.wrong.append(f"{work.__name__}: no answer: {error!r}")
+                    self.reported.wrong.append(f"{work.__name__}: no answer: {error!r}")
                 http.close()
                 time.sleep(0.05)
                 http = self.client()
             except Exception as error:
-                self.told.wrong.append(f"{work.__name__}: {error!r}")
+                self.reported.wrong.append(f"{work.__name__}: {error!r}")
             number += 1
         http.close()
 
     def ask(self, http: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
         """Ask, and count what is answered."""
         answer = http.request(method, path, **more)
-        self.told.statuses[answer.status_code] += 1
+        self.reported.statuses[answer.status_code] += 1
         if answer.status_code >= 500 and answer.status_code not in TRUE_REFUSALS:
-            self.told.wrong.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
+            self.reported.wrong.append(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
         if answer.is_success and method != "GET":
-            self.told.acknowledged += 1
+            self.reported.acknowledged += 1
         return answer
 
     def write_item(self, http: httpx.Client, number: int) -> None:
         """Enrol an item, and erase one of four again."""
         name = f"i{number}"
         item = {"id": name, "subject": f"s{number % 50}", "vector": vector(number)}
-        self.told.unknown.add(name)
+        self.reported.unknown.add(name)
         if self.ask(http, "PUT", "/galleries/people/items", json={"items": [item]}).is_success:
-            self.told.items[name] = number
-            self.told.unknown.discard(name)
+            self.reported.items[name] = number
+            self.reported.unknown.discard(name)
             if number % 4 == 0:
-                self.told.unknown.add(name)
-                del self.told.items[name]
+                self.reported.unknown.add(name)
+                del self.reported.items[name]
                 if self.ask(http, "DELETE", f"/galleries/people/items/{name}").is_success:
-                    self.told.erased.add(name)
-                    self.told.unknown.discard(name)
+                    self.reported.erased.add(name)
+                    self.reported.unknown.discard(name)
         else:
             time.sleep(0.1)
 
     def _aliases(self, http: httpx.Client, number: int) -> None:
         # An alias of its own each time, so that an answer that was lost leaves no doubt about others.
         if self.ask(http, "PUT", f"/models/people/aliases/a{number}", json={"version": 1}).is_success:
-            self.told.aliases.append(number)
+            self.reported.aliases.append(number)
         time.sleep(0.05)
 
     def _keys(self, http: httpx.Client, number: int) -> None:
@@ -215,7 +217,7 @@ class Place:
             http, "POST", "/keys", json={"name": word, "scopes": ["score"]}, headers={"x-request-id": word}
         )
         if answer.is_success:
-            self.told.keys[word] = answer.json()["id"]
+            self.reported.keys[word] = answer.json()["id"]
         time.sleep(0.1)
 
     def _jobs(self, http: httpx.Client, number: int) -> None:
@@ -224,7 +226,7 @@ class Place:
             try:
                 answer = self.ask(http, "POST", "/jobs", json=MODEL, headers={"idempotency-key": word})
                 if answer.is_success:
-                    self.told.jobs[word] = answer.json()["id"]
+                    self.reported.jobs[word] = answer.json()["id"]
                     break
             except httpx.TransportError:
                 pass
@@ -244,9 +246,9 @@ class Place:
     def reckon(self) -> dict[str, int]:
         """Compare what is there with what clients were told; the service is well again."""
         self.rest()
-        told = self.told
+        reported = self.reported
         with self.client() as http:
-            jobs = {word: self._finished(http, job) for word, job in told.jobs.items()}
+            jobs = {word: self._finished(http, job) for word, job in reported.jobs.items()}
             there: dict[str, list[float]] = {}
             for item in _all(http, "/galleries/people/items?vectors=true&limit=500"):
                 there[item["id"]] = item["vector"]
@@ -254,38 +256,40 @@ class Place:
                 "/galleries/people/search", json={"queries": vector(0), "k": 100_000}, timeout=120
             ).json()["results"][0]
             searched = {hit["id"] for hit in found}
-            lost = [name for name in told.items if name not in there or name not in searched]
+            lost = [name for name in reported.items if name not in there or name not in searched]
             lost += [
-                name for name, number in told.items.items() if name in there and there[name] != vector(number)
+                name
+                for name, number in reported.items.items()
+                if name in there and there[name] != vector(number)
             ]
-            risen = [name for name in told.erased if name in there or name in searched]
+            risen = [name for name in reported.erased if name in there or name in searched]
             if set(there) != searched:
-                told.wrong.append(f"search sees {len(searched)} items and the list {len(there)}")
+                reported.wrong.append(f"search sees {len(searched)} items and the list {len(there)}")
             aliases = {one["alias"] for one in http.get("/models/people").json()["aliases"]}
-            lost += [f"a{number}" for number in told.aliases if f"a{number}" not in aliases]
+            lost += [f"a{number}" for number in reported.aliases if f"a{number}" not in aliases]
             keys = {one["id"] for one in _all(http, "/keys?limit=500")}
-            lost += [word for word, id in told.keys.items() if id not in keys]
+            lost += [word for word, id in reported.keys.items() if id not in keys]
             failed = [
                 f"{word}: {job['state']} {job['error']}"
                 for word, job in jobs.items()
                 if job["state"] != "succeeded"
             ]
-            told.wrong += failed
+            reported.wrong += failed
             versions: Counter[str] = Counter()
             for one in _all(http, "/models/people/versions?limit=100"):
                 versions[http.get(f"/models/people/versions/{one['version']}").json()["lineage"]["job"]] += 1
             twice = [job for job, n in versions.items() if n > 1]
             lost += [
                 word
-                for word, job in told.jobs.items()
+                for word, job in reported.jobs.items()
                 if jobs[word]["state"] == "succeeded" and not versions[job]
             ]
             entries = Counter(
                 (entry["request_id"], entry["action"])
                 for entry in _all(http, "/audit?action=key.create&limit=200")
             )
-            lost += [f"audit of {word}" for word in told.keys if entries[(word, "key.create")] == 0]
-            twice += [f"audit of {word}" for word in told.keys if entries[(word, "key.create")] > 1]
+            lost += [f"audit of {word}" for word in reported.keys if entries[(word, "key.create")] == 0]
+            twice += [f"audit of {word}" for word in reported.keys if entries[(word, "key.create")] > 1]
         return {"lost": len(lost) + len(risen), "twice": len(twice), "jobs": len(jobs)}
 
     def _finished(self, http: httpx.Client, job: str) -> dict[str, Any]:
@@ -300,13 +304,13 @@ class Place:
     def row(self, what: str, where: str, faults: int, started: float) -> dict[str, Any]:
         """The line of the table, after `reckon`."""
         reckoned = self.reckon()
-        refused = sum(n for status, n in self.told.statuses.items() if status in TRUE_REFUSALS)
-        for one in self.told.wrong[:20]:
+        refused = sum(n for status, n in self.reported.statuses.items() if status in TRUE_REFUSALS)
+        for one in self.reported.wrong[:20]:
             print(f"WRONG {what}, {where}: {one}", file=sys.stderr, flush=True)
         row = {
-            "fault": what, "on": where, "times": faults, "acknowledged": self.told.acknowledged,
+            "fault": what, "on": where, "times": faults, "acknowledged": self.reported.acknowledged,
             "jobs": reckoned["jobs"], "refused (503, 507)": refused, "lost": reckoned["lost"],
-            "twice": reckoned["twice"], "wrong": len(self.told.wrong), "seconds": round(time.monotonic() - started),
+            "twice": reckoned["twice"], "wrong": len(self.reported.wrong), "seconds": round(time.monotonic() - started),
         }  # fmt: skip
         print(row, flush=True)
         return row

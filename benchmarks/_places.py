@@ -166,9 +166,9 @@ def furnish(server: Any, learner: str = "metric", params: dict[str, Any] | None 
     items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(3)]
     assert http.put("/galleries/people/items", json={"items": items}).json()["upserted"] == 3
     version = http.get("/models/people/versions/1").json()
-    told = server.cli("keys", "create", "--scope", "admin", "--json")
-    assert told.returncode == 0, told.stderr
-    key = json.loads(told.stdout)["key"]
+    reported = server.cli("keys", "create", "--scope", "admin", "--json")
+    assert reported.returncode == 0, reported.stderr
+    key = json.loads(reported.stdout)["key"]
     http.headers["x-api-key"] = key
     time.sleep(0.5)
     return {

@@ -184,13 +184,13 @@ def _fold(
     learned = data.Y[train] if spoil is None else spoil(data.Y[train], seed)
     started = time.process_time()
     ranker = make().set_params(random_state=seed)
-    told = ranker.fit(data.X[train], learned).predict(data.X[test])
+    reported = ranker.fit(data.X[train], learned).predict(data.X[test])
     cpu = time.process_time() - started
     return Fold(
         data=data.name,
         ranker=name,
-        tau=float(np.nanmean(kendall_tau(told, data.Y[test]))),
-        authors_tau=float(np.nanmean(kendall_tau_of_lists(data.Y[test], told))),
+        tau=float(np.nanmean(kendall_tau(reported, data.Y[test]))),
+        authors_tau=float(np.nanmean(kendall_tau_of_lists(data.Y[test], reported))),
         cpu=cpu,
     )
 

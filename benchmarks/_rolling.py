@@ -115,12 +115,12 @@ class Replicas(Place):
         try:
             status = process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            self.told.wrong.append(f"a process had not ended {GRACE_S:g} s after SIGTERM")
+            self.reported.wrong.append(f"a process had not ended {GRACE_S:g} s after SIGTERM")
             process.kill()
             process.wait()
         else:
             if status != 0:
-                self.told.wrong.append(f"a process ended with {status} after SIGTERM")
+                self.reported.wrong.append(f"a process ended with {status} after SIGTERM")
 
     def close(self) -> None:
         """Stop clients and processes."""

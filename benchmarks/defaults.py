@@ -124,7 +124,7 @@ def run(preset: Preset) -> Result:
                 continue
             _measure(name, repetition, size, parts, found.setdefault(name, {}))
     for name in (one for one in SETS if one in found):
-        _told(name, {key: np.array(values) for key, values in found[name].items()}, rows, claims, ranks)
+        _reported(name, {key: np.array(values) for key, values in found[name].items()}, rows, claims, ranks)
     everywhere = {key: float(np.mean(values)) for key, values in ranks.items()}
     rivals = {key: len(values) for key, values in ranks.items() if key != AUTO}
     claims += [
@@ -154,7 +154,7 @@ def _ranked(table: dict[str, Any]) -> dict[str, float]:
     return dict(zip(table, rankdata(means).tolist(), strict=True))
 
 
-def _told(
+def _reported(
     name: str,
     table: dict[str, np.ndarray],
     rows: list[dict[str, Any]],
@@ -229,7 +229,7 @@ def _measure(
 
 
 def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Callable[[Split], Score]]:
-    told = {"protocol": split.protocol}
+    reported = {"protocol": split.protocol}
 
     def ours(estimator: Any) -> Callable[[Split], Score]:
         def fit(data: Split) -> Score:
@@ -242,7 +242,7 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
 
     budget = size.shared_budget if name == "digits shared" else _QUICK
     found = {
-        AUTO: ours(SimilarityAuto(budget_seconds=budget, random_state=seed, **told)),
+        AUTO: ours(SimilarityAuto(budget_seconds=budget, random_state=seed, **reported)),
         "pairmark cosine": ours(MetricSimilarity()),
         "pairmark logistic": ours(SimilarityLogistic(random_state=seed)),
         "logistic regression on pairs": lambda data: _logistic(data, size.peer_pairs, seed),
@@ -252,8 +252,8 @@ def _contestants(name: str, split: Split, size: Size, seed: int) -> dict[str, Ca
         return found
     found |= {
         "pairmark whitened cosine": ours(MetricSimilarity(whiten=True)),
-        "pairmark plda": ours(Plda(random_state=seed, **told)),
-        "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds="auto", **told)),
+        "pairmark plda": ours(Plda(random_state=seed, **reported)),
+        "pairmark plda + trees": ours(Plda(random_state=seed, residual_rounds="auto", **reported)),
         "LDA + cosine": _lda,
         "NCA + Euclidean": _nca,
     }

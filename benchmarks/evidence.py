@@ -77,5 +77,5 @@ def _measured(estimator: Any, people: Parts, n_pairs: int, seed: int) -> dict[st
         scored.append((in_blocks(estimator.pair_score, X, pairs.left, pairs.right), pairs.same, pairs.units))
     ratios = LikelihoodRatios.fit(*scored[0])
     methods = ("logistic", "pav", "own") if isinstance(estimator, Plda) else ("logistic", "pav")
-    told = {method: likelihood_report(ratios, *scored[1], method) for method in methods}
-    return {method: (one["cllr"], one["cllr_min"]) for method, one in told.items()}
+    reported = {method: likelihood_report(ratios, *scored[1], method) for method in methods}
+    return {method: (one["cllr"], one["cllr_min"]) for method, one in reported.items()}

@@ -175,7 +175,9 @@ def _kills(place: Place, server: Postgres | None, *, kind: str, kills: int, seed
             server.start()
             place.await_ready()
         done[target] += 1
-        print(f"{kind}: {number + 1} of {kills} kills, {place.told.acknowledged} acknowledged", flush=True)
+        print(
+            f"{kind}: {number + 1} of {kills} kills, {place.reported.acknowledged} acknowledged", flush=True
+        )
     print(f"{kind}: {dict(done)}", flush=True)
     return place.row(f"kill -9 of {', '.join(targets)} in turns", kind, kills, started)
 
@@ -196,12 +198,12 @@ def _stopped(place: Place, server: Postgres | None) -> dict[str, Any]:
                 ready = http.get("/readyz")
                 if ready.status_code != 503 or time.monotonic() - asked > 2:
                     took = time.monotonic() - asked
-                    place.told.wrong.append(
+                    place.reported.wrong.append(
                         f"/readyz without a database: {ready.status_code} after {took:.1f} s"
                     )
                 scored = http.post("/similarity", json=pair)
                 if scored.status_code != 200:
-                    place.told.wrong.append(
+                    place.reported.wrong.append(
                         f"/similarity without a database: {scored.status_code} {scored.text[:200]}"
                     )
                 time.sleep(0.5)
@@ -209,7 +211,7 @@ def _stopped(place: Place, server: Postgres | None) -> dict[str, Any]:
         place.await_ready()
     assert place.api is not None
     if place.api.poll() is not None:
-        place.told.wrong.append("the service ended while its database was away")
+        place.reported.wrong.append("the service ended while its database was away")
     return place.row("PostgreSQL stopped 10 s and back", "postgresql", 3, started)
 
 
@@ -241,7 +243,7 @@ def _frozen(place: Place, server: Postgres | None) -> dict[str, Any]:
                         took = time.monotonic() - asked
                         # The first second belongs to what had been asked before.
                         if took > most or (answer.status_code != status and asked - still > 1):
-                            place.told.wrong.append(
+                            place.reported.wrong.append(
                                 f"{path} with PostgreSQL frozen: {answer.status_code} after {took:.1f} s"
                             )
                     time.sleep(0.5)
@@ -327,14 +329,14 @@ def _writes(place: Place, export: bytes) -> None:
         ]  # fmt: skip
         for method, path, more in requests:
             if "s7" in path:
-                place.told.erased -= {name for name in place.told.erased if int(name[1:]) % 50 == 7}
-                for name in [name for name, number in place.told.items.items() if number % 50 == 7]:
-                    place.told.unknown.add(name)
-                    del place.told.items[name]
+                place.reported.erased -= {name for name in place.reported.erased if int(name[1:]) % 50 == 7}
+                for name in [name for name, number in place.reported.items.items() if number % 50 == 7]:
+                    place.reported.unknown.add(name)
+                    del place.reported.items[name]
             try:
                 place.ask(http, method, path, **more)
             except httpx.TransportError as error:
-                place.told.wrong.append(f"{method} {path}: {error!r}")
+                place.reported.wrong.append(f"{method} {path}: {error!r}")
 
 
 def _full(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
@@ -355,9 +357,9 @@ def _full(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
 
 
 def _read_only(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
-    place.told.wrong.clear()
-    place.told.statuses.clear()
-    place.told.acknowledged = 0
+    place.reported.wrong.clear()
+    place.reported.statuses.clear()
+    place.reported.acknowledged = 0
     started, times = time.monotonic(), 0
     for _ in range(2):
         # What is open for writing keeps a remount from being allowed; a full quota of inodes it is not.

@@ -43,9 +43,9 @@ def run(preset: Preset) -> Result:
     found: list[str] = []
     for kind in ("sqlite", "postgresql"):
         with scratch("fuzz") as folder:
-            told = _served(kind, folder, preset, seed)
-        rows += told["rows"]
-        found += told["found"]
+            reported = _served(kind, folder, preset, seed)
+        rows += reported["rows"]
+        found += reported["found"]
     states = _states(STATES[preset], seed)
     rows.append(states["row"])
     found += states["found"]

@@ -53,14 +53,14 @@ def run(preset: Preset) -> Result:
                     warnings.simplefilter("ignore")
                     said = fit(A, y[train]).predict(B)
                 found.setdefault(who, []).append(float(balanced_accuracy_score(y[test], said)))
-        rows += _told(name, "balanced accuracy", found, TEST / (1 - TEST))
+        rows += _reported(name, "balanced accuracy", found, TEST / (1 - TEST))
         good.append(bool(rows[-len(found)]["within the best's interval"]))
     try:
         found = _open_set(preset, n_splits)
     except Skip as reason:
         facts: dict[str, Any] = {"splits": n_splits, "open_set": str(reason)}
     else:
-        rows += _told("keystroke, new people", "AUC", found, 1.0)
+        rows += _reported("keystroke, new people", "AUC", found, 1.0)
         good.append(bool(rows[-len(found)]["within the best's interval"]))
         facts = {"splits": n_splits}
     share = sum(good) / len(good)
@@ -75,7 +75,7 @@ def run(preset: Preset) -> Result:
     return Result(rows=rows, claims=claims, facts=facts)
 
 
-def _told(name: str, measure: str, found: Table, overlap: float) -> list[dict[str, Any]]:
+def _reported(name: str, measure: str, found: Table, overlap: float) -> list[dict[str, Any]]:
     """A row a contestant, GHOST first; whether it is within the interval of the best."""
     best = max(found, key=lambda who: np.mean(found[who]))
     rows = []

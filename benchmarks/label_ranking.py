@@ -75,8 +75,10 @@ def run(preset: Preset) -> Result:
     deviations: dict[str, dict[str, float]] = {}
     for data in sets:
         found = {name: summary(done, data.name, name) for name in RANKERS}
-        ours = {name: None if told is None else told[0] for name, told in found.items()}
-        deviations[data.name] = {name: told[1] for name, told in found.items() if told is not None}
+        ours = {name: None if reported is None else reported[0] for name, reported in found.items()}
+        deviations[data.name] = {
+            name: reported[1] for name, reported in found.items() if reported is not None
+        }
         published = PUBLISHED.get(data.name)
         rows.append(
             {
@@ -112,7 +114,7 @@ def run(preset: Preset) -> Result:
         )
     )
     seconds = {
-        name: {data.name: told[0] for data in sets if (told := summary(done, data.name, name, "cpu"))}
+        name: {data.name: reported[0] for data in sets if (reported := summary(done, data.name, name, "cpu"))}
         for name in RANKERS
     }
     return Result(

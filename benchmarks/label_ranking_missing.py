@@ -103,6 +103,6 @@ def run(preset: Preset) -> Result:
 
 
 def _tau(done: list[Fold], data: RankingSet, name: str) -> float:
-    told = summary(done, data.name, name)
-    assert told is not None
-    return told[0]
+    reported = summary(done, data.name, name)
+    assert reported is not None
+    return reported[0]

@@ -77,7 +77,7 @@ def _main(folder: Path, n: int, weak: str, criterion: str) -> None:
     with (folder / "vectors").open("wb") as out:
         for start in range(0, n, BLOCK):
             model.transform(unlabelled[start : start + BLOCK]).tofile(out)
-    told = {
+    reported = {
         "kernel": f"{weak}s by {criterion}",
         "unlabelled rows": n,
         "fit s": fitted,
@@ -86,7 +86,7 @@ def _main(folder: Path, n: int, weak: str, criterion: str) -> None:
         "peak MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "AUC": float(roc_auc_score(y_test, model.svm_score(X_test))),
     }
-    print(json.dumps(told))
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -95,8 +95,8 @@ def _alone(name: str, data: str) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} on {data} failed:\n{done.stderr[-2000:]}")
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def _main(name: str, data: str) -> None:
@@ -106,12 +106,12 @@ def _main(name: str, data: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()
     staged = fit(given.X, given.y, 200)
-    told = {"cpu": time.process_time() - started}
-    told["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    told["before"] = before / 1024
+    measured = {"cpu": time.process_time() - started}
+    measured["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    measured["before"] = before / 1024
     for n in ROUNDS:
-        told[f"auc_{n}"] = float(roc_auc_score(given.y_test, staged(given.X_test, n)))
-    print(json.dumps(told))
+        measured[f"auc_{n}"] = float(roc_auc_score(given.y_test, staged(given.X_test, n)))
+    print(json.dumps(measured))
 
 
 def _fitter(name: str) -> Any:

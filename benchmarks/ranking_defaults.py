@@ -94,12 +94,12 @@ def _measured(data: RankingSet, seed: int) -> dict[str, Any]:
         found[name] = _taus(truth, ranker.predict(data.X[test]))
     begun = time.process_time()
     baselines = ranking_baselines(data.X[train], data.Y[train], data.X[test], seed)
-    for name, told in zip((CONSTANT, "Borda over neighbours"), baselines.values(), strict=True):
+    for name, reported in zip((CONSTANT, "Borda over neighbours"), baselines.values(), strict=True):
         found["CPU s"][name] = time.process_time() - begun
-        found[name] = _taus(truth, told)
+        found[name] = _taus(truth, reported)
     return found
 
 
-def _taus(truth: np.ndarray, told: np.ndarray) -> list[float]:
-    tau = kendall_tau(truth, told)
+def _taus(truth: np.ndarray, reported: np.ndarray) -> list[float]:
+    tau = kendall_tau(truth, reported)
     return np.where(np.isfinite(tau), tau, 0.0).tolist()

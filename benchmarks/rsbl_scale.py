@@ -74,12 +74,12 @@ def _measured(quick: bool, n: int, name: str, params: dict[str, Any]) -> dict[st
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
     asked = time.perf_counter()
-    told = np.concatenate([model.predict(test_X[at : at + 500]) for at in range(0, len(test_y), 500)])
+    reported = np.concatenate([model.predict(test_X[at : at + 500]) for at in range(0, len(test_y), 500)])
     asked = time.perf_counter() - asked
     return {
         "rows": n,
         "contestant": name,
-        "accuracy, %": 100 * float((told == test_y).mean()),
+        "accuracy, %": 100 * float((reported == test_y).mean()),
         "k'": None if name == KNN else "+".join(map(str, model.k_)),
         "features": X.shape[1] if name == KNN else model.n_components_,
         "training s": wall,

@@ -181,7 +181,7 @@ def _many(preset: Preset) -> tuple[list[dict[str, Any]], list[Claim]]:
                       measured=auc[0] - auc[1], holds=auc[0] - auc[1] >= -0.005)
             )  # fmt: skip
         name = f"Gaussian identities, {n_pairs} pairs"
-        told = (
+        reported = (
             "scikit-learn"
             if depth == MAX_DEPTH
             else f"scikit-learn, from its first cell's {peer.first:.1f} s"
@@ -189,7 +189,7 @@ def _many(preset: Preset) -> tuple[list[dict[str, Any]], list[Claim]]:
         rows += [
             {"data": name, "tree": "pairmark", "CPU s (median)": own, "times less CPU": cpu / own,
              "held-out AUC (mean)": auc[0], "rounds": 5},
-            {"data": name, "tree": told, "CPU s (median)": cpu, "times less CPU": None,
+            {"data": name, "tree": reported, "CPU s (median)": cpu, "times less CPU": None,
              "held-out AUC (mean)": auc[1], "rounds": 1},
         ]  # fmt: skip
         least = 150 if n_pairs == N_PAIRS else 400

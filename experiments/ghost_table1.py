@@ -41,15 +41,15 @@ def run(preset: Preset) -> Result:
             ]
             for strategy in STRATEGIES:
                 paper = PAPER[variant, strategy] if protocol == PAPERS else (None,) * 3
-                told = collected(found, strategy)
-                chosen = params["candidates"][told.pop("chosen") or 0]
+                reported = collected(found, strategy)
+                chosen = params["candidates"][reported.pop("chosen") or 0]
                 rows.append(
                     {
                         "protocol": protocol,
                         "error, features": variant,
                         "strategy": strategy,
                         "chosen": " ".join(chosen),
-                        **told,
+                        **reported,
                         **{f"paper {split}": value for split, value in zip(SPLITS, paper, strict=True)},
                     }
                 )

@@ -52,13 +52,13 @@ def run(preset: Preset) -> Result:
                     for seed in seeds
                 ]
                 paper = PAPER[variant][at] if protocol == PAPERS and variant in PAPER else (None,) * 3
-                told = collected(found, "center")
+                reported = collected(found, "center")
                 row = {
                     "protocol": protocol,
                     "meta-features": variant,
                     "p": rewiring if params["graph"] else None,
-                    "chosen": " ".join(params["candidates"][told.pop("chosen") or 0]),
-                    **told,
+                    "chosen": " ".join(params["candidates"][reported.pop("chosen") or 0]),
+                    **reported,
                     **{f"paper {split}": value for split, value in zip(SPLITS, paper, strict=True)},
                 }
                 rows.append(row)

@@ -47,14 +47,14 @@ def run(preset: Preset) -> Result:
         row: dict[str, Any] = {"data": data.name}
         of += 1
         for name, (mean, deviation) in zip(RANKERS, AUTHORS[data.name], strict=True):
-            told = summary(done, data.name, name, "authors_tau")
+            reported = summary(done, data.name, name, "authors_tau")
             standard = summary(done, data.name, name)
-            assert told is not None
+            assert reported is not None
             assert standard is not None
-            near = abs(told[0] - mean) <= deviation + ROUNDED
+            near = abs(reported[0] - mean) <= deviation + ROUNDED
             hits[name] += near
             row |= {
-                name: told[0],
+                name: reported[0],
                 f"{name} published": f"{mean:.2f} ± {deviation:.2f}",
                 f"{name} reproduced": "yes" if near else "no",
                 f"{name} standard tau": standard[0],

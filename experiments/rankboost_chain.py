@@ -311,7 +311,7 @@ def _claims(name: str, data: _sparse.Sparse, rows: list[dict[str, Any]], quick: 
         key=lambda option: roc_auc_score(data.y[held], fitted(option, kept).svm_score(data.X[held])),
     )
     ours = float(roc_auc_score(data.y_test, fitted(best, order).svm_score(data.X_test)))
-    told = ", ".join(f"{key}={value}" for key, value in best.items())
+    reported = ", ".join(f"{key}={value}" for key, value in best.items())
 
     def auc(part: str) -> float:
         return max(row["AUC"] for row in rows if part in row["method"])
@@ -319,7 +319,7 @@ def _claims(name: str, data: _sparse.Sparse, rows: list[dict[str, Any]], quick: 
     means, sparse = auc("k-means, projection"), auc("logistic regression, L1 (one score)")
     return [
         Claim(
-            what=f"{name}: AUC of 100 dimensions ({told}) less that of k-means + projection",
+            what=f"{name}: AUC of 100 dimensions ({reported}) less that of k-means + projection",
             goal="above 0",
             measured=ours - means,
             holds=ours > means,

@@ -74,7 +74,7 @@ def run(preset: Preset) -> Result:
                 rows.append(line)
         for name in ("RSBL, searched", "SVM, Gaussian", "kNN"):
             line = dict.fromkeys(rows[-1]) | {"data": data.name, "what": f"{name} (nested)"}
-            line[BEST] = _told(found[name][:, 0])
+            line[BEST] = _reported(found[name][:, 0])
             rows.append(line)
         claims += _claims(data, found)
         if (data.name, "svm") in PUBLISHED:
@@ -106,14 +106,14 @@ def _best(found: dict[str, np.ndarray]) -> np.ndarray:
     return found["svm folds"][:, -1]
 
 
-def _row(data: ClassSet, what: str, told: np.ndarray) -> dict[str, Any]:
+def _row(data: ClassSet, what: str, reported: np.ndarray) -> dict[str, Any]:
     line: dict[str, Any] = {"data": data.name, "what": what}
-    line |= {stage: _told(told[:, at]) for at, stage in enumerate(STAGES)}
-    line[BEST] = _told(told[:, -1])
+    line |= {stage: _reported(reported[:, at]) for at, stage in enumerate(STAGES)}
+    line[BEST] = _reported(reported[:, -1])
     return line
 
 
-def _told(accuracy: np.ndarray) -> str:
+def _reported(accuracy: np.ndarray) -> str:
     return f"{100 * accuracy.mean():.1f}±{100 * accuracy.std():.1f}"
 
 
@@ -164,7 +164,7 @@ def _measured(data: ClassSet, repeats: int) -> tuple[dict[str, np.ndarray], dict
         found[name] = np.array([accuracies for accuracies, _ in done])
         cpu[name] = round(sum(taken for _, taken in done), 1)
         print(
-            f"{data.name}: {name}: {[_told(column) for column in found[name].T]} in {seconds[name]} s",
+            f"{data.name}: {name}: {[_reported(column) for column in found[name].T]} in {seconds[name]} s",
             flush=True,
         )
     return found, {"wall": seconds, "cpu": cpu}
@@ -181,8 +181,8 @@ def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, sel
         depth=DEPTH, final=final, selection=selection, nominal=data.nominal, choose_depth=True, random_state=0
     )
     with threadpool_limits(1):
-        told = scores_by_depth(model, data.X[train], data.y[train], data.X[test], data.y[test])
-    return [*told.accuracy, told.accuracy[told.best]]
+        reported = scores_by_depth(model, data.X[train], data.y[train], data.X[test], data.y[test])
+    return [*reported.accuracy, reported.accuracy[reported.best]]
 
 
 def _searched(data: ClassSet, train: np.ndarray, test: np.ndarray) -> list[float]:

@@ -205,7 +205,7 @@ def attempted(
 
 
 def _span(span: Span) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "traceId": span.trace_id,
         "spanId": span.span_id,
         "name": span.name,
@@ -217,8 +217,8 @@ def _span(span: Span) -> dict[str, Any]:
         "status": {"code": _ERROR} if span.failed else {},
     }
     if span.parent_id is not None:
-        told["parentSpanId"] = span.parent_id
-    return told
+        reported["parentSpanId"] = span.parent_id
+    return reported
 
 
 def _attributes(given: Mapping[str, str | int | float | bool]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from pairmark.service.settings import Settings
 pytest_plugins = ("tests.serving", "tests.tidy")
 
 KINDS = ("sqlite", "postgresql")
-ON_EACH_DATABASE = ("database_url", "module_database_url", "digits_house")
+ON_EACH_DATABASE = ("database_url", "module_database_url", "digits_deployment")
 NewDatabase = Callable[..., str]
 _made_on_server: list[str] = []
 
@@ -175,7 +175,7 @@ def module_database_url(request: pytest.FixtureRequest, new_database: NewDatabas
 
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> Settings:
-    """Settings of a house of its own under the test's folder."""
+    """Settings of a deployment of its own under the test's folder."""
     return Settings(home=tmp_path / "home", database_url=database_url)
 
 

@@ -26,7 +26,7 @@ PATIENCE_S = 240.0
 
 @dataclass
 class RunningServer:
-    """A served house: its address, its folder, its processes."""
+    """A served deployment: its address, its folder, its processes."""
 
     url: str
     home: Path
@@ -37,7 +37,7 @@ class RunningServer:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a ``pairmark`` command in this house."""
+        """Run a ``pairmark`` command in this deployment."""
         return subprocess.run(
             [sys.executable, "-m", "pairmark.service.cli", *words],
             cwd=ROOT,
@@ -68,9 +68,9 @@ class RunningServer:
         """The job, once it has ended."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            told = self.http.get(f"/jobs/{job}").json()
-            if told["state"] in ("succeeded", "failed", "cancelled"):
-                return told
+            reported = self.http.get(f"/jobs/{job}").json()
+            if reported["state"] in ("succeeded", "failed", "cancelled"):
+                return reported
             time.sleep(0.1)
         raise AssertionError(f"job {job} did not end; the log says:\n{self.log.read_text()[-4000:]}")
 
@@ -169,14 +169,14 @@ def serve(tmp_path: Path, new_database: Callable[..., str]) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(*options: str, kind: str = "sqlite", **settings: str) -> RunningServer:
-            home = tmp_path / f"house-{kind}"
+            home = tmp_path / f"home-{kind}"
             return stack.enter_context(serving(home, new_database(kind), *options, **settings))
 
         yield start
 
 
 @pytest.fixture(scope="session")
-def digits_house(
+def digits_deployment(
     request: pytest.FixtureRequest,
     new_database: Callable[..., str],
     tmp_path_factory: pytest.TempPathFactory,
@@ -205,8 +205,8 @@ def digits_house(
 def _shared_server_left_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     """A key, or another model in production, would fail tests of other files, depending on their order."""
     yield
-    if "digits_house" in request.fixturenames:
-        http = request.getfixturevalue("digits_house").http
+    if "digits_deployment" in request.fixturenames:
+        http = request.getfixturevalue("digits_deployment").http
         listed = http.get("/models?limit=500")
         assert listed.status_code == 200, f"this test left a key on the shared server: {listed.text}"
         models = listed.json()["items"]

@@ -1,4 +1,4 @@
-"""SQLite's own flushes, told to a callback: the library is asked to open files through a wrapper of its file system.
+"""SQLite's own flushes, passed to a callback: the library is asked to open files through a wrapper of its file system.
 
 SQLite calls the system past Python, so `crashes.PowerCuts` cannot see it. Here its default VFS is replaced by a copy
 whose files call back after each ``xSync``. Only for a Python that loads libsqlite3 as a shared library.
@@ -64,8 +64,8 @@ def shared_library() -> Path | None:
 
 
 @contextmanager
-def followed_syncs(library: Path, told: Callable[[Path, bool], None]) -> Iterator[None]:
-    """Call ``told(file, new)`` after each flush of a file that SQLite opened within the block.
+def followed_syncs(library: Path, reported: Callable[[Path, bool], None]) -> Iterator[None]:
+    """Call ``reported(file, new)`` after each flush of a file that SQLite opened within the block.
 
     ``new`` says that SQLite made the file and flushed its folder's entry with it (journals and logs, once each).
     """
@@ -87,7 +87,7 @@ def followed_syncs(library: Path, told: Callable[[Path, bool], None]) -> Iterato
         def flush(file: int, flags: int) -> int:
             status: int = sync(file, flags)
             if file in paths:
-                told(paths[file], file in new)
+                reported(paths[file], file in new)
                 new.discard(file)
             return status
 

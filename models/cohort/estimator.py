@@ -115,8 +115,8 @@ class CohortSimilarity(CohortState, PairScorerMixin, BaseEstimator):
         """What a version says of itself: the learner's facts, what was chosen and why."""
         check_is_fitted(self)
         facts = self.model_.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
-        told = {"learner": self.learner, "normalisation": self.normalisation_, "size": len(self.cohort_)}
-        return {**facts, "cohort": {**told, "rates": self.rates_}}
+        reported = {"learner": self.learner, "normalisation": self.normalisation_, "size": len(self.cohort_)}
+        return {**facts, "cohort": {**reported, "rates": self.rates_}}
 
     def _learner(self, seed: int) -> Any:
         spec = RACING[self.learner]

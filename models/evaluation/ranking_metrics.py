@@ -126,9 +126,11 @@ def pair_disagreement(predicted: ArrayLike, truth: ArrayLike) -> list[list[float
     (k, k), symmetric: the share of rows that order the two labels otherwise, a predicted tie counting half; None where
     no row orders them, and on the diagonal.
     """
-    told, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    if told.shape != seen.shape or told.ndim != 2:
-        raise ValueError(f"predicted has shape {told.shape} and truth {seen.shape}; expected (n, k) for both")
+    reported, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if reported.shape != seen.shape or reported.ndim != 2:
+        raise ValueError(
+            f"predicted has shape {reported.shape} and truth {seen.shape}; expected (n, k) for both"
+        )
     k = seen.shape[1]
     found: list[list[float | None]] = [[None] * k for _ in range(k)]
     for a in range(k):
@@ -136,7 +138,7 @@ def pair_disagreement(predicted: ArrayLike, truth: ArrayLike) -> list[list[float
             observed = np.sign(seen[:, a] - seen[:, b])
             asked = np.abs(observed) == 1
             if asked.any():
-                agreed = observed[asked] * np.sign(told[asked, a] - told[asked, b])
+                agreed = observed[asked] * np.sign(reported[asked, a] - reported[asked, b])
                 found[a][b] = found[b][a] = float((1 - agreed.mean()) / 2)
     return found
 

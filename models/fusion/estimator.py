@@ -208,7 +208,7 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
         best = max(names, key=lambda name: float(np.mean(rates[name])))
         apart = np.array(rates["combined"]) - np.array(rates[best])
         gain, error = float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(apart.size))
-        told = {
+        reported = {
             "single": [float(np.mean(rates[name])) for name in names],
             "combined": float(np.mean(rates["combined"])),
             "best": int(best),
@@ -217,17 +217,17 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
             "folds": apart.size,
         }
         if self.keep == "if-better" and gain <= error:
-            return Weights.alone(int(best), folds), told
-        return together, told
+            return Weights.alone(int(best), folds), reported
+        return together, reported
 
     def model_facts(self, feature_names: Any = None) -> dict[str, Any]:
         """What a version says of itself: the learners with their weights, and what the folds said."""
         check_is_fitted(self)
-        told = [
+        reported = [
             {"learner": one.learner, "version": one.version, "weight": float(weight)}
             for one, weight in zip(self._components(), self.weights_, strict=True)
         ]
-        return {"fusion": {"models": told, "intercept": self.intercept_, "rates": self.rates_}}
+        return {"fusion": {"models": reported, "intercept": self.intercept_, "rates": self.rates_}}
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None

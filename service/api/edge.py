@@ -144,7 +144,7 @@ class Edge:
 
     def __init__(self, app: ASGIApp, *, services: Services, table: RouteTable) -> None:
         self._app = app
-        self._house = services
+        self._services = services
         self._runtime = services.runtime
         self._settings = services.settings
         self._table = table
@@ -195,10 +195,17 @@ class Edge:
                 self._check_length(headers, self._settings.max_body_bytes)
                 if route.decides and wants_log(headers, self._settings):
                     work = logged_decision(
-                        route.handler, self._house, scope, headers, receive, query, found.path, _actor(scope)
+                        route.handler,
+                        self._services,
+                        scope,
+                        headers,
+                        receive,
+                        query,
+                        found.path,
+                        _actor(scope),
                     )
                 else:
-                    work = route.handler(Call(self._house, scope, headers, receive, query, found.path))
+                    work = route.handler(Call(self._services, scope, headers, receive, query, found.path))
                 body, kind, extra = await self._deadlines.run(started, work)
                 status = 200
                 fields = [
@@ -314,10 +321,10 @@ class Edge:
                     self._let_in[mark] = key
         scope["pairmark.caller"] = f"key {key.id}"
         scope["pairmark.key"] = key
-        self._house.last_use[key.id] = time.time()
+        self._services.last_use[key.id] = time.time()
         rate = key.rate or self._settings.rate_limit
         if rate:
-            self._house.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
+            self._services.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
 
     def _key_of_session(
         self, scope: Scope, view: View, headers: dict[bytes, bytes], method: str, shown: str | None

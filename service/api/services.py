@@ -103,7 +103,7 @@ class Services:
         )
 
 
-async def house_of(request: Request) -> Services:
+async def deployment_of(request: Request) -> Services:
     """The services behind this request."""
     services: Services = request.app.state.services
     return services
@@ -139,5 +139,5 @@ def check_may(request: Request, scope: Scope, resource: str | None = None, *, re
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)
 
 
-InServices = Annotated[Services, Depends(house_of)]
+InServices = Annotated[Services, Depends(deployment_of)]
 Caller = Annotated[str, Depends(caller_of)]

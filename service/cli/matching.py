@@ -64,10 +64,12 @@ def similarity(
         worth = None
         if log_lr:
             worth = client.log_lr(*sides, method=lr_method, model=model, aggregation=aggregation).tolist()
-    told = {"scores": scores, **({} if worth is None else {"log_lr": worth})}
-    rows = [(at, *(f"{values[at]:.6g}" for values in told.values())) for at in range(min(SHOWN, len(scores)))]
+    reported = {"scores": scores, **({} if worth is None else {"log_lr": worth})}
+    rows = [
+        (at, *(f"{values[at]:.6g}" for values in reported.values())) for at in range(min(SHOWN, len(scores)))
+    ]
     names = ("pair", "score", *(["log LR"] if log_lr else []))
-    output.show(told, output.table(names, rows, empty="no pairs"))
+    output.show(reported, output.table(names, rows, empty="no pairs"))
 
 
 def match(

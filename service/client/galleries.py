@@ -16,8 +16,8 @@ from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receip
 from pairmark.client.transport import Calls
 from pairmark.client.wire import (
     Progress,
+    Reported,
     Side,
-    Told,
     Vectors,
     npz,
     path_part,
@@ -137,14 +137,14 @@ class Galleries(Calls):
         if suffix not in kinds:
             raise ValueError(f"{file}: expected a file named .csv, .npz or .parquet")
         with open(file, "rb") as stream:
-            told = Told(stream, progress or (lambda fraction, stage: None))
+            reported = Reported(stream, progress or (lambda fraction, stage: None))
             return Enrolled.of(
                 (
                     yield from ask(
                         self,
                         "PUT",
                         f"/galleries/{path_part(gallery)}/items",
-                        content=iter(lambda: told.read(1 << 20), b""),
+                        content=iter(lambda: reported.read(1 << 20), b""),
                         params=without_none(options),
                         headers={"Content-Type": kinds[suffix]},
                         timeout=httpx.Timeout(60.0, read=None),

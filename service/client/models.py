@@ -15,7 +15,7 @@ from pairmark.client.calls import Close, Read, Steps, ask, opened, operation
 from pairmark.client.errors import Unreachable
 from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
 from pairmark.client.transport import Calls
-from pairmark.client.wire import Progress, Told, path_part, without_none
+from pairmark.client.wire import Progress, Reported, path_part, without_none
 
 
 class Models(Calls):
@@ -193,7 +193,7 @@ class Models(Calls):
     ) -> Steps[Version]:
         """Register a version from an exported file, under its own or another name."""
         with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, Told(stream, progress) if progress else stream)}
+            files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
             return Version.of(
                 (
                     yield from ask(self, "POST", "/models", data=without_none({"name": name}), files=files)

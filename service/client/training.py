@@ -17,7 +17,7 @@ from pairmark.client.calls import Close, Emit, Pause, Read, Steps, ask, each, op
 from pairmark.client.errors import Busy, JobFailed, Unreachable
 from pairmark.client.results import Answer, Dataset, Job
 from pairmark.client.transport import Calls
-from pairmark.client.wire import Progress, ServerSent, Told, path_part, without_none
+from pairmark.client.wire import Progress, Reported, ServerSent, path_part, without_none
 
 ENDED = ("succeeded", "failed", "cancelled")
 
@@ -96,7 +96,7 @@ class Training(Calls):
                 filename = Path(file).name
             else:
                 stream, filename = file, Path(str(getattr(file, "name", name))).name
-            files = {"file": (filename, Told(stream, progress) if progress else stream)}
+            files = {"file": (filename, Reported(stream, progress) if progress else stream)}
             if pairs is not None:
                 files["pairs"] = (Path(pairs).name, stack.enter_context(Path(pairs).open("rb")))
             return Dataset.of((yield from ask(self, "POST", "/datasets", data=fields, files=files)).json())
@@ -133,7 +133,7 @@ class Training(Calls):
             }
         )
         with Path(file).open("rb") as stream:
-            files = {"file": (Path(file).name, Told(stream, progress) if progress else stream)}
+            files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
             sent = yield from ask(self, "POST", "/datasets/inspect", data=fields, files=files)
             return Answer.of(sent.json())
 

@@ -150,7 +150,7 @@ def as_dict(value: Any) -> dict[str, Any]:
     return value
 
 
-class Told(io.RawIOBase):
+class Reported(io.RawIOBase):
     """A file that tells how much of it was read."""
 
     def __init__(self, stream: IO[bytes], progress: Progress) -> None:

@@ -25,19 +25,19 @@ def duplicate_warnings(folder: Path) -> list[str]:
     X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
     y = np.load(folder / "y.npy", allow_pickle=False) if (folder / "y.npy").exists() else None
     found = near_duplicates(X, y)
-    told = []
+    reported = []
     if len(found.across):
-        told.append(
+        reported.append(
             f"{len(found.across)} pair(s) of rows are nearly equal and have different labels{_first(found.across)}: "
             "one person under two names, or a wrong label? Promises count them as different; nothing was removed"
         )
     if len(found.within):
-        told.append(
+        reported.append(
             f"{len(found.within)} pair(s) of rows"
             + ("" if y is None else " of one label")
             + f" are nearly equal{_first(found.within)}: a copy says nothing new; nothing was removed"
         )
-    return told
+    return reported
 
 
 def _first(pairs: NDArray[np.int64]) -> str:

@@ -153,7 +153,7 @@ class RowChecks:
                 subject = None if subjects is None else subjects[at]
                 checked = None if subject is None else text_of(subject, "subject")
                 fact = None if metadata is None else metadata[at]
-                told = None if fact is None else checked_metadata(fact)
+                reported = None if fact is None else checked_metadata(fact)
             except InvalidInput as error:
                 self._errors.add(row, name, error.detail)
                 continue
@@ -161,7 +161,7 @@ class RowChecks:
             kept.append(at)
             names.append(name)
             whose.append(checked)
-            facts.append(told)
+            facts.append(reported)
         if len(kept) == len(ids):
             chosen = np.ascontiguousarray(vectors, dtype=np.float32)
         else:

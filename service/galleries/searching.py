@@ -208,7 +208,7 @@ class Searches:
             self._galleries.tidy_later(live)
             whole: dict[str, Any] = {
                 "model": served.model,
-                "results": [_told_subjects(some, point, scores) for some in found],
+                "results": [_reported_subjects(some, point, scores) for some in found],
                 "aggregation": how,
                 **({} if point is None else {"operating_point": point}),
             }
@@ -325,7 +325,7 @@ def _hits_of(
     return [{"id": hit.id, "subject": hit.subject, "score": hit.score, **more} for hit in hits]
 
 
-def _told_subjects(hits: list[SubjectHit], point: Any, scores: bool) -> list[dict[str, Any]]:
+def _reported_subjects(hits: list[SubjectHit], point: Any, scores: bool) -> list[dict[str, Any]]:
     more = {} if point is None else {"match": True}
     return [
         {

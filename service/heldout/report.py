@@ -80,9 +80,9 @@ def read_evidence(folder: Path) -> Evidence | None:
     CorruptArtefact
         For what no training writes.
     """
-    told = _read(folder).meta.get("evidence")
+    reported = _read(folder).meta.get("evidence")
     try:
-        return None if told is None else Evidence.model_validate(told)
+        return None if reported is None else Evidence.model_validate(reported)
     except ValidationError as error:
         raise CorruptArtefact(f"the report cannot be read: {error}") from error
 

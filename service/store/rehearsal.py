@@ -1,4 +1,4 @@
-"""What an imported version would be told as, made once before it is registered.
+"""What an imported version would be reported as, made once before it is registered.
 
 Its facts, report and calibration come from the file. Whatever is wrong with them must refuse the import: later it would
 be an error of every request that shows the version.
@@ -57,7 +57,7 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
         if calibration is not None:
             _of_calibration(calibration)
         stage = "the report"
-        told = ReportOut(
+        made = ReportOut(
             version=version,
             card=model_card(version, [], evidence),
             promises=[],
@@ -67,7 +67,7 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
             histograms=spread,
             evidence=evidence,
         )
-        ReportOut.model_validate_json(told.model_dump_json())
+        ReportOut.model_validate_json(made.model_dump_json())
     except CorruptArtefact as error:
         raise ArtefactError(error.detail) from error
     except Exception as error:

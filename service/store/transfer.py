@@ -180,16 +180,16 @@ def _with_blobs(new: NewVersion, calibration: _CalibrationFacts | None, stored: 
     return replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
 
 
-def _calibrated(told: _CalibrationFacts | None, blob: str) -> NewCalibration | None:
-    if told is None:
+def _calibrated(reported: _CalibrationFacts | None, blob: str) -> NewCalibration | None:
+    if reported is None:
         return None
     return NewCalibration(
-        name=told.name,
+        name=reported.name,
         blob=blob,
-        protocol=told.protocol,
-        summary=told.summary,
+        protocol=reported.protocol,
+        summary=reported.summary,
         dataset_id=None,
-        dataset_sha256=told.dataset_sha256,
+        dataset_sha256=reported.dataset_sha256,
     )
 
 

@@ -41,7 +41,7 @@ def people(n: int, samples: int, seed: int = 0, d: int = 8) -> tuple[np.ndarray,
 
 
 @pytest.fixture(scope="module")
-def house(
+def deployment(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """A server with a worker, a model of two versions, a ranker, and a gallery with names made of markup."""
@@ -101,14 +101,16 @@ def agree(browser: WebDriver) -> None:
     browser.switch_to.alert.accept()
 
 
-def test_from_an_upload_to_a_served_match(browser: WebDriver, house: RunningServer, tmp_path: Path) -> None:
+def test_from_an_upload_to_a_served_match(
+    browser: WebDriver, deployment: RunningServer, tmp_path: Path
+) -> None:
     X, y = people(60, 4, seed=1, d=4)
     file = tmp_path / "guests.csv"
     lines = [
         ",".join([*(f"{value:.5f}" for value in row), f"guest {who}"]) for row, who in zip(X, y, strict=True)
     ]
     file.write_text("\n".join(["w,x,y,z,person", *lines]))
-    browser.get(f"{house.url}/console/train")
+    browser.get(f"{deployment.url}/console/train")
     one(browser, "#file").send_keys(str(file))
     until("the preview", lambda: "240 rows; 4 features; 60 identities" in text(browser, "#preview"))
     assert "What it could promise" in text(browser, "#preview")
@@ -138,8 +140,8 @@ def test_from_an_upload_to_a_served_match(browser: WebDriver, house: RunningServ
     assert complaints(browser) == []
 
 
-def test_the_operating_point_follows_the_slider(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/models/faces")
+def test_the_operating_point_follows_the_slider(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/models/faces")
     until("the curve", lambda: browser.find_elements(By.CSS_SELECTOR, "#curve path.curve"))
     until(
         "the point",
@@ -152,7 +154,7 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, house: Runni
     until("another threshold", lambda: text(browser, "#facts") not in ("", before))
     rate = one(browser, "#rate-number").get_attribute("value")
     assert f"Stays below {rate} % false matches" in text(browser, "#said")
-    point = house.http.get(f"/models/faces/versions/2/operating-point?fpr={float(rate) / 100:g}").json()
+    point = deployment.http.get(f"/models/faces/versions/2/operating-point?fpr={float(rate) / 100:g}").json()
     assert f"{100 * point['tpr']:.3g} %" in text(browser, "#said")
     assert f"fpr={float(rate) / 100:g}" in text(browser, "#snippet")
     # What cannot be promised is drawn, and said with the number of people that it takes.
@@ -176,8 +178,8 @@ def test_the_operating_point_follows_the_slider(browser: WebDriver, house: Runni
     assert [entry for entry in complaints(browser) if "status of 422" not in entry] == []
 
 
-def test_doubtful_pairs_go_to_review(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/models/faces/2")
+def test_doubtful_pairs_go_to_review(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/models/faces/2")
     until("the point", lambda: "/match?fpr=" in text(browser, "#snippet"))
     fpr = one(browser, "#rate-number")
     fpr.clear()
@@ -185,7 +187,7 @@ def test_doubtful_pairs_go_to_review(browser: WebDriver, house: RunningServer) -
     until("the rate", lambda: "Stays below 10 %" in text(browser, "#said"))
     one(browser, "#three-way").click()
     until("three answers", lambda: "To review" in text(browser, "#said"))
-    point = house.http.get("/models/faces/versions/2/operating-point?fpr=0.1&fnr=0.1").json()
+    point = deployment.http.get("/models/faces/versions/2/operating-point?fpr=0.1&fnr=0.1").json()
     assert f"review: {100 * point['review_same']:.3g} % of same" in text(browser, "#said")
     # Of scores this far apart both thresholds are one: what is said changes with the rate.
     before = text(browser, "#said")
@@ -204,33 +206,33 @@ def test_doubtful_pairs_go_to_review(browser: WebDriver, house: RunningServer) -
     assert [entry for entry in complaints(browser) if "status of 422" not in entry] == []
 
 
-def test_rolling_back_and_promoting(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/models/faces/2")
+def test_rolling_back_and_promoting(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/models/faces/2")
     press(browser, "Roll back to version 1")
     one(browser, "dialog[open] [name=reason]").send_keys("Version 2 misses twins", Keys.ENTER)
     until("the roll-back", lambda: "not in production" in text(browser, ".head"))
-    assert house.http.get("/models/faces/aliases/production").json()["version"] == 1
+    assert deployment.http.get("/models/faces/aliases/production").json()["version"] == 1
     assert "Version 2 misses twins" in text(browser, "section:has(#history-title)")
-    assert "Version 2 misses twins" in house.http.get("/audit?action=alias.move&limit=1").text
+    assert "Version 2 misses twins" in deployment.http.get("/audit?action=alias.move&limit=1").text
     press(browser, "Promote to production")
     one(browser, "dialog[open] [name=reason]").send_keys("Twins are in the training data now")
     press(browser, "Promote version 2", "dialog[open]")
     until("the promotion", lambda: "Roll back to version 1" in text(browser, ".head"))
-    assert house.http.get("/models/faces/aliases/production").json()["version"] == 2
+    assert deployment.http.get("/models/faces/aliases/production").json()["version"] == 2
     # Somebody else moves it while this page is open: nothing is overwritten unseen.
-    assert house.http.put("/models/faces/aliases/production", json={"version": 1}).status_code == 200
+    assert deployment.http.put("/models/faces/aliases/production", json={"version": 1}).status_code == 200
     press(browser, "Roll back to version 1")
     one(browser, "dialog[open] [name=reason]").send_keys("too late")
     press(browser, "Roll back to version 1", "dialog[open]")
     until("the refusal", lambda: "look again" in text(browser, "dialog[open] [data-problem]"))
-    assert house.http.put("/models/faces/aliases/production", json={"version": 2}).status_code == 200
+    assert deployment.http.put("/models/faces/aliases/production", json={"version": 2}).status_code == 200
 
 
 def test_galleries_are_made_filled_searched_and_erased(
-    browser: WebDriver, house: RunningServer, tmp_path: Path
+    browser: WebDriver, deployment: RunningServer, tmp_path: Path
 ) -> None:
-    X = house.facts["X"]
-    browser.get(f"{house.url}/console/galleries")
+    X = deployment.facts["X"]
+    browser.get(f"{deployment.url}/console/galleries")
     press(browser, "New gallery")
     one(browser, "#gallery-name").send_keys("visitors")
     one(browser, "#gallery-model").clear()
@@ -263,31 +265,31 @@ def test_galleries_are_made_filled_searched_and_erased(
     agree(browser)
     until("the receipt", lambda: "Receipt for p0" in text(browser, "#receipt"))
     assert "2 items" in text(browser, "#receipt")
-    assert house.http.get("/galleries/visitors").json()["items"] == 4
+    assert deployment.http.get("/galleries/visitors").json()["items"] == 4
     press(browser, "Delete gallery")
     agree(browser)
     until("the list", lambda: browser.current_url.endswith("/console/galleries"))
     assert "visitors" not in text(browser)
 
 
-def test_a_job_is_cancelled(browser: WebDriver, house: RunningServer) -> None:
+def test_a_job_is_cancelled(browser: WebDriver, deployment: RunningServer) -> None:
     body = {
         "learner": "similarity-forest",
         "dataset": "people",
         "model": "long",
         "params": {"n_estimators": 3000, "n_pairs": 200_000},
     }
-    job = house.http.post("/jobs", json=body).json()["id"]
-    browser.get(f"{house.url}/console/jobs/{job}")
+    job = deployment.http.post("/jobs", json=body).json()["id"]
+    browser.get(f"{deployment.url}/console/jobs/{job}")
     press(browser, "Cancel")
     until("its end", lambda: "cancelled" in text(browser, "#job-state"))
-    assert house.finished(job)["state"] == "cancelled"
+    assert deployment.finished(job)["state"] == "cancelled"
     until("what to do next", lambda: "Train again" in text(browser))
 
 
-def test_people_are_compared_by_several_samples(browser: WebDriver, house: RunningServer) -> None:
-    X = house.facts["X"]
-    browser.get(f"{house.url}/console/try?model=faces:2")
+def test_people_are_compared_by_several_samples(browser: WebDriver, deployment: RunningServer) -> None:
+    X = deployment.facts["X"]
+    browser.get(f"{deployment.url}/console/try?model=faces:2")
     until("the rows", lambda: "row 1" in text(browser, "#right-said"))
     for side, rows in (("left", X[:2]), ("right", X[2:3])):
         browser.execute_script(
@@ -300,13 +302,13 @@ def test_people_are_compared_by_several_samples(browser: WebDriver, house: Runni
     press(browser, "Compare")
     until("the decision", lambda: "score" in text(browser, "#answer"))
     body = {"model": "faces:2", "left": {"samples": X[:2].tolist()}, "right": X[2].tolist()}
-    score = house.http.post("/similarity", json=body).json()["scores"][0]
+    score = deployment.http.post("/similarity", json=body).json()["scores"][0]
     assert f"{score:.6g}"[:5] in text(browser, "#answer")
     assert complaints(browser) == []
 
 
-def test_labels_are_ranked_from_a_form(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/try?model=tastes:1")
+def test_labels_are_ranked_from_a_form(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/try?model=tastes:1")
     assert [label.text for label in browser.find_elements(By.CSS_SELECTOR, "#rank label")] == ["a", "b"]
     press(browser, "Rank")
     until("the ranking", lambda: "1." in text(browser, "#ranked"))
@@ -356,15 +358,15 @@ def serious(browser: WebDriver, scheme: str) -> list[list[object]]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
-    browser: WebDriver, house: RunningServer, scheme: str
+    browser: WebDriver, deployment: RunningServer, scheme: str
 ) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
-    job = house.http.get("/jobs?limit=1").json()["items"][0]["id"]
+    job = deployment.http.get("/jobs?limit=1").json()["items"][0]["id"]
     found = {}
     for path in (*PAGES, *OTHER_PAGES, f"/console/jobs/{job}"):
-        browser.get(house.url + path)
+        browser.get(deployment.url + path)
         until("the page", lambda: browser.execute_script("return document.readyState") == "complete")
         if bad := serious(browser, scheme):
             found[path] = bad
@@ -380,7 +382,7 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
         ("/console/galleries", "new-gallery"),
         ("/console/keys", "new-key"),
     ):
-        browser.get(house.url + path)
+        browser.get(deployment.url + path)
         one(browser, f"[data-opens={opener}]").click()
         until("the dialog", lambda: browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
         if bad := serious(browser, scheme):
@@ -388,11 +390,11 @@ def test_pages_are_accessible_quiet_from_here_and_fit_the_screen(
     assert not found, json.dumps(found, indent=1)[:6000]
     # A page that is not there is noted by the browser, and nothing else.
     assert [entry for entry in complaints(browser) if "status of 404" not in entry] == []
-    assert hosts(browser) == {house.url.removeprefix("http://")}
+    assert hosts(browser) == {deployment.url.removeprefix("http://")}
 
 
-def test_names_made_of_markup_are_only_names(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/galleries/staff")
+def test_names_made_of_markup_are_only_names(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/galleries/staff")
     assert MARKUP in one(browser, "main").text
     one(browser, "#query").send_keys(MARKUP)
     press(browser, "Search", "#search")
@@ -402,7 +404,7 @@ def test_names_made_of_markup_are_only_names(browser: WebDriver, house: RunningS
     assert complaints(browser) == []
 
 
-def test_pages_read_without_scripts(browser: WebDriver, house: RunningServer) -> None:
+def test_pages_read_without_scripts(browser: WebDriver, deployment: RunningServer) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     for path, words in (
         ("/", "Stays below"),
@@ -413,7 +415,7 @@ def test_pages_read_without_scripts(browser: WebDriver, house: RunningServer) ->
         ("/console/galleries/staff", "Items"),
         ("/console/train", "1. Data"),
     ):
-        browser.get(house.url + path)
+        browser.get(deployment.url + path)
         assert words in text(browser), path
         assert "can be read without JavaScript" in text(browser)
 
@@ -433,8 +435,8 @@ def tab_to(browser: WebDriver, what: str, selector: str) -> WebElement:
     raise AssertionError(f"no {what} by tabbing")
 
 
-def test_the_keyboard_is_shown_and_leaves_dialogs(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/models/faces/1")
+def test_the_keyboard_is_shown_and_leaves_dialogs(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/models/faces/1")
     until("the point", lambda: "Stays below" in text(browser, "#said"))
     one(browser, "body").send_keys(Keys.TAB)
     assert focused(browser).text == "Skip to content"
@@ -450,7 +452,7 @@ def test_the_keyboard_is_shown_and_leaves_dialogs(browser: WebDriver, house: Run
 
 
 def test_from_an_upload_to_an_erasure_by_keyboard_alone(
-    browser: WebDriver, house: RunningServer, tmp_path: Path
+    browser: WebDriver, deployment: RunningServer, tmp_path: Path
 ) -> None:
     def to(what: str, selector: str, *keys: str) -> None:
         tab_to(browser, what, selector).send_keys(*keys)
@@ -465,7 +467,7 @@ def test_from_an_upload_to_an_erasure_by_keyboard_alone(
         vectors=X[[0, 1, 3, 4, 6, 7]],
         subjects=np.array([f"p{at // 2}" for at in range(6)]),
     )
-    browser.get(house.url)
+    browser.get(deployment.url)
     to("the first action", "main a.button[href='/console/train']", Keys.ENTER)
     until("the page", lambda: browser.find_elements(By.ID, "drop"))
     to("the file", "#file", str(file))
@@ -515,13 +517,13 @@ def test_from_an_upload_to_an_erasure_by_keyboard_alone(
     to("erasing", "#erase input", "p0", Keys.ENTER)
     agree(browser)
     until("the receipt", lambda: "Receipt for p0" in text(browser, "#receipt"))
-    assert house.http.get("/galleries/typed-people").json()["items"] == 4
-    assert house.http.delete("/galleries/typed-people").status_code == 204
+    assert deployment.http.get("/galleries/typed-people").json()["items"] == 4
+    assert deployment.http.delete("/galleries/typed-people").status_code == 204
     assert [entry for entry in complaints(browser) if "status of 422" not in entry] == []
 
 
-def test_a_request_is_tried_in_the_reference(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/docs")
+def test_a_request_is_tried_in_the_reference(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/docs")
     one(browser, "#find input").send_keys("operating-point")
     entry = one(browser, "#get_operating_point")
     assert not one(browser, "#similarity").is_displayed()
@@ -535,8 +537,8 @@ def test_a_request_is_tried_in_the_reference(browser: WebDriver, house: RunningS
     assert complaints(browser) == []
 
 
-def test_a_curve_of_100_000_points_is_drawn_at_once(browser: WebDriver, house: RunningServer) -> None:
-    browser.get(f"{house.url}/console/models/faces")
+def test_a_curve_of_100_000_points_is_drawn_at_once(browser: WebDriver, deployment: RunningServer) -> None:
+    browser.get(f"{deployment.url}/console/models/faces")
     drawn = browser.execute_async_script(
         """
         const done = arguments[arguments.length - 1];
@@ -557,17 +559,17 @@ def test_a_curve_of_100_000_points_is_drawn_at_once(browser: WebDriver, house: R
     assert drawn[1] < 60_000, drawn
 
 
-def test_200_models_and_1000_jobs_stay_usable(browser: WebDriver, house: RunningServer) -> None:
-    path = make_url(house.environment["PAIRMARK_DATABASE_URL"]).database
+def test_200_models_and_1000_jobs_stay_usable(browser: WebDriver, deployment: RunningServer) -> None:
+    path = make_url(deployment.environment["PAIRMARK_DATABASE_URL"]).database
     crowd(Path(path or ""), model="faces", n_models=200, n_jobs=1000)
-    until("them", lambda: house.http.get("/models?contains=many-199").json()["items"])
+    until("them", lambda: deployment.http.get("/models?contains=many-199").json()["items"])
     for path in (*PAGES, "/login"):
-        browser.get(house.url + path)
+        browser.get(deployment.url + path)
         until("a paint", lambda: browser.execute_script(PAINT) is not None)
         # Generous, since tests share the machine: benchmarks/console.py has the goal.
         assert browser.execute_script(PAINT) < 5000, path
         assert browser.execute_script(BYTES) < 200_000, path
-    browser.get(f"{house.url}/console/models")
+    browser.get(f"{deployment.url}/console/models")
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 25
     browser.find_element(By.LINK_TEXT, "Next page").click()
     assert "many-0" in text(browser)

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.database("sqlite")
 
 
 def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, serve: Serve) -> None:
-    house = serve("--with-worker")
+    deployment = serve("--with-worker")
     rng = np.random.default_rng(0)
     X = (np.repeat(rng.normal(size=(12, 8)), 40, axis=0) + 0.5 * rng.normal(size=(480, 8))).astype(np.float32)
-    house.upload("blobs", X, np.repeat(np.arange(12), 40))
-    browser.get(house.url)
+    deployment.upload("blobs", X, np.repeat(np.arange(12), 40))
+    browser.get(deployment.url)
     browser.execute_script("window.untouched = true")
 
     def text() -> str:
@@ -31,7 +31,7 @@ def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, 
     # Long enough that the page, which asks every 5 s, sees it under way on a fast machine too.
     params = {"n_estimators": 500, "n_pairs": 40_000, "random_state": 0}
     request = {"learner": "similarity-forest", "dataset": "blobs", "model": "seen", "params": params}
-    assert house.http.post("/jobs", json=request).status_code == 202
+    assert deployment.http.post("/jobs", json=request).status_code == 202
     until("the job", lambda: browser.find_elements(By.CSS_SELECTOR, "tr[data-job]"))
     seen: set[float] = set()
 
@@ -52,34 +52,34 @@ def test_a_job_moves_and_its_model_appears_without_a_reload(browser: WebDriver, 
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_it_fits_the_screen(browser: WebDriver, digits_house, width: int) -> None:
+def test_it_fits_the_screen(browser: WebDriver, digits_deployment, width: int) -> None:
     browser.set_window_size(width, 900)
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
     )
     try:
-        browser.get(digits_house.url)
+        browser.get(digits_deployment.url)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_dark_follows_the_system(browser: WebDriver, digits_house) -> None:
+def test_dark_follows_the_system(browser: WebDriver, digits_deployment) -> None:
     shades = {}
     for scheme in ("light", "dark"):
         feature = [{"name": "prefers-color-scheme", "value": scheme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
-        browser.get(digits_house.url)
+        browser.get(digits_deployment.url)
         shades[scheme] = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert shades["light"] != shades["dark"]
 
 
 def test_signing_in(browser: WebDriver, serve: Serve) -> None:
-    house = serve()
-    key = json.loads(house.cli("keys", "create", "--scope", "score", "--json").stdout)["key"]
+    deployment = serve()
+    key = json.loads(deployment.cli("keys", "create", "--scope", "score", "--json").stdout)["key"]
     time.sleep(0.5)
-    browser.get(house.url)
+    browser.get(deployment.url)
     assert browser.current_url.endswith("/login")
     field = browser.find_element(By.NAME, "key")
     field.send_keys("pm_wrong")

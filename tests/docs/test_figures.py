@@ -46,11 +46,11 @@ def test_the_planning_tables_are_what_plan_says() -> None:
     n_rows = 0
     for text, classes in ((open_set, None), (closed_set, 10)):
         for fpr, confidence, rest in row.findall(text):
-            told = [int(cell.replace(",", "")) for cell in rest.split("|")]
+            reported = [int(cell.replace(",", "")) for cell in rest.split("|")]
             share = 1.0 if classes is None else 1 - 1 / classes
             needed = units_needed(float(fpr) / 100, int(confidence) / 100, different_share=share)
             least, bootstrap = needed["finite-sample"], needed["bootstrap"]
             comfortable = [] if classes else [AMPLE_MULTIPLE * least]
-            assert told == [least, *comfortable, bootstrap], (fpr, confidence, classes)
+            assert reported == [least, *comfortable, bootstrap], (fpr, confidence, classes)
             n_rows += 1
     assert n_rows == 24

@@ -11,10 +11,10 @@ import numpy as np
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
-def test_changes_are_told_with_request_and_trace_ids(digits_house):
-    http = digits_house.http
+def test_changes_are_told_with_request_and_trace_ids(digits_deployment):
+    http = digits_deployment.http
     headers = {"x-request-id": "audited-1", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
-    X = digits_house.facts["X"]
+    X = digits_deployment.facts["X"]
     body = {"model": "digits"}
     assert http.put("/galleries/audited", json=body, headers=headers).status_code == 201
     items = [{"id": f"i{at}", "subject": "s", "vector": row.tolist()} for at, row in enumerate(X[:3])]
@@ -22,8 +22,8 @@ def test_changes_are_told_with_request_and_trace_ids(digits_house):
     assert http.delete("/galleries/audited/subjects/s", headers=headers).status_code == 200
     assert http.delete("/galleries/audited", headers=headers).status_code == 204
     page = http.get("/audit", params={"resource": "gallery:audited"}).json()
-    told = [(entry["action"], entry["before"], entry["after"]) for entry in reversed(page["items"])]
-    assert told == [
+    reported = [(entry["action"], entry["before"], entry["after"]) for entry in reversed(page["items"])]
+    assert reported == [
         ("gallery.create", None, {"model": "digits:1"}),
         ("gallery.upsert", None, {"items": 3}),
         ("gallery.erase", {"items": 3}, None),
@@ -32,7 +32,9 @@ def test_changes_are_told_with_request_and_trace_ids(digits_house):
     assert {entry["request_id"] for entry in page["items"]} == {"audited-1"}
     assert {entry["trace_id"] for entry in page["items"]} == {TRACE}
     assert {entry["actor"] for entry in page["items"]} == {"loopback"}
-    lines = [json.loads(line) for line in digits_house.log.read_text().splitlines() if "audited-1" in line]
+    lines = [
+        json.loads(line) for line in digits_deployment.log.read_text().splitlines() if "audited-1" in line
+    ]
     assert lines
     assert all(line["trace_id"] == TRACE for line in lines)
 
@@ -56,45 +58,45 @@ def test_a_trace_goes_through_answers_the_queue_the_worker_and_its_child(serve):
         assert span != "00f067aa0ba902b7"
     assert "traceparent" not in server.http.get("/models").headers
     assert server.finished(job)["state"] == "succeeded"
-    told = []
+    reported = []
     deadline = time.monotonic() + 20
-    while len(told) < 3 and time.monotonic() < deadline:
+    while len(reported) < 3 and time.monotonic() < deadline:
         lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
-        told = [line for line in lines if line.get("job") == job]
-    assert {"attempt started", "job succeeded"} <= {line["message"] for line in told}
-    assert {line["trace_id"] for line in told} == {TRACE}
+        reported = [line for line in lines if line.get("job") == job]
+    assert {"attempt started", "job succeeded"} <= {line["message"] for line in reported}
+    assert {line["trace_id"] for line in reported} == {TRACE}
     entries = server.http.get("/audit?limit=100").json()["items"]
     made = [entry["action"] for entry in entries if entry["trace_id"] == TRACE]
     assert {"job.submit", "version.create", "alias.move", "job.end"} <= set(made)
 
 
-def test_training_is_told_from_submission_to_production(digits_house):
-    job = digits_house.facts["job"]["id"]
-    entries = digits_house.http.get("/audit", params={"resource": f"job:{job}"}).json()["items"]
+def test_training_is_told_from_submission_to_production(digits_deployment):
+    job = digits_deployment.facts["job"]["id"]
+    entries = digits_deployment.http.get("/audit", params={"resource": f"job:{job}"}).json()["items"]
     assert [(entry["action"], entry["actor"]) for entry in entries] == [
         ("job.end", f"job {job}"),
         ("job.submit", "loopback"),
     ]
-    shown = digits_house.cli("audit", "--resource", "model:digits", "--json")
+    shown = digits_deployment.cli("audit", "--resource", "model:digits", "--json")
     assert shown.returncode == 0, shown.stderr
     listed = [entry["action"] for entry in json.loads(shown.stdout)["items"]]
     assert listed[-2:] == ["alias.move", "version.create"]
-    table = digits_house.cli("audit", "--action", "alias")
+    table = digits_deployment.cli("audit", "--action", "alias")
     assert "model:digits@production" in table.stdout
 
 
-def test_queries_that_make_no_sense_are_refused(digits_house):
+def test_queries_that_make_no_sense_are_refused(digits_deployment):
     for query in ("since=yesterday", "cursor=x", "limit=0", "who=me"):
-        assert digits_house.http.get(f"/audit?{query}").status_code == 422, query
+        assert digits_deployment.http.get(f"/audit?{query}").status_code == 422, query
 
 
-def test_malformed_trace_contexts_are_ignored(digits_house):
+def test_malformed_trace_contexts_are_ignored(digits_deployment):
     for bad in ("", "00", f"00-{'0' * 32}-00f067aa0ba902b7-01", "00-xyz-abc-01", f"00-{TRACE.upper()}-1-01"):
-        assert digits_house.http.get("/models", headers={"traceparent": bad}).status_code == 200
+        assert digits_deployment.http.get("/models", headers={"traceparent": bad}).status_code == 200
 
 
-def test_a_decision_is_kept_when_it_is_asked_for(digits_house):
-    http, X = digits_house.http, digits_house.facts["X"]
+def test_a_decision_is_kept_when_it_is_asked_for(digits_deployment):
+    http, X = digits_deployment.http, digits_deployment.facts["X"]
     body = json.dumps({"model": "digits", "left": X[0].tolist(), "right": X[1].tolist()}).encode()
     headers = {"content-type": "application/json", "pairmark-log-decision": "true"}
     count = len(http.get("/audit?action=decision&limit=200").json()["items"])
@@ -104,13 +106,13 @@ def test_a_decision_is_kept_when_it_is_asked_for(digits_house):
     assert answer.json() == plain.json()
     entries = http.get("/audit?action=decision&limit=200").json()["items"]
     assert len(entries) == count + 1
-    told = entries[0]
-    assert str(told["id"]) == answer.headers["pairmark-decision-id"]
-    assert told["after"]["input_sha256"] == hashlib.sha256(body).hexdigest()
-    assert told["after"]["answer_sha256"] == hashlib.sha256(answer.content).hexdigest()
-    assert told["after"]["decisions"] == answer.json()["matches"]
-    assert told["after"]["operating_point"] == answer.json()["operating_point"]
-    assert told["request_id"] == answer.headers["x-request-id"]
+    reported = entries[0]
+    assert str(reported["id"]) == answer.headers["pairmark-decision-id"]
+    assert reported["after"]["input_sha256"] == hashlib.sha256(body).hexdigest()
+    assert reported["after"]["answer_sha256"] == hashlib.sha256(answer.content).hexdigest()
+    assert reported["after"]["decisions"] == answer.json()["matches"]
+    assert reported["after"]["operating_point"] == answer.json()["operating_point"]
+    assert reported["request_id"] == answer.headers["x-request-id"]
     raw = http.post("/match?fpr=0.1", content=body, headers={**headers, "accept": "application/octet-stream"})
     kept = http.get("/audit?action=decision&limit=1").json()["items"][0]["after"]
     assert kept["operating_point"]["threshold"] == raw.headers["x-pairmark-threshold"]

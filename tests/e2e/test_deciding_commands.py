@@ -24,77 +24,77 @@ def table(file: Path, rows: np.ndarray) -> str:
     return str(file)
 
 
-def test_points_and_files_are_scored_and_decided(digits_house: RunningServer, tmp_path: Path) -> None:
-    house, X = digits_house, digits_house.facts["X"]
-    at = ("--model", "digits:1", "--url", house.url)
+def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServer, tmp_path: Path) -> None:
+    deployment, X = digits_deployment, digits_deployment.facts["X"]
+    at = ("--model", "digits:1", "--url", deployment.url)
     left, right = table(tmp_path / "left.csv", X[:3]), table(tmp_path / "right.csv", X[3:6])
-    expected = house.http.post(
+    expected = deployment.http.post(
         "/match?fpr=0.1", json={"model": "digits:1", "left": X[:3].tolist(), "right": X[3:6].tolist()}
     ).json()
     scores = [one["score"] for one in expected["matches"]]
-    scored = house.cli("similarity", left, right, *at, "--json")
+    scored = deployment.cli("similarity", left, right, *at, "--json")
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["scores"] == scores
-    decided = house.cli("match", left, right, "--fpr", "0.1", *at, "--json")
+    decided = deployment.cli("match", left, right, "--fpr", "0.1", *at, "--json")
     assert decided.returncode == 0, decided.stderr
-    told = json.loads(decided.stdout)
-    assert told["model"] == expected["model"]
-    assert told["operating_point"] == expected["operating_point"]
+    reported = json.loads(decided.stdout)
+    assert reported["model"] == expected["model"]
+    assert reported["operating_point"] == expected["operating_point"]
     words = ["match" if one["match"] else "different" for one in expected["matches"]]
-    assert told["pairs"] == [
+    assert reported["pairs"] == [
         {"score": score, "decision": word} for score, word in zip(scores, words, strict=True)
     ]
-    three = house.cli("match", left, right, "--fpr", "0.2", "--fnr", "0.3", *at)
+    three = deployment.cli("match", left, right, "--fpr", "0.2", "--fnr", "0.3", *at)
     assert three.returncode == 0, three.stderr
     assert "the false negative rate at most" in three.stdout
-    guess = house.cli("match", text(X[0]), text(X[1]), "--fpr", "0.001", "--method", "estimate", *at)
+    guess = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.001", "--method", "estimate", *at)
     assert guess.returncode == 0, guess.stderr
     assert "nothing is promised of 0.001" in guess.stdout
 
 
-def test_a_report_is_printed_written_and_drawn(digits_house: RunningServer, tmp_path: Path) -> None:
-    house, at = digits_house, ("--url", digits_house.url)
-    printed = house.cli("report", "digits:1", *at)
+def test_a_report_is_printed_written_and_drawn(digits_deployment: RunningServer, tmp_path: Path) -> None:
+    deployment, at = digits_deployment, ("--url", digits_deployment.url)
+    printed = deployment.cli("report", "digits:1", *at)
     assert printed.returncode == 0, printed.stderr
     assert "The promise" in printed.stdout
     assert "Limits" in printed.stdout
-    served = house.http.get("/models/digits/versions/1/report").json()
-    assert json.loads(house.cli("report", "digits:1", "--json", *at).stdout) == served
+    served = deployment.http.get("/models/digits/versions/1/report").json()
+    assert json.loads(deployment.cli("report", "digits:1", "--json", *at).stdout) == served
     for name, begins in (("report.html", "<!doctype html>"), ("report.json", "{")):
-        wrote = house.cli("report", "digits:1", "-o", str(tmp_path / name), *at)
+        wrote = deployment.cli("report", "digits:1", "-o", str(tmp_path / name), *at)
         assert wrote.returncode == 0, wrote.stderr
         assert (tmp_path / name).read_text().startswith(begins)
     assert json.loads((tmp_path / "report.json").read_text()) == served
-    assert house.cli("report", "digits:1", "-o", str(tmp_path / "report.pdf"), *at).returncode == 2
-    drawn = house.cli("plot", "digits:1", "det", "-o", str(tmp_path / "det.png"), *at)
+    assert deployment.cli("report", "digits:1", "-o", str(tmp_path / "report.pdf"), *at).returncode == 2
+    drawn = deployment.cli("plot", "digits:1", "det", "-o", str(tmp_path / "det.png"), *at)
     assert drawn.returncode == 0, drawn.stderr
     assert (tmp_path / "det.png").read_bytes().startswith(b"\x89PNG")
-    assert house.cli("plot", "digits:1", "ranking-noise", *at).returncode == 1
-    assert house.cli("plot", "digits:1", "poem", *at).returncode == 2
+    assert deployment.cli("plot", "digits:1", "ranking-noise", *at).returncode == 1
+    assert deployment.cli("plot", "digits:1", "poem", *at).returncode == 2
 
 
-def test_what_cannot_be_decided_is_said_and_fails(digits_house: RunningServer) -> None:
-    X, at = digits_house.facts["X"], ("--model", "digits:1", "--url", digits_house.url)
-    refused = digits_house.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)
+def test_what_cannot_be_decided_is_said_and_fails(digits_deployment: RunningServer) -> None:
+    X, at = digits_deployment.facts["X"], ("--model", "digits:1", "--url", digits_deployment.url)
+    refused = digits_deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.0001", *at)
     assert refused.returncode == 1
     assert "cannot support a false positive rate of 0.0001" in refused.stderr
-    short = digits_house.cli("similarity", "1,2", "3,4", *at)
+    short = digits_deployment.cli("similarity", "1,2", "3,4", *at)
     assert short.returncode == 1
     assert "64" in short.stderr
-    assert digits_house.cli("similarity", "no-such-file.csv", "3,4", *at).returncode == 2
+    assert digits_deployment.cli("similarity", "no-such-file.csv", "3,4", *at).returncode == 2
 
 
-def test_a_models_policy_is_read_and_set(digits_house: RunningServer) -> None:
-    job = digits_house.train(
+def test_a_models_policy_is_read_and_set(digits_deployment: RunningServer) -> None:
+    job = digits_deployment.train(
         learner="metric", dataset="digits", model="policed", params={"metric": "euclidean"}, promote="shadow"
     )
     assert job["state"] == "succeeded", job
-    words = ("models", "policy", "policed", "--url", digits_house.url)
-    assert "what the server's setting says" in digits_house.cli(*words).stdout
-    allowed = digits_house.cli(*words, "--allow-asymptotic", "--json")
+    words = ("models", "policy", "policed", "--url", digits_deployment.url)
+    assert "what the server's setting says" in digits_deployment.cli(*words).stdout
+    allowed = digits_deployment.cli(*words, "--allow-asymptotic", "--json")
     assert allowed.returncode == 0, allowed.stderr
     assert json.loads(allowed.stdout)["allow_asymptotic"] is True
-    assert "asymptotic promises are allowed" in digits_house.cli(*words).stdout
-    assert "finite-sample promises only" in digits_house.cli(*words, "--finite-sample-only").stdout
-    assert digits_house.cli(*words, "--server", "--allow-asymptotic").returncode == 2
-    assert "what the server's setting says" in digits_house.cli(*words, "--server").stdout
+    assert "asymptotic promises are allowed" in digits_deployment.cli(*words).stdout
+    assert "finite-sample promises only" in digits_deployment.cli(*words, "--finite-sample-only").stdout
+    assert digits_deployment.cli(*words, "--server", "--allow-asymptotic").returncode == 2
+    assert "what the server's setting says" in digits_deployment.cli(*words, "--server").stdout

@@ -89,10 +89,10 @@ def test_manifests_run_commands_that_there_are_with_settings_that_there_are():
 
 
 def test_the_bill_of_materials_names_every_locked_package_with_its_hashes():
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, str(DEPLOY / "sbom.py")], capture_output=True, text=True, check=True
     ).stdout
-    bill = json.loads(told)
+    bill = json.loads(reported)
     locked = (ROOT / "requirements" / "runtime.txt").read_text()
     named = {f"{one['name']}=={one['version']}" for one in bill["components"]}
     assert named == {line.split()[0].lower() for line in locked.splitlines() if "==" in line}

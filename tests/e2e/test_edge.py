@@ -164,9 +164,9 @@ def test_keys_and_scopes(serve: Serve, kind: str) -> None:
     http = bounded.http
 
     def make(scope: str) -> tuple[str, str]:
-        told = bounded.cli("--json", "keys", "create", "--name", scope, "--scope", scope)
-        assert told.returncode == 0, told.stderr
-        made = json.loads(told.stdout)
+        reported = bounded.cli("--json", "keys", "create", "--name", scope, "--scope", scope)
+        assert reported.returncode == 0, reported.stderr
+        made = json.loads(reported.stdout)
         return made["id"], made["key"]
 
     keys = {scope: make(scope) for scope in ("score", "train", "admin")}
@@ -201,8 +201,8 @@ def test_keys_and_scopes(serve: Serve, kind: str) -> None:
     assert status("GET", "/metrics", "score") == 200
     cookie = {"cookie": f"pairmark_key={keys['train'][1]}; pairmark_session={keys['train'][1]}"}
     assert status("GET", "/models", None, headers=cookie) == 401, "a key in a cookie is no session"
-    told = bounded.cli("keys", "revoke", keys["score"][0])
-    assert told.returncode == 0, told.stderr
+    reported = bounded.cli("keys", "revoke", keys["score"][0])
+    assert reported.returncode == 0, reported.stderr
     time.sleep(0.5)
     assert status("GET", "/models", "score") == 401
     text = bounded.log.read_text()
@@ -210,7 +210,7 @@ def test_keys_and_scopes(serve: Serve, kind: str) -> None:
 
 
 def test_long_batches_have_bounded_places(serve: Serve) -> None:
-    """More long requests at once than there are places: the rest is told to come back, and nothing is lost."""
+    """More long requests at once than there are places: the rest is answered 429, and nothing is lost."""
     server = serve("--with-worker", PAIRMARK_MAX_CONCURRENT_BATCHES="1")
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(6), 20)

@@ -15,8 +15,8 @@ from tests.serving import RunningServer
 pytestmark = pytest.mark.database("postgresql")
 
 
-def bodies(house: RunningServer) -> dict[str, object]:
-    X = house.facts["X"]
+def bodies(deployment: RunningServer) -> dict[str, object]:
+    X = deployment.facts["X"]
     return {"model": "digits:1", "left": X[:4].tolist(), "right": X[4:8].tolist()}
 
 
@@ -27,20 +27,20 @@ def refused(answer: httpx.Response, field: str, words: str) -> None:
     assert words in answer.json()["detail"]
 
 
-def test_evidence_stands_beside_scores_and_rises_with_them(digits_house: RunningServer) -> None:
-    http, body = digits_house.http, bodies(digits_house)
+def test_evidence_stands_beside_scores_and_rises_with_them(digits_deployment: RunningServer) -> None:
+    http, body = digits_deployment.http, bodies(digits_deployment)
     plain = http.post("/similarity", json=body).json()
     assert "log_lr" not in plain
     for method in ("logistic", "pav"):
-        told = http.post(f"/similarity?log_lr=true&lr_method={method}", json=body).json()
-        assert told["scores"] == plain["scores"]
-        order = np.argsort(told["scores"])
-        assert (np.diff(np.array(told["log_lr"])[order]) >= 0).all()
+        reported = http.post(f"/similarity?log_lr=true&lr_method={method}", json=body).json()
+        assert reported["scores"] == plain["scores"]
+        order = np.argsort(reported["scores"])
+        assert (np.diff(np.array(reported["log_lr"])[order]) >= 0).all()
         version = http.get("/models/digits/versions/1").json()
-        assert told["calibration_id"] == version["calibration_id"]
-        assert told["lr_method"] == method
+        assert reported["calibration_id"] == version["calibration_id"]
+        assert reported["lr_method"] == method
         matched = http.post(f"/match?fpr=0.2&log_lr=true&lr_method={method}", json=body).json()
-        assert [one["log_lr"] for one in matched["matches"]] == told["log_lr"]
+        assert [one["log_lr"] for one in matched["matches"]] == reported["log_lr"]
         assert "operating_point" in matched
     refused(http.post("/similarity?log_lr=true&lr_method=own", json=body), "lr_method", "no log likelihood")
     refused(http.post("/similarity?log_lr=true&lr_method=best", json=body), "lr_method", "logistic")
@@ -49,17 +49,17 @@ def test_evidence_stands_beside_scores_and_rises_with_them(digits_house: Running
         assert http.post(path, json=body, headers=raw).status_code == 406
 
 
-def test_costs_decide_apart_from_rates(digits_house: RunningServer) -> None:
-    http, body = digits_house.http, bodies(digits_house)
+def test_costs_decide_apart_from_rates(digits_deployment: RunningServer) -> None:
+    http, body = digits_deployment.http, bodies(digits_deployment)
     worth = http.post("/similarity?log_lr=true", json=body).json()["log_lr"]
     for prior, ratio in ((0.5, 1.0), (0.01, 10.0), (0.9, 0.1)):
-        told = http.post(f"/match?prior={prior}&cost_ratio={ratio}", json=body).json()
-        assert "matches" not in told
-        assert "operating_point" not in told
+        reported = http.post(f"/match?prior={prior}&cost_ratio={ratio}", json=body).json()
+        assert "matches" not in reported
+        assert "operating_point" not in reported
         limit = math.log(ratio) - math.log(prior / (1 - prior))
-        assert told["bayes"]["log_lr_threshold"] == pytest.approx(limit)
-        assert told["bayes"]["guarantee"] == "none"
-        for one, value in zip(told["decisions"], worth, strict=True):
+        assert reported["bayes"]["log_lr_threshold"] == pytest.approx(limit)
+        assert reported["bayes"]["guarantee"] == "none"
+        for one, value in zip(reported["decisions"], worth, strict=True):
             assert one["log_lr"] == value
             assert one["same"] == (value > limit)
             assert one["posterior"] == pytest.approx(1 / (1 + math.exp(-value) * (1 - prior) / prior))
@@ -80,8 +80,8 @@ def test_costs_decide_apart_from_rates(digits_house: RunningServer) -> None:
         assert http.post(f"/match?{wrong}", json=body).status_code == 422
 
 
-def test_scores_made_elsewhere_are_evidence_too(digits_house: RunningServer) -> None:
-    http, rng = digits_house.http, np.random.default_rng(0)
+def test_scores_made_elsewhere_are_evidence_too(digits_deployment: RunningServer) -> None:
+    http, rng = digits_deployment.http, np.random.default_rng(0)
     same = np.repeat([1, 0], 150)
     made = http.post(
         "/calibrations",
@@ -92,9 +92,9 @@ def test_scores_made_elsewhere_are_evidence_too(digits_house: RunningServer) -> 
         },
     ).json()
     asked = {"scores": [-3.0, 1.0, 5.0]}
-    told = http.post(f"/match?prior=0.5&calibration={made['id']}&lr_method=pav", json=asked).json()
-    assert [one["same"] for one in told["decisions"]][::2] == [False, True]
-    assert told["model"] is None
+    reported = http.post(f"/match?prior=0.5&calibration={made['id']}&lr_method=pav", json=asked).json()
+    assert [one["same"] for one in reported["decisions"]][::2] == [False, True]
+    assert reported["model"] is None
     strangers = {"name": "strangers", "scores": rng.normal(size=50).tolist(), "same": [0] * 50}
     bare = http.post("/calibrations", json=strangers).json()
     answer = http.post(f"/match?prior=0.5&calibration={bare['id']}", json=asked)
@@ -102,9 +102,9 @@ def test_scores_made_elsewhere_are_evidence_too(digits_house: RunningServer) -> 
     assert "holds no likelihood ratios" in answer.json()["detail"]
 
 
-def test_the_client_and_the_command_line_say_the_same(digits_house: RunningServer) -> None:
-    house, X = digits_house, digits_house.facts["X"]
-    with Client(house.url) as client:
+def test_the_client_and_the_command_line_say_the_same(digits_deployment: RunningServer) -> None:
+    deployment, X = digits_deployment, digits_deployment.facts["X"]
+    with Client(deployment.url) as client:
         worth = client.log_lr(X[:4], X[4:8], model="digits:1")
         found = client.decide(X[:4], X[4:8], prior=0.1, cost_ratio=2.0, model="digits:1")
         matched = client.match(X[:4].tolist(), X[4:8].tolist(), fpr=0.2, model="digits:1", log_lr=True)
@@ -113,11 +113,11 @@ def test_the_client_and_the_command_line_say_the_same(digits_house: RunningServe
     assert found.log_lr.tolist() == worth.tolist() == matched.log_lr.tolist()
     assert found.same.tolist() == (worth > found.bayes["log_lr_threshold"]).tolist()
     point, other = (",".join(map(str, row)) for row in (X[0], X[4]))
-    at = ("--model", "digits:1", "--url", house.url)
-    scored = house.cli("similarity", point, other, "--log-lr", "--json", *at)
+    at = ("--model", "digits:1", "--url", deployment.url)
+    scored = deployment.cli("similarity", point, other, "--log-lr", "--json", *at)
     assert json.loads(scored.stdout)["log_lr"] == [worth[0]]
-    decided = house.cli("match", point, other, "--prior", "0.1", "--cost-ratio", "2", *at)
+    decided = deployment.cli("match", point, other, "--prior", "0.1", "--cost-ratio", "2", *at)
     assert decided.returncode == 0, decided.stderr
     assert "No error rate is promised" in decided.stdout
     for wrong in (("--prior", "0.1", "--fpr", "0.1"), (), ("--prior", "0.1", "--fnr", "0.1")):
-        assert house.cli("match", point, other, *wrong, *at).returncode == 2
+        assert deployment.cli("match", point, other, *wrong, *at).returncode == 2

@@ -18,8 +18,8 @@ def words(page: str) -> str:
 
 
 def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp_path: Path) -> None:
-    house = serve("--with-worker")
-    at = ("--url", house.url)
+    deployment = serve("--with-worker")
+    at = ("--url", deployment.url)
     rng = np.random.default_rng(0)
     X = np.repeat(rng.normal(size=(40, 6)) * 2, 5, axis=0) + rng.normal(size=(200, 6)) * 0.5
     file = tmp_path / "forty.csv"
@@ -31,12 +31,12 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     )
 
     def said(*given: str) -> str:
-        told = house.cli(*given, *at)
-        assert told.returncode == 0, told.stderr
-        return " ".join(told.stdout.split())
+        reported = deployment.cli(*given, *at)
+        assert reported.returncode == 0, reported.stderr
+        return " ".join(reported.stdout.split())
 
     def page(path: str) -> str:
-        return words(house.http.get(path, headers={"Accept": "text/html"}).text)
+        return words(deployment.http.get(path, headers={"Accept": "text/html"}).text)
 
     # Before anything is kept, at upload, and of the dataset ever after; on its page too.
     assert promise in said("datasets", "inspect", str(file))
@@ -44,7 +44,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     assert promise in said("datasets", "show", "forty")
     assert promise in page("/console/datasets/forty:1")
     # A target that is out of reach, when the job is queued; what the version can promise, when it is done.
-    job = house.http.post(
+    job = deployment.http.post(
         "/jobs",
         json={
             "learner": "similarity-tree",
@@ -55,10 +55,10 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
         },
     ).json()
     assert "The target of 0.01 cannot be promised from this dataset" in job["message"]
-    done = house.finished(job["id"])
+    done = deployment.finished(job["id"])
     assert done["state"] == "succeeded", done
     # Half of the people calibrate, since a target was named.
-    version = house.http.get("/models/forty/versions/1").json()
+    version = deployment.http.get("/models/forty/versions/1").json()
     smallest = version["promise"]["smallest_fpr"]
     assert version["promise"]["calibration_units"] == 20
     assert smallest < 0.27
@@ -67,17 +67,17 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     assert version["promise"]["text"] in page("/console/models/forty/1")
     # Asked for more than that: a refusal with the way out, and what other methods would answer.
     left, right = (",".join(f"{value:.5f}" for value in X[row]) for row in (0, 1))
-    refused = house.cli("match", left, right, "--fpr", "0.01", "--model", "forty", *at)
+    refused = deployment.cli("match", left, right, "--fpr", "0.01", "--model", "forty", *at)
     assert refused.returncode == 1
     assert f"answers rates from {smallest:.3g} up" in " ".join(refused.stderr.split())
-    told = house.http.post("/match?fpr=0.01", json={"left": X[0].tolist(), "right": X[1].tolist()})
-    assert told.status_code == 422
-    assert told.json()["alternatives"]["estimate"]["guarantee"] == "none"
-    assert told.json()["required_units"]["finite-sample"] > 500
+    reported = deployment.http.post("/match?fpr=0.01", json={"left": X[0].tolist(), "right": X[1].tolist()})
+    assert reported.status_code == 422
+    assert reported.json()["alternatives"]["estimate"]["guarantee"] == "none"
+    assert reported.json()["required_units"]["finite-sample"] > 500
     guess = said("match", left, right, "--fpr", "0.01", "--model", "forty", "--method", "estimate")
     assert "nothing is promised of 0.01" in guess
     # Asked for what they support: a decision with a promise that holds.
-    decided = house.cli(
+    decided = deployment.cli(
         "match", left, right, "--fpr", f"{smallest * 1.01:.4f}", "--model", "forty", "--json", *at
     )
     assert decided.returncode == 0, decided.stderr

@@ -14,17 +14,17 @@ PLDA = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_
 
 
 @pytest.fixture(scope="module")
-def fused(digits_house: RunningServer) -> RunningServer:
+def fused(digits_deployment: RunningServer) -> RunningServer:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(80), 4)
     X = (1.5 * rng.normal(size=(80, 5))[y] + rng.normal(size=(y.size, 5))).astype(np.float32)
-    digits_house.upload("fused-people", X, y)
+    digits_deployment.upload("fused-people", X, y)
     for learner, params in (("plda", PLDA), ("metric", {"metric": "euclidean"})):
-        job = digits_house.train(
+        job = digits_deployment.train(
             learner=learner, dataset="fused-people", model=f"part-{learner}", params=params, promote="shadow"
         )
         assert job["state"] == "succeeded", job
-    job = digits_house.train(
+    job = digits_deployment.train(
         learner="fusion",
         dataset="fused-people",
         model="fused",
@@ -32,8 +32,8 @@ def fused(digits_house: RunningServer) -> RunningServer:
         promote=False,
     )
     assert job["state"] == "succeeded", job
-    digits_house.facts["people"] = X
-    return digits_house
+    digits_deployment.facts["people"] = X
+    return digits_deployment
 
 
 def test_it_scores_decides_explains_and_takes_samples(fused: RunningServer) -> None:
@@ -45,10 +45,10 @@ def test_it_scores_decides_explains_and_takes_samples(fused: RunningServer) -> N
     assert matched.status_code == 200, matched.text
     assert matched.json()["operating_point"]["guarantee"] == "finite-sample"
     one = {"model": "fused:1", "left": X[0].tolist(), "right": X[1].tolist()}
-    told = http.post("/explain", json=one).json()
-    parts = told["explanation"]["models"]
-    total = told["explanation"]["intercept"] + sum(part["contribution"] for part in parts)
-    assert told["score"] == pytest.approx(total, rel=1e-5)
+    reported = http.post("/explain", json=one).json()
+    parts = reported["explanation"]["models"]
+    total = reported["explanation"]["intercept"] + sum(part["contribution"] for part in parts)
+    assert reported["score"] == pytest.approx(total, rel=1e-5)
     assert {part["version"] for part in parts} <= {"part-plda:1", "part-metric:1"}
     own = http.post("/similarity?log_lr=true&lr_method=own", json=body).json()
     assert own["log_lr"] == pytest.approx(np.clip(own["scores"], min(own["log_lr"]), max(own["log_lr"])))
@@ -78,11 +78,11 @@ def test_a_gallery_searches_with_it(fused: RunningServer) -> None:
 
 def test_the_command_line_and_the_client_name_versions_too(fused: RunningServer) -> None:
     models = json.dumps(["part-plda:1", {"learner": "metric", "params": {"metric": "cosine"}}])
-    told = fused.cli(
+    reported = fused.cli(
         "train", "--learner", "fusion", "--dataset", "fused-people", "--model", "fused-cli",
         "--param", f"models={models}", "--promote", "shadow", "--json",
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
+    assert reported.returncode == 0, reported.stderr
     shown = fused.http.get("/models/fused-cli/versions/1").json()
     assert [one["version"] for one in shown["facts"]["fusion"]["models"]] == ["part-plda:1", None]
     refused = fused.http.post(
@@ -96,7 +96,7 @@ def test_the_command_line_and_the_client_name_versions_too(fused: RunningServer)
     assert refused.json()["type"] == "/problems/unknown-model"
 
 
-def test_scores_of_several_systems_decide_together(digits_house: RunningServer) -> None:
+def test_scores_of_several_systems_decide_together(digits_deployment: RunningServer) -> None:
     rng = np.random.default_rng(4)
     person = np.repeat(np.arange(240), 2)
     left, right = np.triu_indices(person.size, 1)
@@ -105,9 +105,9 @@ def test_scores_of_several_systems_decide_together(digits_house: RunningServer) 
     same = person[left] == person[right]
     scores = rng.normal(size=(same.size, 3)) + same[:, None] * np.array([2.0, 2.0, -1.0])
     units = {"left_unit": person[left].tolist(), "right_unit": person[right].tolist()}
-    with Client(digits_house.url) as client:
+    with Client(digits_deployment.url) as client:
         made = client.calibrate_scores("systems", scores.tolist(), same.astype(int).tolist(), **units)
-        told = client.match(scores=scores[:50].tolist(), fpr=0.1, calibration=made.id)
+        reported = client.match(scores=scores[:50].tolist(), fpr=0.1, calibration=made.id)
         alone = client.calibrate_scores(
             "one-system", scores[:, 0].tolist(), same.astype(int).tolist(), **units
         )
@@ -118,9 +118,9 @@ def test_scores_of_several_systems_decide_together(digits_house: RunningServer) 
     assert made.summary["n_units"] == 120
     expected = scores[:50].astype(np.float32).astype(np.float64) @ kept_weights
     np.testing.assert_allclose(
-        told.scores, expected + made.summary["combined"]["intercept"], rtol=1e-5, atol=1e-5
+        reported.scores, expected + made.summary["combined"]["intercept"], rtol=1e-5, atol=1e-5
     )
-    assert told.operating_point.tpr > first.operating_point.tpr
+    assert reported.operating_point.tpr > first.operating_point.tpr
     for given, calibration, words in [
         ([0.1, 0.2], made.id, "a list of 3 a pair"),
         ([[0.1, 0.2]], made.id, "a list of 3 a pair"),
@@ -129,7 +129,9 @@ def test_scores_of_several_systems_decide_together(digits_house: RunningServer) 
         ([[0.1, 0.2], 0.1], made.id, "scores"),
         ([[0.1, None, 0.2]], made.id, "scores[0][1]"),
     ]:
-        answer = digits_house.http.post(f"/match?fpr=0.1&calibration={calibration}", json={"scores": given})
+        answer = digits_deployment.http.post(
+            f"/match?fpr=0.1&calibration={calibration}", json={"scores": given}
+        )
         assert answer.status_code == 422, answer.text
         assert words in answer.json()["detail"]
     few = {"left_unit": [0, 0, 1, 2], "right_unit": [0, 1, 1, 3]}
@@ -138,6 +140,6 @@ def test_scores_of_several_systems_decide_together(digits_house: RunningServer) 
         ({"scores": [[1], [0]], "same": [1, 0]}, "lists of 2 to 16"),
         ({"scores": [[1, 2], [0]], "same": [1, 0]}, "equally long"),
     ]:
-        answer = digits_house.http.post("/calibrations", json={"name": "bad", **body})
+        answer = digits_deployment.http.post("/calibrations", json={"name": "bad", **body})
         assert answer.status_code == 422, answer.text
         assert words in answer.json()["detail"]

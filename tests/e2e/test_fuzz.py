@@ -31,8 +31,8 @@ STREAMS = {"/jobs/{job_id}/events"}
 
 
 @pytest.fixture(scope="module")
-def document(digits_house: RunningServer) -> dict[str, Any]:
-    return digits_house.http.get("/openapi.json").json()
+def document(digits_deployment: RunningServer) -> dict[str, Any]:
+    return digits_deployment.http.get("/openapi.json").json()
 
 
 def test_every_operation_says_how_it_can_fail(document: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ def test_scoring_routes_are_documented_with_their_binary_bodies(document: dict[s
 
 
 def test_nothing_made_from_the_document_breaks_the_service(
-    digits_house: RunningServer, document: dict[str, Any]
+    digits_deployment: RunningServer, document: dict[str, Any]
 ) -> None:
     # Without security, or most requests would carry a made-up key and be refused at the door.
     opened = json.loads(json.dumps(document))
@@ -75,22 +75,24 @@ def test_nothing_made_from_the_document_breaks_the_service(
         for operation in operations.values():
             operation.pop("security", None)
     schema = schemathesis.openapi.from_dict(opened)
-    schema.config.update(base_url=digits_house.url)
+    schema.config.update(base_url=digits_deployment.url)
     there = {
         "name": "digits",
         "version": 1,
         "ref": "digits",
         "kind": "similarity-forest",
         "alias": "production",
-        "job_id": digits_house.facts["job"]["id"],
+        "job_id": digits_deployment.facts["job"]["id"],
         "slug": "invalid-input",
         "gallery": "fuzzed",
         "id": "a",
         "subject": "s",
     }
-    assert digits_house.http.put("/galleries/fuzzed", json={"model": "digits"}).status_code in (200, 201)
-    item = {"id": "a", "subject": "s", "vector": digits_house.facts["X"][0].tolist()}
-    assert digits_house.http.put("/galleries/fuzzed/items", json={"items": [item]}).json()["upserted"] == 1
+    assert digits_deployment.http.put("/galleries/fuzzed", json={"model": "digits"}).status_code in (200, 201)
+    item = {"id": "a", "subject": "s", "vector": digits_deployment.facts["X"][0].tolist()}
+    assert (
+        digits_deployment.http.put("/galleries/fuzzed/items", json={"items": [item]}).json()["upserted"] == 1
+    )
     seen: dict[str, set[int]] = {}
 
     for result in schema.get_all_operations():
@@ -125,7 +127,7 @@ def test_nothing_made_from_the_document_breaks_the_service(
 
         check()
     assert all(status < 500 for statuses in seen.values() for status in statuses)
-    # The fuzz reached the rooms: a run of which every request is refused at the door proves little.
+    # Requests reached the handlers: a run whose requests are all refused at the edge proves little.
     reached = [where for where, statuses in seen.items() if statuses & {200, 201, 202, 204}]
     assert len(reached) > len(seen) / 2, seen
-    assert digits_house.http.get("/healthz").status_code == 200
+    assert digits_deployment.http.get("/healthz").status_code == 200

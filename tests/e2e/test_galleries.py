@@ -18,8 +18,8 @@ NPZ = "application/x-npz"
 
 
 @pytest.fixture(scope="module")
-def rows(digits_house: RunningServer) -> np.ndarray:
-    return digits_house.facts["X"]
+def rows(digits_deployment: RunningServer) -> np.ndarray:
+    return digits_deployment.facts["X"]
 
 
 def npz(**arrays: Any) -> bytes:
@@ -28,10 +28,10 @@ def npz(**arrays: Any) -> bytes:
     return stream.getvalue()
 
 
-def make(house: RunningServer, name: str, model: str = "digits") -> httpx.Client:
-    answer = house.http.put(f"/galleries/{name}", json={"model": model})
+def make(deployment: RunningServer, name: str, model: str = "digits") -> httpx.Client:
+    answer = deployment.http.put(f"/galleries/{name}", json={"model": model})
     assert answer.status_code in (200, 201), answer.text
-    return house.http
+    return deployment.http
 
 
 def items(rows: np.ndarray, start: int = 0, **more: Any) -> dict[str, Any]:
@@ -46,8 +46,10 @@ def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
     return answer.json()
 
 
-def test_a_search_is_what_scoring_every_item_gives(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = make(digits_house, "exact")
+def test_a_search_is_what_scoring_every_item_gives(
+    digits_deployment: RunningServer, rows: np.ndarray
+) -> None:
+    http = make(digits_deployment, "exact")
     made = http.put(
         "/galleries/exact/items",
         content=npz(ids=np.array([f"d{at:04}" for at in range(600)]), vectors=rows[:600]),
@@ -63,13 +65,15 @@ def test_a_search_is_what_scoring_every_item_gives(digits_house: RunningServer, 
         order = sorted(range(600), key=lambda at: (-scores[at], at))[:10]
         assert [hit["id"] for hit in hits] == [f"d{at:04}" for at in order]
         assert [hit["score"] for hit in hits] == [scores[at] for at in order]
-    told = http.get("/galleries/exact").json()
-    assert (told["items"], told["dimension"], told["moving_to"]) == (600, 64, None)
+    reported = http.get("/galleries/exact").json()
+    assert (reported["items"], reported["dimension"], reported["moving_to"]) == (600, 64, None)
     assert "exact" in {entry["name"] for entry in http.get("/galleries").json()["items"]}
 
 
-def test_items_are_listed_read_replaced_and_erased(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = make(digits_house, "kept")
+def test_items_are_listed_read_replaced_and_erased(
+    digits_deployment: RunningServer, rows: np.ndarray
+) -> None:
+    http = make(digits_deployment, "kept")
     body = items(rows[:5], subject="anna", metadata={"site": "north", "year": 2024})
     body["items"][0]["id"] = "a/b ü?"
     assert http.put("/galleries/kept/items", json=body).json()["upserted"] == 5
@@ -105,8 +109,8 @@ def test_items_are_listed_read_replaced_and_erased(digits_house: RunningServer, 
     problem(http.get("/galleries/kept"), 404, "unknown-gallery")
 
 
-def test_filters_and_groups(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http, y = make(digits_house, "filtered"), digits_house.facts["y"]
+def test_filters_and_groups(digits_deployment: RunningServer, rows: np.ndarray) -> None:
+    http, y = make(digits_deployment, "filtered"), digits_deployment.facts["y"]
     body = {
         "items": [
             {
@@ -136,10 +140,10 @@ def test_filters_and_groups(digits_house: RunningServer, rows: np.ndarray) -> No
     assert problem(search(filter={"nope": 1}), 422, "invalid-input")["field"] == "filter.nope"
 
 
-def test_csv_parquet_and_raw_rows(digits_house: RunningServer, rows: np.ndarray, tmp_path) -> None:
+def test_csv_parquet_and_raw_rows(digits_deployment: RunningServer, rows: np.ndarray, tmp_path) -> None:
     import duckdb
 
-    http = make(digits_house, "forms")
+    http = make(digits_deployment, "forms")
     header = "id,subject,site," + ",".join(f"f{at}" for at in range(64))
     lines = [
         f"c{at},s{at},{'n' if at % 2 else ''}," + ",".join(map(repr, rows[at].tolist())) for at in range(20)
@@ -177,9 +181,9 @@ def test_csv_parquet_and_raw_rows(digits_house: RunningServer, rows: np.ndarray,
 
 
 def test_rows_that_cannot_be_stored_are_told_and_the_rest_is_stored(
-    digits_house: RunningServer, rows: np.ndarray
+    digits_deployment: RunningServer, rows: np.ndarray
 ) -> None:
-    http = make(digits_house, "errors")
+    http = make(digits_deployment, "errors")
     good = rows[0].tolist()
     body = [
         {"id": "ok", "vector": good},
@@ -201,10 +205,10 @@ def test_rows_that_cannot_be_stored_are_told_and_the_rest_is_stored(
     ]
     answer = http.put("/galleries/errors/items", content=json.dumps({"items": body}))
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["upserted"] == 2
-    assert [one["row"] for one in told["errors"]] == list(range(1, 15))
-    assert "63 numbers" in told["errors"][0]["detail"]
+    reported = answer.json()
+    assert reported["upserted"] == 2
+    assert [one["row"] for one in reported["errors"]] == list(range(1, 15))
+    assert "63 numbers" in reported["errors"][0]["detail"]
     assert [one["id"] for one in http.get("/galleries/errors/items").json()["items"]] == ["17", "ok"]
     refused = problem(
         http.put("/galleries/errors/items", json={"items": [{"id": "a", "vector": [1.0]}]}),
@@ -232,8 +236,8 @@ def test_rows_that_cannot_be_stored_are_told_and_the_rest_is_stored(
         assert answer.status_code == status, (kind, answer.text)
 
 
-def test_searches_that_make_no_sense(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = make(digits_house, "sense")
+def test_searches_that_make_no_sense(digits_deployment: RunningServer, rows: np.ndarray) -> None:
+    http = make(digits_deployment, "sense")
     query = rows[0].tolist()
     assert http.post("/galleries/sense/search", json={"queries": query, "k": 5}).json()["results"] == [[]]
     http.put("/galleries/sense/items", json=items(rows[:3]))
@@ -265,23 +269,25 @@ def test_searches_that_make_no_sense(digits_house: RunningServer, rows: np.ndarr
     assert http.get("/galleries/sense/search").status_code == 405
 
 
-def test_verify_compares_all_of_a_subjects_items(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http, y = make(digits_house, "verified"), digits_house.facts["y"]
+def test_verify_compares_all_of_a_subjects_items(digits_deployment: RunningServer, rows: np.ndarray) -> None:
+    http, y = make(digits_deployment, "verified"), digits_deployment.facts["y"]
     ones = np.flatnonzero(y == 1)[:5]
     body = {"items": [{"id": f"o{at}", "subject": "a/b", "vector": rows[at].tolist()} for at in ones]}
     http.put("/galleries/verified/items", json=body)
     probe = rows[np.flatnonzero(y == 1)[6]]
-    told = http.post(
+    reported = http.post(
         "/galleries/verified/subjects/a%2Fb/verify?fpr=0.1", json={"probe": probe.tolist()}
     ).json()
     scores = http.post(
         "/similarity", json={"left": probe.tolist(), "right": rows[ones].tolist(), "model": "digits"}
     ).json()["scores"]
-    assert told["score"] == max(scores)
-    assert told["id"] == f"o{ones[int(np.argmax(scores))]}"
-    assert told["match"] == (told["score"] > told["operating_point"]["threshold"])
-    assert (told["items"], told["subject"]) == (5, "a/b")
-    assert told["fpr_upper_bound"] == pytest.approx(min(1, 5 * told["operating_point"]["fpr_upper_bound"]))
+    assert reported["score"] == max(scores)
+    assert reported["id"] == f"o{ones[int(np.argmax(scores))]}"
+    assert reported["match"] == (reported["score"] > reported["operating_point"]["threshold"])
+    assert (reported["items"], reported["subject"]) == (5, "a/b")
+    assert reported["fpr_upper_bound"] == pytest.approx(
+        min(1, 5 * reported["operating_point"]["fpr_upper_bound"])
+    )
     problem(
         http.post("/galleries/verified/subjects/zoe/verify?fpr=0.1", json={"probe": probe.tolist()}),
         404,
@@ -299,8 +305,8 @@ def test_verify_compares_all_of_a_subjects_items(digits_house: RunningServer, ro
     assert "fpir" in hits["warning"]
 
 
-def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServer) -> None:
-    house = digits_house
+def test_identification_at_a_rate_of_the_whole_search(digits_deployment: RunningServer) -> None:
+    deployment = digits_deployment
     rng = np.random.default_rng(3)
     centres = (rng.normal(size=(260, 64)) * 3).astype(np.float32)
 
@@ -308,8 +314,8 @@ def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServe
         return (centres[list(people)] + rng.normal(size=(len(people), 64)) * 0.3).astype(np.float32)
 
     X = np.concatenate([samples(range(200, 260)) for _ in range(4)])
-    house.upload("strangers-train", X, np.tile(np.arange(60), 4))
-    job = house.train(
+    deployment.upload("strangers-train", X, np.tile(np.arange(60), 4))
+    job = deployment.train(
         learner="metric",
         dataset="strangers-train",
         model="near",
@@ -317,7 +323,7 @@ def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServe
         promote="shadow",
     )
     assert job["state"] == "succeeded", job
-    http = make(house, "people", "near@shadow")
+    http = make(deployment, "people", "near@shadow")
     body = {
         "items": [
             {"id": f"p{at}", "subject": f"p{at}", "vector": row.tolist()}
@@ -331,12 +337,17 @@ def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServe
     }
     made = http.post("/galleries/people/calibrations", json=probes)
     assert made.status_code == 201, made.text
-    told = made.json()
-    assert (told["n_probes"], told["n_mated"], told["gallery_size"], told["stale"]) == (100, 50, 100, False)
-    assert http.get(made.headers["location"]).json() == told
+    reported = made.json()
+    assert (reported["n_probes"], reported["n_mated"], reported["gallery_size"], reported["stale"]) == (
+        100,
+        50,
+        100,
+        False,
+    )
+    assert http.get(made.headers["location"]).json() == reported
     queries = [*samples(range(10)).tolist(), *(rng.normal(size=(5, 64)) * 3).tolist()]
     found = http.post("/galleries/people/search", json={"queries": queries, "k": 3, "fpir": 0.1}).json()
-    assert found["operating_point"]["calibration_id"] == told["id"]
+    assert found["operating_point"]["calibration_id"] == reported["id"]
     assert found["operating_point"]["fpir_upper_bound"] <= 0.1
     assert [hits[0]["id"] for hits in found["results"][:10]] == [f"p{at}" for at in range(10)]
     assert found["results"][10:] == [[]] * 5
@@ -364,7 +375,7 @@ def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServe
     grown = http.post("/galleries/people/search", json={"queries": queries, "fpir": 0.1}).json()[
         "operating_point"
     ]
-    assert (grown["calibration_id"], grown["gallery_size"], grown["n_probes"]) == (told["id"], 115, 100)
+    assert (grown["calibration_id"], grown["gallery_size"], grown["n_probes"]) == (reported["id"], 115, 100)
     problem(
         http.post("/galleries/people/calibrations", json={"vectors": [[1.0]], "subjects": ["q"]}),
         422,
@@ -376,15 +387,15 @@ def test_identification_at_a_rate_of_the_whole_search(digits_house: RunningServe
 
 
 def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
-    digits_house: RunningServer, rows: np.ndarray
+    digits_deployment: RunningServer, rows: np.ndarray
 ) -> None:
     import time
 
-    http = make(digits_house, "moved")
+    http = make(digits_deployment, "moved")
     http.put("/galleries/moved/items", json=items(rows[:40]))
     answer = http.put("/galleries/moved", json={"model": "digits:1"})
     assert answer.json()["moving_to"] is None
-    job = digits_house.train(
+    job = digits_deployment.train(
         learner="similarity-tree",
         dataset="digits",
         model="moving",
@@ -404,27 +415,27 @@ def test_a_gallery_moves_to_a_new_version_and_goes_on_answering(
             == 40
         )
         assert time.monotonic() < deadline
-    told = http.post("/galleries/moved/search", json={"queries": rows[0].tolist(), "k": 40}).json()
-    assert told["model"] == {"name": "moving", "version": 1, "kind": "similarity-tree"}
-    assert http.get("/galleries/moved").json()["model"] == told["model"]
+    reported = http.post("/galleries/moved/search", json={"queries": rows[0].tolist(), "k": 40}).json()
+    assert reported["model"] == {"name": "moving", "version": 1, "kind": "similarity-tree"}
+    assert http.get("/galleries/moved").json()["model"] == reported["model"]
     scores = http.post(
         "/similarity", json={"left": rows[0].tolist(), "right": rows[:40].tolist(), "model": "moving@shadow"}
     ).json()["scores"]
-    assert [hit["score"] for hit in told["results"][0]] == sorted(scores, reverse=True)
+    assert [hit["score"] for hit in reported["results"][0]] == sorted(scores, reverse=True)
 
 
-def test_a_gallery_is_measured_by_jobs(digits_house: RunningServer) -> None:
-    house = digits_house
+def test_a_gallery_is_measured_by_jobs(digits_deployment: RunningServer) -> None:
+    deployment = digits_deployment
     rng = np.random.default_rng(5)
     centres = (rng.normal(size=(200, 64)) * 3).astype(np.float32)
 
     def samples(people: Sequence[int]) -> np.ndarray:
         return (centres[list(people)] + rng.normal(size=(len(people), 64)) * 0.3).astype(np.float32)
 
-    house.upload(
+    deployment.upload(
         "jobs-train", np.concatenate([samples(range(140, 200)) for _ in range(3)]), np.tile(np.arange(60), 3)
     )
-    job = house.train(
+    job = deployment.train(
         learner="metric",
         dataset="jobs-train",
         model="jobs-near",
@@ -433,8 +444,8 @@ def test_a_gallery_is_measured_by_jobs(digits_house: RunningServer) -> None:
     )
     assert job["state"] == "succeeded", job
     twice = [*range(140), *range(140)]
-    house.upload("jobs-probes", samples(twice), np.array([f"p{at:03}" for at in twice]))
-    http = make(house, "measured", "jobs-near@shadow")
+    deployment.upload("jobs-probes", samples(twice), np.array([f"p{at:03}" for at in twice]))
+    http = make(deployment, "measured", "jobs-near@shadow")
     problem(
         http.post("/galleries/measured/evaluations?background=true", json={"dataset": "jobs-probes"}),
         409,
@@ -445,7 +456,7 @@ def test_a_gallery_is_measured_by_jobs(digits_house: RunningServer) -> None:
         for at, row in enumerate(samples(range(60)))
     ]
     assert http.put("/galleries/measured/items", json={"items": enrolled}).status_code == 200
-    with Client(house.url) as client:
+    with Client(deployment.url) as client:
         queued = client.calibrate_gallery("measured", "jobs-probes", background=True)
         assert (queued["task"], queued["gallery"], queued["result"]) == (
             "gallery-calibration",
@@ -481,12 +492,14 @@ def test_a_gallery_is_measured_by_jobs(digits_house: RunningServer) -> None:
         404,
         "unknown-dataset",
     )
-    # What can only be found out on the way is told by the job.
+    # What can only be found out on the way is reported by the job.
     http.put("/galleries/narrow", json={"model": "digits"})
-    assert http.put("/galleries/narrow/items", json=items(digits_house.facts["X"][:5])).status_code == 200
-    house.upload("jobs-narrow", np.ones((4, 3), np.float32), np.arange(4) // 2)
+    assert (
+        http.put("/galleries/narrow/items", json=items(digits_deployment.facts["X"][:5])).status_code == 200
+    )
+    deployment.upload("jobs-narrow", np.ones((4, 3), np.float32), np.arange(4) // 2)
     asked = http.post("/galleries/narrow/evaluations?background=true", json={"dataset": "jobs-narrow"})
     assert (asked.status_code, asked.headers["location"]) == (202, f"/jobs/{asked.json()['id']}")
-    failed = house.finished(asked.json()["id"])
+    failed = deployment.finished(asked.json()["id"])
     assert failed["state"] == "failed"
     assert "probes have 3 numbers" in failed["error"]["detail"]

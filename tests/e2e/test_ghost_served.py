@@ -17,9 +17,9 @@ y = np.array(NAMES)[codes]
 
 
 @pytest.fixture(scope="module")
-def house(digits_house: RunningServer) -> RunningServer:
-    """The shared house with two models of irises, in production nowhere."""
-    digits_house.upload("flowers", X, y)
+def deployment(digits_deployment: RunningServer) -> RunningServer:
+    """The shared deployment with two models of irises, in production nowhere."""
+    digits_deployment.upload("flowers", X, y)
     for model, params in (
         ("ghost", {"random_state": 1}),
         (
@@ -34,20 +34,20 @@ def house(digits_house: RunningServer) -> RunningServer:
             },
         ),
     ):
-        job = digits_house.train(
+        job = digits_deployment.train(
             learner="ghost", dataset="flowers", model=model, params=params, promote="shadow"
         )
         assert job["state"] == "succeeded", job
-    return digits_house
+    return digits_deployment
 
 
 @pytest.mark.parametrize("model", ["ghost", "ghost-graph"])
-def test_compares_decides_and_labels(house: RunningServer, model: str) -> None:
-    http, ref = house.http, f"{model}@shadow"
+def test_compares_decides_and_labels(deployment: RunningServer, model: str) -> None:
+    http, ref = deployment.http, f"{model}@shadow"
     pairs = {"model": ref, "left": X[:60:10].tolist(), "right": X[55:115:10].tolist()}
-    told = http.post("/similarity", json=pairs)
-    assert told.status_code == 200, told.text
-    scores = told.json()["scores"]
+    reported = http.post("/similarity", json=pairs)
+    assert reported.status_code == 200, reported.text
+    scores = reported.json()["scores"]
     back = http.post("/similarity", json={**pairs, "left": pairs["right"], "right": pairs["left"]}).json()
     assert back["scores"] == scores
     same = http.post("/similarity", json={**pairs, "right": X[1:61:10].tolist()}).json()["scores"]
@@ -70,8 +70,8 @@ def test_compares_decides_and_labels(house: RunningServer, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["ghost", "ghost-graph"])
-def test_galleries_are_searched_exactly(house: RunningServer, model: str) -> None:
-    http, name = house.http, f"of-{model}"
+def test_galleries_are_searched_exactly(deployment: RunningServer, model: str) -> None:
+    http, name = deployment.http, f"of-{model}"
     assert http.put(f"/galleries/{name}", json={"model": f"{model}:1"}).status_code in (200, 201)
     items = [{"id": f"row-{at}", "subject": str(y[at]), "vector": X[at].tolist()} for at in range(0, 150, 3)]
     put = http.put(f"/galleries/{name}/items", json={"items": items})
@@ -86,8 +86,8 @@ def test_galleries_are_searched_exactly(house: RunningServer, model: str) -> Non
         assert [np.float32(hit["score"]) for hit in hits] == scores[best].tolist()
 
 
-def test_coordinates_where_there_are_any(house: RunningServer) -> None:
-    http = house.http
+def test_coordinates_where_there_are_any(deployment: RunningServer) -> None:
+    http = deployment.http
     points = X[:4].tolist()
     vectors = np.array(
         http.post("/embed", json={"model": "ghost:1", "features": points}).json()["vectors"], dtype=np.float64
@@ -101,14 +101,14 @@ def test_coordinates_where_there_are_any(house: RunningServer) -> None:
     assert refused.json()["type"] == "/problems/model-not-capable"
 
 
-def test_the_model_page_tells_what_was_selected(house: RunningServer) -> None:
-    version = house.http.get("/models/ghost/versions/1").json()
+def test_the_model_page_tells_what_was_selected(deployment: RunningServer) -> None:
+    version = deployment.http.get("/models/ghost/versions/1").json()
     assert version["capabilities"] == ["classify", "embed", "match", "search", "similarity"]
     weights = version["facts"]["weights"]
     assert weights
     assert all(entry["weight"] > 0 for entry in weights)
     assert weights == sorted(weights, key=lambda entry: -entry["weight"])
-    graph = house.http.get("/models/ghost-graph/versions/1").json()
+    graph = deployment.http.get("/models/ghost-graph/versions/1").json()
     assert "embed" not in graph["capabilities"]
     assert graph["facts"]["strategy"] in ("center", "average", "knn", "minimum", "maximum")
 
@@ -121,12 +121,12 @@ def test_the_model_page_tells_what_was_selected(house: RunningServer) -> None:
         ({"order": 9}, "order"),
     ],
 )
-def test_bad_parameters_are_told(house: RunningServer, params: dict, said: str) -> None:
-    answer = house.http.post(
+def test_bad_parameters_are_told(deployment: RunningServer, params: dict, said: str) -> None:
+    answer = deployment.http.post(
         "/jobs", json={"learner": "ghost", "dataset": "flowers", "model": "never", "params": params}
     )
     if answer.status_code == 202:
-        job = house.finished(answer.json()["id"])
+        job = deployment.finished(answer.json()["id"])
         assert job["state"] == "failed"
         assert said in str(job["error"]), job
     else:

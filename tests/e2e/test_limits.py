@@ -40,13 +40,13 @@ def connect(server: RunningServer) -> socket.socket:
 
 def heard(wire: socket.socket) -> bytes:
     """Everything until the server closes."""
-    told = b""
+    reported = b""
     try:
         while piece := wire.recv(65536):
-            told += piece
+            reported += piece
     except ConnectionError:
         pass
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "])
@@ -94,21 +94,21 @@ def test_a_body_that_trickles_is_given_up(guarded: RunningServer, path: str, kin
             head.encode() + b'--cut\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
         )
         wire.settimeout(0.2)
-        told = b""
+        reported = b""
         while time.monotonic() - started < 12:
             try:
                 wire.sendall(b"1,")
                 piece = wire.recv(65536)
                 if not piece:
                     break
-                told += piece
+                reported += piece
             except TimeoutError:
                 pass
             except OSError:
                 break
         assert time.monotonic() - started < 10
         if path != "/nowhere":
-            assert told.startswith(b"HTTP/1.1 408 "), told
+            assert reported.startswith(b"HTTP/1.1 408 "), reported
 
 
 def test_an_upload_that_flows_may_take_longer(guarded: RunningServer) -> None:

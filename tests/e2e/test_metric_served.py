@@ -1,4 +1,4 @@
-"""A metric over HTTP: scored dense and sparse, embedded, told in detail, and watched while it serves."""
+"""A metric over HTTP: scored dense and sparse, embedded, described in detail, and watched while it serves."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RAW = "application/octet-stream"
 
 
 @pytest.fixture(scope="module")
-def metric(digits_house: RunningServer) -> RunningServer:
-    """The shared house with a metric under the name ``live``, in production nowhere."""
-    job = digits_house.train(
+def metric(digits_deployment: RunningServer) -> RunningServer:
+    """The shared deployment with a metric under the name ``live``, in production nowhere."""
+    job = digits_deployment.train(
         learner="metric", dataset="digits", model="live", params={"metric": "euclidean"}, promote="shadow"
     )
     assert job["state"] == "succeeded", job
-    return digits_house
+    return digits_deployment
 
 
 def sparse(row: np.ndarray) -> dict:
@@ -45,9 +45,9 @@ def test_sparse_and_dense_score_alike_and_the_parts_add_up(metric: RunningServer
     expected = -np.linalg.norm(X[:3].astype(np.float64) - X[3:6], axis=1)
     np.testing.assert_allclose(scores[0], expected, rtol=1e-6)
     one = {"model": "live:1", "left": X[0].tolist(), "right": sparse(X[3])}
-    told = metric.http.post("/explain", json=one).json()
-    parts = told["explanation"]["features"]
-    assert sum(part["contribution"] for part in parts) == pytest.approx(told["score"], rel=1e-5)
+    reported = metric.http.post("/explain", json=one).json()
+    parts = reported["explanation"]["features"]
+    assert sum(part["contribution"] for part in parts) == pytest.approx(reported["score"], rel=1e-5)
 
 
 def test_embeddings_are_given_as_json_and_raw(metric: RunningServer) -> None:
@@ -92,19 +92,19 @@ def test_a_forest_has_no_vectors_of_its_own(metric: RunningServer) -> None:
 def test_detail_tells_how_rare_a_score_is(metric: RunningServer) -> None:
     X, http = metric.facts["X"], metric.http
     body = {"model": "live@shadow", "left": X[:200].tolist(), "right": X[200:400].tolist()}
-    told = http.post("/match?fpr=0.1&detail=1", json=body).json()
+    reported = http.post("/match?fpr=0.1&detail=1", json=body).json()
     plain = http.post("/match?fpr=0.1", json=body).json()
-    assert [{"score": one["score"], "match": one["match"]} for one in told["matches"]] == plain["matches"]
-    assert told["operating_point"] == plain["operating_point"]
-    order = np.argsort([one["score"] for one in told["matches"]])
-    powers = np.array([one["log10_fpr"] for one in told["matches"]])[order]
+    assert [{"score": one["score"], "match": one["match"]} for one in reported["matches"]] == plain["matches"]
+    assert reported["operating_point"] == plain["operating_point"]
+    order = np.argsort([one["score"] for one in reported["matches"]])
+    powers = np.array([one["log10_fpr"] for one in reported["matches"]])[order]
     assert (np.diff(powers) <= 0).all()
     assert powers.max() <= 0
     assert powers.min() < np.log10(0.5)
-    calibration = told["operating_point"]["calibration_id"]
-    scores = {"scores": [one["score"] for one in told["matches"]]}
+    calibration = reported["operating_point"]["calibration_id"]
+    scores = {"scores": [one["score"] for one in reported["matches"]]}
     elsewhere = http.post(f"/match?fpr=0.1&detail=1&calibration={calibration}", json=scores).json()
-    assert elsewhere["matches"] == told["matches"]
+    assert elsewhere["matches"] == reported["matches"]
     assert http.post("/match?fpr=0.1&detail=perhaps", json=body).json()["field"] == "detail"
     raw = http.post("/match?fpr=0.1&detail=1", json=body, headers={"accept": RAW})
     assert raw.status_code == 406
@@ -142,8 +142,8 @@ def test_live_scores_are_counted_and_held_against_calibration(metric: RunningSer
     before = sum(series(metric, "pairmark_live_scores_total").values())
     matched = 0
     for at in range(0, 4_000, 1_000):
-        told = ask(X[i[at : at + 1_000]], X[j[at : at + 1_000]])
-        matched += sum(one["match"] for one in told["matches"])
+        reported = ask(X[i[at : at + 1_000]], X[j[at : at + 1_000]])
+        matched += sum(one["match"] for one in reported["matches"])
     single = ask(X[0], X[1])
     matched += single["matches"][0]["match"]
     assert sum(series(metric, "pairmark_live_scores_total").values()) == before + 4_001

@@ -18,49 +18,49 @@ pytestmark = pytest.mark.database("postgresql")
 
 def scraped(http):
     """Samples by name and labels."""
-    told = {}
+    reported = {}
     for family in text_string_to_metric_families(http.get("/metrics").text):
         for sample in family.samples:
-            told[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
-    return told
+            reported[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return reported
 
 
-def test_the_deployment_is_told_in_metrics(digits_house):
-    http = digits_house.http
+def test_the_deployment_is_told_in_metrics(digits_deployment):
+    http = digits_deployment.http
     http.put("/galleries/counted", json={"model": "digits"})
-    vectors = digits_house.facts["X"][:7]
+    vectors = digits_deployment.facts["X"][:7]
     items = [{"id": f"i{at}", "vector": row.tolist()} for at, row in enumerate(vectors)]
     http.put("/galleries/counted/items", json={"items": items})
     http.get("/models")
-    told = scraped(http)
-    assert told["pairmark_database_up", ()] == 1
-    assert told["pairmark_workers", ()] == 1
-    assert told["pairmark_queue_oldest_seconds", ()] == 0
-    assert told["pairmark_jobs", (("state", "succeeded"),)] >= 1
+    reported = scraped(http)
+    assert reported["pairmark_database_up", ()] == 1
+    assert reported["pairmark_workers", ()] == 1
+    assert reported["pairmark_queue_oldest_seconds", ()] == 0
+    assert reported["pairmark_jobs", (("state", "succeeded"),)] >= 1
     ended = (("state", "succeeded"), ("task", "training"))
-    assert told["pairmark_job_seconds_count", ended] >= 1
-    assert told["pairmark_job_seconds_sum", ended] > 0
-    assert told["pairmark_gallery_items", (("gallery", "counted"),)] == 7
-    assert told["pairmark_gallery_items_all", ()] >= 7
-    assert 0 < told["pairmark_calibration_age_seconds", (("model", "digits"),)] < 3600
-    assert told["pairmark_disk_free_bytes", (("place", "home"),)] > 0
-    assert told["pairmark_database_statement_seconds_count", ()] > 0
+    assert reported["pairmark_job_seconds_count", ended] >= 1
+    assert reported["pairmark_job_seconds_sum", ended] > 0
+    assert reported["pairmark_gallery_items", (("gallery", "counted"),)] == 7
+    assert reported["pairmark_gallery_items_all", ()] >= 7
+    assert 0 < reported["pairmark_calibration_age_seconds", (("model", "digits"),)] < 3600
+    assert reported["pairmark_disk_free_bytes", (("place", "home"),)] > 0
+    assert reported["pairmark_database_statement_seconds_count", ()] > 0
     assert http.delete("/galleries/counted").status_code == 204
 
 
-def test_refused_keys_are_counted(digits_house):
+def test_refused_keys_are_counted(digits_deployment):
     wrong = {"authorization": "Bearer pm_000000000000_" + "x" * 43}
-    assert digits_house.http.get("/models", headers=wrong).status_code == 401
-    told = scraped(digits_house.http)
-    assert told["pairmark_auth_failures_total", (("reason", "unauthenticated"),)] >= 1
+    assert digits_deployment.http.get("/models", headers=wrong).status_code == 401
+    reported = scraped(digits_deployment.http)
+    assert reported["pairmark_auth_failures_total", (("reason", "unauthenticated"),)] >= 1
 
 
-def test_a_version_has_a_bounded_number_of_series(digits_house):
-    rows = digits_house.facts["X"][:2].tolist()
+def test_a_version_has_a_bounded_number_of_series(digits_deployment):
+    rows = digits_deployment.facts["X"][:2].tolist()
     body = {"model": "digits", "left": rows[0], "right": rows[1]}
     for _ in range(3):
-        assert digits_house.http.post("/match?fpr=0.1", json=body).status_code == 200
-    lines = digits_house.http.get("/metrics").text.splitlines()
+        assert digits_deployment.http.post("/match?fpr=0.1", json=body).status_code == 200
+    lines = digits_deployment.http.get("/metrics").text.splitlines()
     own = [line for line in lines if re.search(r'model="digits"', line)]
     rates = {re.search(r'fpr="([^"]*)"', line)[1] for line in own if "fpr=" in line}
     assert len(own) <= 30 + 2 * len(rates)

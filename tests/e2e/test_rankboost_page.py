@@ -1,4 +1,4 @@
-"""The page on kernels for texts does what it says: its Python, as written, against a house of its own."""
+"""The page on kernels for texts does what it says: its Python, as written, against a deployment of its own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def messages(n: int, seed: int) -> tuple[list[str], list[int]]:
 def test_the_page_leads_from_raw_texts_to_a_served_similarity(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = serve("--with-worker")
+    deployment = serve("--with-worker")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     assert len(blocks) >= 4
@@ -70,7 +70,7 @@ def test_the_page_leads_from_raw_texts_to_a_served_similarity(
     # What a reader has before the page begins.
     names: dict[str, Any] = {"texts": texts, "topics": topics, "more_texts": messages(1_500, 1)[0]}
     for block in blocks:
-        exec(compile(block.replace(ADDRESS, house.url), str(PAGE), "exec"), names)
+        exec(compile(block.replace(ADDRESS, deployment.url), str(PAGE), "exec"), names)
     decided = names["decision"]
     assert isinstance(decided["matches"][0]["match"], bool), decided
     assert decided["operating_point"]["fpr"] == 0.05
@@ -80,6 +80,6 @@ def test_the_page_leads_from_raw_texts_to_a_served_similarity(
         "right": sparse("WIN free entry text now"),
     }
     unlike = {**alike, "right": sparse("sorry mum home later for dinner")}
-    scores = [house.http.post("/similarity", json=pair).json()["scores"][0] for pair in (alike, unlike)]
+    scores = [deployment.http.post("/similarity", json=pair).json()["scores"][0] for pair in (alike, unlike)]
     assert scores[0] > scores[1]
     assert 0.1 < names["alignment"] <= 1.0

@@ -33,36 +33,36 @@ def sparse(rows: csr_array, at: int) -> dict:
     return {"indices": rows.indices[part].tolist(), "values": rows.data[part].astype(float).tolist()}
 
 
-def upload(house: RunningServer, name: str, rows: csr_array, y: np.ndarray) -> None:
+def upload(deployment: RunningServer, name: str, rows: csr_array, y: np.ndarray) -> None:
     stream = io.BytesIO()
     dump_svmlight_file(rows, y, stream, zero_based=False)
     stream.seek(0)
-    answer = house.http.post("/datasets", data={"name": name}, files={"file": (f"{name}.svm", stream)})
+    answer = deployment.http.post("/datasets", data={"name": name}, files={"file": (f"{name}.svm", stream)})
     assert answer.status_code == 201, answer.text
     assert answer.json()["sparse"], answer.json()
 
 
 @pytest.fixture(scope="module")
-def house(digits_house: RunningServer) -> RunningServer:
-    """The shared house with both kernels, in production nowhere."""
+def deployment(digits_deployment: RunningServer) -> RunningServer:
+    """The shared deployment with both kernels, in production nowhere."""
     rows, y = texts(900, 0)
-    upload(digits_house, "texts", rows, y)
-    upload(digits_house, "more-texts", texts(1_500, 1)[0], np.zeros(1_500))
+    upload(digits_deployment, "texts", rows, y)
+    upload(digits_deployment, "more-texts", texts(1_500, 1)[0], np.zeros(1_500))
     params = {
         "rankboost-kernel": {"n_estimators": 60, "n_pivots": 1_200, "n_components": 20},
         "aligned-kernel": {"n_iter": 3, "learning_rate": 1.0, "psd": False, "n_pivots": 50},
     }
     for learner, given in params.items():
-        job = digits_house.train(
+        job = digits_deployment.train(
             learner=learner, dataset="texts", unlabelled="more-texts", model=learner, params=given, promote="shadow"
         )  # fmt: skip
         assert job["state"] == "succeeded", job
-    return digits_house
+    return digits_deployment
 
 
 @pytest.mark.parametrize("model", ["rankboost-kernel", "aligned-kernel"])
-def test_sparse_vectors_are_scored_decided_and_embedded(house: RunningServer, model: str) -> None:
-    http = house.http
+def test_sparse_vectors_are_scored_decided_and_embedded(deployment: RunningServer, model: str) -> None:
+    http = deployment.http
     rows, y = texts(60, 2)
     left, right = [sparse(rows, at) for at in range(30)], [sparse(rows, at) for at in range(30, 60)]
     body = {"model": f"{model}@shadow", "left": left, "right": right}
@@ -73,10 +73,10 @@ def test_sparse_vectors_are_scored_decided_and_embedded(house: RunningServer, mo
     assert http.post("/similarity", json={**body, **dense}).json()["scores"] == scores
     same = y[:30] == y[30:]
     assert np.mean(np.array(scores)[same]) > np.mean(np.array(scores)[~same])
-    told = http.post("/match?fpr=0.2", json=body)
-    assert told.status_code == 200, told.text
-    threshold = np.float32(told.json()["operating_point"]["threshold"])
-    assert [one["match"] for one in told.json()["matches"]] == (np.float32(scores) > threshold).tolist()
+    reported = http.post("/match?fpr=0.2", json=body)
+    assert reported.status_code == 200, reported.text
+    threshold = np.float32(reported.json()["operating_point"]["threshold"])
+    assert [one["match"] for one in reported.json()["matches"]] == (np.float32(scores) > threshold).tolist()
     vectors = http.post("/embed", json={"model": f"{model}:1", "features": left}).json()["vectors"]
     assert np.array(vectors).shape == (30, 20 if model == "rankboost-kernel" else 50)
     one = http.post("/embed", json={"model": f"{model}:1", "features": left[3]}).json()["vectors"]
@@ -85,8 +85,8 @@ def test_sparse_vectors_are_scored_decided_and_embedded(house: RunningServer, mo
     assert http.post("/similarity", json={**body, "left": empty, "right": empty}).status_code == 200
 
 
-def test_columns_never_seen_are_ignored_and_counted(house: RunningServer) -> None:
-    http = house.http
+def test_columns_never_seen_are_ignored_and_counted(deployment: RunningServer) -> None:
+    http = deployment.http
     row = sparse(texts(3, 5)[0], 1)
     newer = {"indices": [*row["indices"], WIDTH, 10**9], "values": [*row["values"], 1.0, 2.0]}
 
@@ -109,11 +109,11 @@ def test_columns_never_seen_are_ignored_and_counted(house: RunningServer) -> Non
         assert said in refused.json()["detail"] or "is not in" in refused.json()["detail"]
 
 
-def test_a_versions_lineage_names_the_unlabelled_rows_and_keeps_them(house: RunningServer) -> None:
-    lineage = house.http.get("/models/rankboost-kernel/versions/1").json()["lineage"]
+def test_a_versions_lineage_names_the_unlabelled_rows_and_keeps_them(deployment: RunningServer) -> None:
+    lineage = deployment.http.get("/models/rankboost-kernel/versions/1").json()["lineage"]
     assert lineage["unlabelled"] == "more-texts:1"
     assert len(lineage["unlabelled_sha256"]) == 64
-    learners = {one["kind"]: one for one in house.http.get("/learners").json()["items"]}
+    learners = {one["kind"]: one for one in deployment.http.get("/learners").json()["items"]}
     assert learners["rankboost-kernel"]["takes_unlabelled"]
     assert not learners["metric"]["takes_unlabelled"]
 
@@ -127,16 +127,16 @@ def test_a_versions_lineage_names_the_unlabelled_rows_and_keeps_them(house: Runn
     ],
 )
 def test_unlabelled_rows_that_cannot_be_used_are_refused(
-    house: RunningServer, change: dict, said: str
+    deployment: RunningServer, change: dict, said: str
 ) -> None:
     asked = {"learner": "rankboost-kernel", "dataset": "texts", "model": "x", "unlabelled": "more-texts"}
-    refused = house.http.post("/jobs", json={**asked, **change})
+    refused = deployment.http.post("/jobs", json={**asked, **change})
     assert refused.status_code in (404, 422)
     assert said in refused.json()["detail"]
 
 
-def test_what_cannot_be_learned_is_told_by_the_job(house: RunningServer) -> None:
+def test_what_cannot_be_learned_is_told_by_the_job(deployment: RunningServer) -> None:
     asked = {"learner": "rankboost-kernel", "dataset": "texts", "model": "x", "unlabelled": "more-texts"}
-    job = house.train(**asked, params={"n_estimators": 3, "n_pivots": 1_501})
+    job = deployment.train(**asked, params={"n_estimators": 3, "n_pivots": 1_501})
     assert job["state"] == "failed"
     assert "n_pivots is 1501 and there are 1500 rows" in job["error"]["detail"]

@@ -21,7 +21,7 @@ NAMES = [f"A{i + 1}" for i in range(4)]
 
 
 @pytest.fixture(scope="module")
-def ranker(digits_house: RunningServer) -> tuple[RunningServer, np.ndarray]:
+def ranker(digits_deployment: RunningServer) -> tuple[RunningServer, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 4)).astype(np.float32)
     scores = np.stack([X[:, 0], X[:, 1], -X[:, 0], -X[:, 1], 0 * X[:, 0]], axis=1)
@@ -35,18 +35,18 @@ def ranker(digits_house: RunningServer) -> tuple[RunningServer, np.ndarray]:
         )
         lines.append(",".join([*(repr(float(value)) for value in x), text]))
     file = io.BytesIO("\n".join(lines).encode())
-    answer = digits_house.http.post(
+    answer = digits_deployment.http.post(
         "/datasets", data={"name": "orders", "ranking": "ranking"}, files={"file": ("orders.csv", file)}
     )
     assert answer.status_code == 201, answer.text
-    job = digits_house.train(
+    job = digits_deployment.train(
         learner="label-ranking-forest",
         dataset="orders",
         model="orders",
         params={"n_estimators": 20, "random_state": 0},
     )
     assert job["state"] == "succeeded", job
-    return digits_house, X
+    return digits_deployment, X
 
 
 def get(server: RunningServer, **query: Any) -> httpx.Response:
@@ -68,8 +68,8 @@ def test_a_ranking_by_position_by_name_and_in_batches_is_the_same(
         assert one == named == {**batch, "rankings": [batch["rankings"][row]]}
     point = dict(reversed(list(zip(NAMES, X[3].tolist(), strict=True))))
     for features in (point, [point], X[3].tolist()):
-        told = server.http.post("/rank-labels", json={"features": features}).json()
-        assert told["rankings"] == [batch["rankings"][3]]
+        reported = server.http.post("/rank-labels", json={"features": features}).json()
+        assert reported["rankings"] == [batch["rankings"][3]]
     ranking = batch["rankings"][0]
     assert sorted(ranking["labels"]) == LABELS
     assert [ranking["positions"][label] for label in ranking["labels"]] == [0, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Datasets, jobs, models, aliases, calibrations and pictures over HTTP, on a served house."""
+"""Datasets, jobs, models, aliases, calibrations and pictures over HTTP, on a served deployment."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SMALL = {"n_estimators": 2, "n_pairs": 2_000, "max_depth": 3, "random_state": 0}
 def problem(answer: httpx.Response, status: int, slug: str) -> dict[str, Any]:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["type"] == f"/problems/{slug}"
-    return told
+    reported = answer.json()
+    assert reported["type"] == f"/problems/{slug}"
+    return reported
 
 
 def blobs(seed: int = 0, people: int = 8, rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -48,14 +48,14 @@ def pages(http: httpx.Client, path: str, limit: int) -> list[dict[str, Any]]:
     raise AssertionError("the pages never end")
 
 
-def test_a_dataset_lives_and_dies(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_a_dataset_lives_and_dies(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     X, y = blobs()
-    first = digits_house.upload("lived", X, y)
+    first = digits_deployment.upload("lived", X, y)
     assert (first["version"], first["rows"], first["features"]) == (1, 240, 5)
     assert first["label_counts"]["0"] == 30
-    assert digits_house.upload("lived", X, y)["existing"]
-    assert digits_house.upload("lived", X[:200], y[:200])["version"] == 2
+    assert digits_deployment.upload("lived", X, y)["existing"]
+    assert digits_deployment.upload("lived", X[:200], y[:200])["version"] == 2
     assert http.get("/datasets/lived").json()["version"] == 2
     assert http.get("/datasets/lived:1").json()["rows"] == 240
     listed = [(one["name"], one["version"]) for one in pages(http, "/datasets", 2)]
@@ -79,9 +79,9 @@ def test_a_dataset_lives_and_dies(digits_house: RunningServer) -> None:
     ],
 )
 def test_uploads_that_are_refused_leave_nothing(
-    digits_house: RunningServer, filename: str, content: bytes, fields: dict[str, str], said: str
+    digits_deployment: RunningServer, filename: str, content: bytes, fields: dict[str, str], said: str
 ) -> None:
-    http = digits_house.http
+    http = digits_deployment.http
     before = pages(http, "/datasets", 100)
     answer = http.post("/datasets", data={"name": "refused", **fields}, files={"file": (filename, content)})
     assert said in problem(answer, 422, "invalid-input")["detail"]
@@ -97,7 +97,7 @@ def test_uploads_that_are_refused_leave_nothing(
     ],
 )
 def test_a_wrong_name_or_column_is_refused_before_the_rest_is_sent(
-    digits_house: RunningServer, fields: dict[str, str], said: str
+    digits_deployment: RunningServer, fields: dict[str, str], said: str
 ) -> None:
     parts = [
         f'--cut\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
@@ -107,7 +107,7 @@ def test_a_wrong_name_or_column_is_refused_before_the_rest_is_sent(
         '--cut\r\ncontent-disposition: form-data; name="file"; filename="d.csv"\r\n\r\na,b,who\r\n1,2,x\r\n'
     )
     begun = "".join(parts).encode()
-    address = urlsplit(digits_house.url)
+    address = urlsplit(digits_deployment.url)
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
         head = "POST /datasets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000000\r\n"
         connection.sendall(f"{head}content-type: multipart/form-data; boundary=cut\r\n\r\n".encode() + begun)
@@ -122,8 +122,8 @@ def test_a_wrong_name_or_column_is_refused_before_the_rest_is_sent(
     assert said.encode() in answer.replace(b"\\u0027", b"'")
 
 
-def test_requests_without_their_parts(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_requests_without_their_parts(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     assert problem(http.post("/datasets", data={"name": "x"}), 422, "invalid-input")["field"] == "file"
     assert problem(http.post("/jobs", json={"dataset": "digits"}), 422, "invalid-input")["field"] == "model"
     nan = http.post("/jobs", content='{"learner": NaN}', headers={"content-type": "application/json"})
@@ -139,10 +139,10 @@ def test_requests_without_their_parts(digits_house: RunningServer) -> None:
     problem(wrong, 405, "method-not-allowed")
 
 
-def test_a_job_is_queued_once_and_told_as_it_goes(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_a_job_is_queued_once_and_told_as_it_goes(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     X, y = blobs()
-    digits_house.upload("told", X, y)
+    digits_deployment.upload("told", X, y)
     request = {
         "learner": "similarity-forest",
         "dataset": "told",
@@ -165,9 +165,9 @@ def test_a_job_is_queued_once_and_told_as_it_goes(digits_house: RunningServer) -
     assert numbers == sorted(set(numbers))
     # Who lost the connection resumes where it was.
     assert follow(http, job, after=numbers[1]) == events[2:]
-    told = http.get(f"/jobs/{job}").json()
-    assert (told["state"], told["progress"], told["version"]) == ("succeeded", 1.0, 1)
-    assert [one["outcome"] for one in told["attempts"]] == ["succeeded"]
+    reported = http.get(f"/jobs/{job}").json()
+    assert (reported["state"], reported["progress"], reported["version"]) == ("succeeded", 1.0, 1)
+    assert [one["outcome"] for one in reported["attempts"]] == ["succeeded"]
     assert job in [one["id"] for one in pages(http, "/jobs", 1)]
     assert http.post(f"/jobs/{job}/cancel").json()["state"] == "succeeded"
     problem(http.get("/jobs/nope"), 404, "unknown-job")
@@ -207,7 +207,7 @@ def follow(http: httpx.Client, job: str, after: int | None = None) -> list[tuple
     ],
 )
 def test_jobs_that_are_refused(
-    digits_house: RunningServer, change: dict[str, Any], status: int, slug: str
+    digits_deployment: RunningServer, change: dict[str, Any], status: int, slug: str
 ) -> None:
     request = {
         "learner": "similarity-forest",
@@ -216,16 +216,16 @@ def test_jobs_that_are_refused(
         "params": SMALL,
         **change,
     }
-    problem(digits_house.http.post("/jobs", json=request), status, slug)
+    problem(digits_deployment.http.post("/jobs", json=request), status, slug)
 
 
-def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_a_version_tells_where_it_came_from(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     version = http.get("/models/digits/versions/1").json()
     assert version["kind"] == "similarity-forest"
     assert version["params"]["n_estimators"] == 8
     assert version["lineage"]["dataset_sha256"] == http.get("/datasets/digits").json()["sha256"]
-    assert version["lineage"]["job"] == digits_house.facts["job"]["id"]
+    assert version["lineage"]["job"] == digits_deployment.facts["job"]["id"]
     assert "digits" in [one["name"] for one in pages(http, "/models", 1)]
     roc = http.get("/models/digits/versions/1/roc").json()
     assert len(roc["fpr"]) == len(roc["tpr"]) == len(roc["thresholds"]) > 10
@@ -278,9 +278,9 @@ def test_a_version_tells_where_it_came_from(digits_house: RunningServer) -> None
     assert calibration["band"] is None
 
 
-def test_the_band_over_all_thresholds_is_finite_sample(digits_house: RunningServer) -> None:
+def test_the_band_over_all_thresholds_is_finite_sample(digits_deployment: RunningServer) -> None:
     """What /match answers by and the band at every threshold come from the same bound."""
-    http = digits_house.http
+    http = digits_deployment.http
     version = http.get("/models/digits/versions/1").json()
     calibration = http.get(f"/calibrations/{version['calibration_id']}?band=true").json()
     band = calibration["band"]
@@ -302,8 +302,8 @@ def test_the_band_over_all_thresholds_is_finite_sample(digits_house: RunningServ
     assert point["threshold"] >= band["thresholds"][-1]
 
 
-def test_learners_tell_their_parameters(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_learners_tell_their_parameters(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     kinds = {one["kind"]: one for one in http.get("/learners").json()["items"]}
     assert {"similarity-tree", "similarity-forest"} <= set(kinds)
     assert "match" in kinds["similarity-forest"]["capabilities"]
@@ -311,11 +311,11 @@ def test_learners_tell_their_parameters(digits_house: RunningServer) -> None:
     problem(http.get("/learners/nobody"), 404, "unknown-learner")
 
 
-def test_status_and_pages(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_status_and_pages(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     assert http.get("/healthz").json() == {"status": "alive"}
     assert http.get("/readyz").json()["status"] == "ready"
-    row = digits_house.facts["X"][0].tolist()
+    row = digits_deployment.facts["X"][0].tolist()
     assert http.post("/similarity", json={"model": "digits", "left": row, "right": row}).status_code == 200
     metrics = http.get("/metrics").text
     assert 'pairmark_requests_total{method="GET",route="/healthz",status="200"}' in metrics
@@ -332,7 +332,9 @@ def test_status_and_pages(digits_house: RunningServer) -> None:
         assert "How to fix it" in page.text
     docs = http.get("/docs")
     assert "/similarity" in docs.text
-    assert "http" not in docs.text.replace(digits_house.url, ""), "the page must need nothing from elsewhere"
+    assert "http" not in docs.text.replace(digits_deployment.url, ""), (
+        "the page must need nothing from elsewhere"
+    )
 
 
 def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> None:

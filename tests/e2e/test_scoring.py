@@ -16,8 +16,8 @@ RAW = "application/octet-stream"
 
 
 @pytest.fixture(scope="module")
-def rows(digits_house: RunningServer) -> np.ndarray:
-    return digits_house.facts["X"]
+def rows(digits_deployment: RunningServer) -> np.ndarray:
+    return digits_deployment.facts["X"]
 
 
 def similarity(server: RunningServer, **body: Any) -> httpx.Response:
@@ -25,29 +25,31 @@ def similarity(server: RunningServer, **body: Any) -> httpx.Response:
 
 
 def test_scores_are_symmetric_float32_and_name_their_version(
-    digits_house: RunningServer, rows: np.ndarray
+    digits_deployment: RunningServer, rows: np.ndarray
 ) -> None:
     left, right = rows[:40].tolist(), rows[40:80].tolist()
-    forward = similarity(digits_house, left=left, right=right).json()
-    backward = similarity(digits_house, left=right, right=left, model="digits:1").json()
+    forward = similarity(digits_deployment, left=left, right=right).json()
+    backward = similarity(digits_deployment, left=right, right=left, model="digits:1").json()
     assert forward["model"] == {"name": "digits", "version": 1, "kind": "similarity-forest"}
     assert forward["scores"] == backward["scores"]
     assert forward["scores"] == np.array(forward["scores"], np.float32).astype(float).tolist()
-    same = similarity(digits_house, left=left[0], right=left).json()["scores"]
+    same = similarity(digits_deployment, left=left[0], right=left).json()["scores"]
     # A learned score need not put a vector itself first of all, but it must see the likeness.
     assert same[0] > np.quantile(same, 0.8)
-    assert same == similarity(digits_house, left=left, right=left[0]).json()["scores"]
-    assert similarity(digits_house, left=left[0], right=left[3]).json()["scores"] == same[3:4]
+    assert same == similarity(digits_deployment, left=left, right=left[0]).json()["scores"]
+    assert similarity(digits_deployment, left=left[0], right=left[3]).json()["scores"] == same[3:4]
 
 
-def test_every_form_of_the_same_vectors_scores_alike(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = digits_house.http
+def test_every_form_of_the_same_vectors_scores_alike(
+    digits_deployment: RunningServer, rows: np.ndarray
+) -> None:
+    http = digits_deployment.http
     left, right = rows[:300], rows[300:600]
-    spoken = similarity(digits_house, left=left.tolist(), right=right.tolist()).json()["scores"]
+    spoken = similarity(digits_deployment, left=left.tolist(), right=right.tolist()).json()["scores"]
     sparse = [
         {"indices": np.flatnonzero(row).tolist(), "values": row[np.flatnonzero(row)].tolist()} for row in left
     ]
-    assert similarity(digits_house, left=sparse, right=right.tolist()).json()["scores"] == spoken
+    assert similarity(digits_deployment, left=sparse, right=right.tolist()).json()["scores"] == spoken
     body = left.tobytes() + right.tobytes()
     raw = http.post(
         "/similarity?dim=64&model=digits", content=body, headers={"content-type": RAW, "accept": RAW}
@@ -66,7 +68,7 @@ def test_every_form_of_the_same_vectors_scores_alike(digits_house: RunningServer
     )
     assert (
         one.json()["scores"]
-        == similarity(digits_house, left=left[0].tolist(), right=right.tolist()).json()["scores"]
+        == similarity(digits_deployment, left=left[0].tolist(), right=right.tolist()).json()["scores"]
     )
     pieces = http.post(
         "/similarity",
@@ -76,12 +78,12 @@ def test_every_form_of_the_same_vectors_scores_alike(digits_house: RunningServer
     assert pieces.json()["scores"] == spoken
 
 
-def test_a_match_is_a_score_above_the_threshold(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = digits_house.http
+def test_a_match_is_a_score_above_the_threshold(digits_deployment: RunningServer, rows: np.ndarray) -> None:
+    http = digits_deployment.http
     left, right = rows[:500], rows[500:1000]
     body = {"left": left.tolist(), "right": right.tolist()}
     answer = http.post("/match?fpr=0.1&confidence=0.9", json=body).json()
-    scores = similarity(digits_house, **body).json()["scores"]
+    scores = similarity(digits_deployment, **body).json()["scores"]
     point = answer["operating_point"]
     threshold = np.float32(point["threshold"])
     assert [one["score"] for one in answer["matches"]] == scores
@@ -113,23 +115,25 @@ def test_a_match_is_a_score_above_the_threshold(digits_house: RunningServer, row
     assert raw.headers["x-pairmark-calibration-id"] == calibration
 
 
-def test_a_rate_the_data_cannot_support_is_refused(digits_house: RunningServer, rows: np.ndarray) -> None:
+def test_a_rate_the_data_cannot_support_is_refused(
+    digits_deployment: RunningServer, rows: np.ndarray
+) -> None:
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
-    answer = digits_house.http.post("/match?fpr=0.0000001", json=body)
+    answer = digits_deployment.http.post("/match?fpr=0.0000001", json=body)
     assert answer.status_code == 422
     problem = answer.json()
     assert problem["type"] == "/problems/insufficient-calibration-data"
     smallest = problem["smallest_fpr"]["finite-sample"]
     assert smallest > 1e-7
     assert problem["required_units"]["finite-sample"] > 1000
-    supported = digits_house.http.post(f"/match?fpr={smallest}&method=finite-sample", json=body)
+    supported = digits_deployment.http.post(f"/match?fpr={smallest}&method=finite-sample", json=body)
     assert supported.status_code == 200, supported.text
 
 
 @pytest.mark.parametrize("fpr", ["0", "1", "-1", "abc", "nan", "inf", "", "1e400", "1_0", "0x1", " 0.1", "2"])
-def test_rates_that_are_none(digits_house: RunningServer, rows: np.ndarray, fpr: str) -> None:
+def test_rates_that_are_none(digits_deployment: RunningServer, rows: np.ndarray, fpr: str) -> None:
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
-    answer = digits_house.http.post("/match", params={"fpr": fpr}, json=body)
+    answer = digits_deployment.http.post("/match", params={"fpr": fpr}, json=body)
     assert answer.status_code == 422
     assert answer.json()["field"] == "fpr"
 
@@ -151,10 +155,10 @@ def test_rates_that_are_none(digits_house: RunningServer, rows: np.ndarray, fpr:
 )
 @pytest.mark.parametrize("path", ["/similarity", "/match?fpr=0.1", "/explain"])
 def test_bad_vectors_name_the_field(
-    digits_house: RunningServer, rows: np.ndarray, path: str, left: str, field: str
+    digits_deployment: RunningServer, rows: np.ndarray, path: str, left: str, field: str
 ) -> None:
     body = f'{{"left": {left}, "right": {json.dumps(rows[0].tolist())}}}'
-    answer = digits_house.http.post(path, content=body, headers={"content-type": "application/json"})
+    answer = digits_deployment.http.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 422
     assert answer.headers["content-type"] == "application/problem+json"
     problem = answer.json()
@@ -176,15 +180,15 @@ def test_bad_vectors_name_the_field(
     ],
 )
 def test_models_that_are_not_there(
-    digits_house: RunningServer, rows: np.ndarray, model: str, status: int, slug: str
+    digits_deployment: RunningServer, rows: np.ndarray, model: str, status: int, slug: str
 ) -> None:
-    answer = similarity(digits_house, model=model, left=rows[0].tolist(), right=rows[1].tolist())
+    answer = similarity(digits_deployment, model=model, left=rows[0].tolist(), right=rows[1].tolist())
     assert answer.status_code == status
     assert answer.json()["type"] == f"/problems/{slug}"
 
 
-def test_media_types_that_are_not_read_or_written(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = digits_house.http
+def test_media_types_that_are_not_read_or_written(digits_deployment: RunningServer, rows: np.ndarray) -> None:
+    http = digits_deployment.http
     body = json.dumps({"left": rows[0].tolist(), "right": rows[1].tolist()})
     form = http.post(
         "/similarity", content=body, headers={"content-type": "application/x-www-form-urlencoded"}
@@ -207,19 +211,21 @@ def test_media_types_that_are_not_read_or_written(digits_house: RunningServer, r
     assert http.post("/similarity?model=digits:1", content=named, headers=json_type).status_code == 422
 
 
-def test_an_explanation_tells_the_score_it_explains(digits_house: RunningServer, rows: np.ndarray) -> None:
+def test_an_explanation_tells_the_score_it_explains(
+    digits_deployment: RunningServer, rows: np.ndarray
+) -> None:
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
-    told = digits_house.http.post("/explain", json=body).json()
-    assert told["score"] == similarity(digits_house, **body).json()["scores"][0]
-    assert told["explanation"]["features"]
-    two = digits_house.http.post("/explain", json={"left": rows[:2].tolist(), "right": rows[1].tolist()})
+    reported = digits_deployment.http.post("/explain", json=body).json()
+    assert reported["score"] == similarity(digits_deployment, **body).json()["scores"][0]
+    assert reported["explanation"]["features"]
+    two = digits_deployment.http.post("/explain", json={"left": rows[:2].tolist(), "right": rows[1].tolist()})
     assert two.status_code == 422
 
 
 def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
-    digits_house: RunningServer,
+    digits_deployment: RunningServer,
 ) -> None:
-    http = digits_house.http
+    http = digits_deployment.http
     random = np.random.default_rng(3)
     people = np.repeat(np.arange(6), 20)
     lines = [
@@ -229,7 +235,7 @@ def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
     table = "who,hold time,pressure\n" + "\n".join(lines)
     made = http.post("/datasets", data={"name": "named", "label": "who"}, files={"file": ("n.csv", table)})
     assert made.status_code == 201, made.text
-    job = digits_house.train(
+    job = digits_deployment.train(
         learner="similarity-tree",
         dataset="named",
         model="named",
@@ -237,15 +243,15 @@ def test_an_explanation_speaks_of_features_by_the_names_they_were_uploaded_with(
         promote=False,
     )
     assert job["state"] == "succeeded", job
-    told = http.post("/explain", json={"model": "named:1", "left": [1, 0], "right": [2, 0]})
-    assert told.status_code == 200, told.text
-    steps = told.json()["explanation"]["path"]
+    reported = http.post("/explain", json={"model": "named:1", "left": [1, 0], "right": [2, 0]})
+    assert reported.status_code == 200, reported.text
+    steps = reported.json()["explanation"]["path"]
     assert steps
     assert {step["feature"] for step in steps} <= {"hold time", "pressure"}
 
 
-def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     random = np.random.default_rng(0)
     people = np.arange(150)
     left = np.concatenate([people, people])
@@ -273,18 +279,18 @@ def test_scores_made_elsewhere_are_decided_with_a_calibration(digits_house: Runn
     assert unknown.json()["type"] == "/problems/unknown-calibration"
 
 
-def test_a_wrong_dimension_is_not_hidden_behind_the_calibration(digits_house: RunningServer) -> None:
+def test_a_wrong_dimension_is_not_hidden_behind_the_calibration(digits_deployment: RunningServer) -> None:
     """Nobody should have to lower a rate to learn that the vectors are too short."""
     body = {"left": [1.0, 2.0], "right": [1.0, 3.0]}
-    answer = digits_house.http.post("/match?fpr=0.0000001", json=body)
+    answer = digits_deployment.http.post("/match?fpr=0.0000001", json=body)
     assert answer.status_code == 422
     assert answer.json()["type"] == "/problems/invalid-input"
     assert answer.json()["expected_dimension"] == 64
 
 
-def test_every_route_refuses_unknown_parameters_alike(digits_house: RunningServer) -> None:
+def test_every_route_refuses_unknown_parameters_alike(digits_deployment: RunningServer) -> None:
     """One way to read queries: what one address refuses, no other takes."""
-    http = digits_house.http
+    http = digits_deployment.http
     for method, path in (
         ("GET", "/models?fprr=1"),
         ("GET", "/jobs?limit=1&fprr=1"),
@@ -297,16 +303,16 @@ def test_every_route_refuses_unknown_parameters_alike(digits_house: RunningServe
         assert answer.status_code == 422, path
         assert answer.json()["field"] == "fprr"
         assert "is not a query parameter here" in answer.json()["detail"]
-    row = digits_house.facts["X"][0].tolist()
+    row = digits_deployment.facts["X"][0].tolist()
     for flag in ("1", "true"):
         match = http.post(f"/match?fpr=0.1&detail={flag}", json={"left": row, "right": row})
         assert "log10_fpr" in match.json()["matches"][0], match.text
 
 
 def test_auto_is_asymptotic_only_where_a_policy_allows_it(
-    digits_house: RunningServer, rows: np.ndarray
+    digits_deployment: RunningServer, rows: np.ndarray
 ) -> None:
-    http = digits_house.http
+    http = digits_deployment.http
     body = {"left": rows[0].tolist(), "right": rows[1].tolist()}
     refused = http.post("/match?fpr=0.0000001", json=body).json()
     others = refused["alternatives"]
@@ -340,8 +346,8 @@ def test_auto_is_asymptotic_only_where_a_policy_allows_it(
     assert http.put(f"/models/{name}/policy", json={"allow": True}).status_code == 422
 
 
-def test_match_review_different_over_http(digits_house: RunningServer, rows: np.ndarray) -> None:
-    http = digits_house.http
+def test_match_review_different_over_http(digits_deployment: RunningServer, rows: np.ndarray) -> None:
+    http = digits_deployment.http
     body = {"left": rows[:60].tolist(), "right": rows[60:120].tolist()}
     answer = http.post("/match?fpr=0.2&fnr=0.3&confidence=0.9", json=body)
     assert answer.status_code == 200, answer.text

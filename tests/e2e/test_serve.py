@@ -20,7 +20,7 @@ from tests.serving import PATIENCE_S, ROOT, free_port
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Settings of an embedded house under the test's folder."""
+    """Settings of an embedded deployment under the test's folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PAIRMARK_")}
     return {**kept, "PAIRMARK_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
@@ -152,14 +152,14 @@ def test_told_to_drain_it_answers_on_and_says_that_it_is_not_ready(start, enviro
     lines = [process.stdout.readline() for _ in range(4)]
     url = json.loads("".join(lines))["url"]
     process.send_signal(signal.SIGTERM)
-    told = time.monotonic()
+    reported = time.monotonic()
     while httpx.get(f"{url}/readyz").status_code == 200:
-        assert time.monotonic() - told < 1.5
+        assert time.monotonic() - reported < 1.5
         time.sleep(0.05)
     assert "told to stop" in httpx.get(f"{url}/readyz").json()["detail"]
     assert httpx.get(f"{url}/learners").status_code == 200
     assert process.wait(PATIENCE_S) == 0
-    assert time.monotonic() - told >= 2
+    assert time.monotonic() - reported >= 2
 
 
 def test_a_killed_service_takes_its_worker_along(start) -> None:

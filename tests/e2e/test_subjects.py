@@ -26,7 +26,7 @@ def people(seed: int, n: int = N, rows: int = ROWS) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def house(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def deployment(module_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     home = tmp_path_factory.mktemp("subjects")
     with serving(home, module_database_url, "--with-worker", PAIRMARK_MAX_SUBJECT_SAMPLES="20") as server:
         server.upload("people", people(0).reshape(-1, D), np.repeat(np.arange(N), ROWS))
@@ -61,7 +61,7 @@ def npz(**arrays: Any) -> bytes:
 
 
 def test_every_form_of_a_subject_scores_alike(
-    house: RunningServer, strangers: np.ndarray, tmp_path: Path
+    deployment: RunningServer, strangers: np.ndarray, tmp_path: Path
 ) -> None:
     left, right = strangers[:4, :5], strangers[4:8, :2]
     body = {
@@ -69,36 +69,36 @@ def test_every_form_of_a_subject_scores_alike(
         "left": [subject(one) for one in left],
         "right": [subject(one) for one in right],
     }
-    spoken = house.http.post("/similarity", json=body).json()
+    spoken = deployment.http.post("/similarity", json=body).json()
     assert spoken["aggregation"] == "plda"
     scores = spoken["scores"]
     assert len(scores) == 4
     turned = {"model": "voices", "left": body["right"], "right": body["left"]}
-    assert house.http.post("/similarity", json=turned).json()["scores"] == scores
+    assert deployment.http.post("/similarity", json=turned).json()["scores"] == scores
     sparse = [
         {"samples": [{"indices": list(range(D)), "values": row.tolist()} for row in one]} for one in left
     ]
-    assert house.http.post("/similarity", json={**body, "left": sparse}).json()["scores"] == scores
+    assert deployment.http.post("/similarity", json={**body, "left": sparse}).json()["scores"] == scores
     raw = left.tobytes() + right.tobytes()
     query = f"model=voices&dim={D}&n_left=20&left_samples=5&right_samples=2"
-    answer = house.http.post(
+    answer = deployment.http.post(
         f"/similarity?{query}", content=raw, headers={"content-type": RAW, "accept": RAW}
     )
     assert np.frombuffer(answer.content, "<f4").tolist() == scores
     packed = npz(
         left=left.reshape(-1, D), right=right.reshape(-1, D), left_counts=[5] * 4, right_counts=[2] * 4
     )
-    answer = house.http.post("/similarity?model=voices", content=packed, headers={"content-type": NPZ})
+    answer = deployment.http.post("/similarity?model=voices", content=packed, headers={"content-type": NPZ})
     assert answer.json()["scores"] == scores
     sides = [{"samples": one} for one in left], [{"samples": one} for one in right]
-    with Client(house.url) as client:
+    with Client(deployment.url) as client:
         assert client.similarity(*sides, model="voices").tolist() == scores
         # Large enough to travel as npz.
         many = [[one for one in side for _ in range(40)] for side in sides]
         assert client.similarity(*many, model="voices").tolist() == np.repeat(scores, 40).tolist()
 
     async def ask() -> np.ndarray:
-        async with AsyncClient(house.url) as client:
+        async with AsyncClient(deployment.url) as client:
             return await client.similarity(*sides, model="voices", aggregation="plda")
 
     assert asyncio.run(ask()).tolist() == scores
@@ -110,32 +110,32 @@ def test_every_form_of_a_subject_scores_alike(
         ]
         file.write_text("\n".join([",".join(["who", *(f"x{j}" for j in range(D))]), *rows]))
         files.append(str(file))
-    command = house.cli(
-        "similarity", *files, "--subject", "who", "--model", "voices", "--url", house.url, "--json"
+    command = deployment.cli(
+        "similarity", *files, "--subject", "who", "--model", "voices", "--url", deployment.url, "--json"
     )
     assert command.returncode == 0, command.stderr
     assert str(scores[0])[:6] in command.stdout
-    decided = house.cli(
-        "match", *files, "--subject", "who", "--fpr", "0.1", "--model", "voices", "--url", house.url
+    decided = deployment.cli(
+        "match", *files, "--subject", "who", "--fpr", "0.1", "--model", "voices", "--url", deployment.url
     )
     assert decided.returncode == 0, decided.stderr
     assert "for subjects of 5 and 2 samples (plda)" in decided.stdout
 
 
 @pytest.mark.parametrize("model", ["voices", "faces"])
-def test_one_sample_is_the_plain_vector(house: RunningServer, strangers: np.ndarray, model: str) -> None:
+def test_one_sample_is_the_plain_vector(deployment: RunningServer, strangers: np.ndarray, model: str) -> None:
     a, b = strangers[0, 0].tolist(), strangers[1, 0].tolist()
-    plain = house.http.post("/match?fpr=0.1", json={"model": model, "left": a, "right": b}).json()
+    plain = deployment.http.post("/match?fpr=0.1", json={"model": model, "left": a, "right": b}).json()
     one = {"model": model, "left": {"samples": [a]}, "right": {"samples": [b]}}
-    assert house.http.post("/match?fpr=0.1", json=one).json() == plain
-    assert house.http.post("/match?fpr=0.1", json={**one, "right": b}).json() == plain
+    assert deployment.http.post("/match?fpr=0.1", json=one).json() == plain
+    assert deployment.http.post("/match?fpr=0.1", json={**one, "right": b}).json() == plain
 
 
-def test_each_aggregation_is_that_of_the_scores(house: RunningServer, strangers: np.ndarray) -> None:
+def test_each_aggregation_is_that_of_the_scores(deployment: RunningServer, strangers: np.ndarray) -> None:
     left, right = strangers[0, :3], strangers[1, :4]
     grid = np.array(
         [
-            house.http.post(
+            deployment.http.post(
                 "/similarity", json={"model": "faces", "left": row.tolist(), "right": right.tolist()}
             ).json()["scores"]
             for row in left
@@ -143,25 +143,25 @@ def test_each_aggregation_is_that_of_the_scores(house: RunningServer, strangers:
     )
     body = {"model": "faces", "left": subject(left), "right": subject(right)}
     for way, of in (("mean", np.mean), ("best", np.max), ("median", np.median), ("auto", np.mean)):
-        answer = house.http.post(f"/similarity?aggregation={way}", json=body).json()
+        answer = deployment.http.post(f"/similarity?aggregation={way}", json=body).json()
         assert answer["scores"] == pytest.approx([of(grid)], abs=1e-6)
-    problem = refused(house.http.post("/similarity?aggregation=plda", json=body), "model-not-capable")
+    problem = refused(deployment.http.post("/similarity?aggregation=plda", json=body), "model-not-capable")
     assert problem["aggregations"] == ["mean", "best", "median"]
-    told = house.http.post("/explain", json=body).json()
-    assert told["score"] == pytest.approx(grid.mean(), abs=1e-6)
-    assert np.array(told["explanation"]["sample_scores"]).shape == (3, 4)
-    assert told["explanation"]["aggregation"] == "mean"
+    reported = deployment.http.post("/explain", json=body).json()
+    assert reported["score"] == pytest.approx(grid.mean(), abs=1e-6)
+    assert np.array(reported["explanation"]["sample_scores"]).shape == (3, 4)
+    assert reported["explanation"]["aggregation"] == "mean"
 
 
 def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
-    house: RunningServer, strangers: np.ndarray
+    deployment: RunningServer, strangers: np.ndarray
 ) -> None:
     body = {
         "model": "voices",
         "left": [subject(strangers[at, :5]) for at in (0, 1)],
         "right": [subject(strangers[at, 5:7]) for at in (0, 2)],
     }
-    answer = house.http.post("/match?fpr=0.1", json=body).json()
+    answer = deployment.http.post("/match?fpr=0.1", json=body).json()
     point = answer["operating_point"]
     assert point["samples"] == [5, 2]
     assert point["aggregation"] == "plda"
@@ -172,58 +172,58 @@ def test_the_whole_decision_is_calibrated_for_its_numbers_of_samples(
     ]
     assert answer["matches"][0]["match"]
     turned = {"model": "voices", "left": body["right"], "right": body["left"]}
-    again = house.http.post("/match?fpr=0.1", json=turned).json()
+    again = deployment.http.post("/match?fpr=0.1", json=turned).json()
     assert again["operating_point"] == point
     version = "/models/voices/versions/1/operating-point?fpr=0.1"
-    assert house.http.get(f"{version}&left_samples=2&right_samples=5").json() == point
-    assert house.http.get(f"{version}&left_samples=500").json()["field"] == "left_samples"
-    plain = house.http.post(
+    assert deployment.http.get(f"{version}&left_samples=2&right_samples=5").json() == point
+    assert deployment.http.get(f"{version}&left_samples=500").json()["field"] == "left_samples"
+    plain = deployment.http.post(
         "/match?fpr=0.1",
         json={"model": "voices", "left": strangers[0, 0].tolist(), "right": strangers[0, 1].tolist()},
     ).json()["operating_point"]
     assert "samples" not in plain
-    assert house.http.get(f"{version}&left_samples=1&right_samples=1").json() == plain
+    assert deployment.http.get(f"{version}&left_samples=1&right_samples=1").json() == plain
     assert plain["calibration_id"] != point["calibration_id"]
     assert plain["tpr"] < point["tpr"]
-    stored = house.http.get(f"/calibrations/{point['calibration_id']}").json()
+    stored = deployment.http.get(f"/calibrations/{point['calibration_id']}").json()
     assert stored["summary"]["samples"] == [5, 2]
     assert stored["summary"]["parent"] == plain["calibration_id"]
     # Named, it answers for its own class and for no other.
     named = f"/match?fpr=0.1&calibration={point['calibration_id']}"
-    assert house.http.post(named, json=body).json()["operating_point"] == point
+    assert deployment.http.post(named, json=body).json()["operating_point"] == point
     other = {"model": "voices", "left": subject(strangers[0, :3]), "right": subject(strangers[0, 3:4])}
-    assert "thresholds do not carry over" in refused(house.http.post(named, json=other))["detail"]
+    assert "thresholds do not carry over" in refused(deployment.http.post(named, json=other))["detail"]
     single = {"model": "voices", "left": strangers[0, 0].tolist(), "right": strangers[1, 0].tolist()}
-    assert "single vectors" in refused(house.http.post(named, json=single))["detail"]
-    best = house.http.post("/match?fpr=0.1&aggregation=best", json=body).json()["operating_point"]
+    assert "single vectors" in refused(deployment.http.post(named, json=single))["detail"]
+    best = deployment.http.post("/match?fpr=0.1&aggregation=best", json=body).json()["operating_point"]
     assert best["aggregation"] == "best"
     assert best["threshold"] != point["threshold"]
 
 
 def test_a_class_that_nobody_supports_says_what_is_needed(
-    house: RunningServer, strangers: np.ndarray
+    deployment: RunningServer, strangers: np.ndarray
 ) -> None:
     body = {"model": "voices", "left": subject(strangers[0, :10]), "right": subject(strangers[0, 10:11])}
-    problem = refused(house.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
+    problem = refused(deployment.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
     assert problem["samples"] == [10, 1]
     assert problem["needed_samples"] == 11
     assert problem["largest_samples"] == ROWS
     assert problem["people"] == 0
     assert problem["required_units"]["finite-sample"] > 0
-    again = refused(house.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
+    again = refused(deployment.http.post("/match?fpr=0.1", json=body), "insufficient-calibration-data")
     assert {**again, "request_id": ""} == {**problem, "request_id": ""}
     low = {"model": "voices", "left": subject(strangers[0, :2]), "right": subject(strangers[0, 2:3])}
-    problem = refused(house.http.post("/match?fpr=0.0001", json=low), "insufficient-calibration-data")
+    problem = refused(deployment.http.post("/match?fpr=0.0001", json=low), "insufficient-calibration-data")
     assert problem["samples"] == [2, 1]
     assert problem["smallest_fpr"]["finite-sample"] > 0.0001
-    with Client(house.url) as client, pytest.raises(InsufficientCalibration):
+    with Client(deployment.url) as client, pytest.raises(InsufficientCalibration):
         client.match({"samples": strangers[0]}, {"samples": strangers[1]}, fpr=0.1, model="voices")
 
 
-def test_what_is_wrong_is_named(house: RunningServer, strangers: np.ndarray) -> None:
+def test_what_is_wrong_is_named(deployment: RunningServer, strangers: np.ndarray) -> None:
     def ask(left: Any, right: Any = None, path: str = "/similarity", model: str = "voices") -> dict[str, Any]:
         given = strangers[1, 0].tolist() if right is None else right
-        return refused(house.http.post(path, json={"model": model, "left": left, "right": given}))
+        return refused(deployment.http.post(path, json={"model": model, "left": left, "right": given}))
 
     row = strangers[0, 0].tolist()
     assert ask({"samples": []})["field"] == "left.samples"
@@ -241,9 +241,9 @@ def test_what_is_wrong_is_named(house: RunningServer, strangers: np.ndarray) -> 
     mixed = ask([{"samples": [row]}, {"samples": [row] * 2}], path="/match?fpr=0.1")
     assert "one class of samples at a time" in mixed["detail"]
     bad = npz(left=strangers[0], right=strangers[1, :1], left_counts=[5])
-    answer = house.http.post("/similarity?model=voices", content=bad, headers={"content-type": NPZ})
+    answer = deployment.http.post("/similarity?model=voices", content=bad, headers={"content-type": NPZ})
     assert refused(answer)["field"] == "left_counts"
-    uneven = house.http.post(
+    uneven = deployment.http.post(
         f"/similarity?model=voices&dim={D}&n_left=3&left_samples=2",
         content=strangers[0, :4].tobytes(),
         headers={"content-type": RAW},
@@ -251,23 +251,25 @@ def test_what_is_wrong_is_named(house: RunningServer, strangers: np.ndarray) -> 
     assert refused(uneven)["field"] == "left_samples"
 
 
-def enrol(house: RunningServer, name: str, model: str, samples: np.ndarray, first: int = 0) -> None:
-    assert house.http.put(f"/galleries/{name}", json={"model": model}).status_code in (200, 201)
+def enrol(deployment: RunningServer, name: str, model: str, samples: np.ndarray, first: int = 0) -> None:
+    assert deployment.http.put(f"/galleries/{name}", json={"model": model}).status_code in (200, 201)
     n, k, _ = samples.shape
     body = npz(
         ids=np.array([f"s{first + at:03}-{number}" for at in range(n) for number in range(k)]),
         vectors=samples.reshape(-1, D),
         subjects=np.array([f"s{first + at:03}" for at in range(n) for _ in range(k)]),
     )
-    made = house.http.put(f"/galleries/{name}/items", content=body, headers={"content-type": NPZ})
+    made = deployment.http.put(f"/galleries/{name}/items", content=body, headers={"content-type": NPZ})
     assert made.json()["upserted"] == n * k
 
 
-def test_verification_decides_about_the_whole_subject(house: RunningServer, strangers: np.ndarray) -> None:
-    enrol(house, "known", "voices", strangers[:3, :4])
-    enrol(house, "known", "voices", strangers[3:4, :10], first=3)
+def test_verification_decides_about_the_whole_subject(
+    deployment: RunningServer, strangers: np.ndarray
+) -> None:
+    enrol(deployment, "known", "voices", strangers[:3, :4])
+    enrol(deployment, "known", "voices", strangers[3:4, :10], first=3)
     probe = strangers[1, 11]
-    answer = house.http.post(
+    answer = deployment.http.post(
         "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": probe.tolist()}
     ).json()
     assert answer["aggregation"] == "plda"
@@ -275,41 +277,41 @@ def test_verification_decides_about_the_whole_subject(house: RunningServer, stra
     assert answer["fpr_upper_bound"] == answer["operating_point"]["fpr_upper_bound"]
     assert "warning" not in answer
     asked = {"model": "voices", "left": subject(strangers[1, :4]), "right": probe.tolist()}
-    decided = house.http.post("/match?fpr=0.1", json=asked).json()
+    decided = deployment.http.post("/match?fpr=0.1", json=asked).json()
     assert answer["score"] == decided["matches"][0]["score"]
     assert answer["match"] == decided["matches"][0]["match"]
     assert answer["operating_point"] == decided["operating_point"]
-    twice = house.http.post(
+    twice = deployment.http.post(
         "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": subject(strangers[1, 10:12])}
     ).json()
     assert twice["operating_point"]["samples"] == [4, 2]
     # Nobody who was held out has ten samples: the best of ten comparisons decides, as is said.
-    many = house.http.post(
+    many = deployment.http.post(
         "/galleries/known/subjects/s003/verify?fpr=0.1", json={"probe": probe.tolist()}
     ).json()
     assert "aggregation" not in many
     assert many["fpr_upper_bound"] == pytest.approx(min(1, 10 * many["operating_point"]["fpr_upper_bound"]))
     assert "best of 10 comparisons" in many["warning"]
     refused(
-        house.http.post(
+        deployment.http.post(
             "/galleries/known/subjects/s003/verify?fpr=0.1&aggregation=plda", json={"probe": probe.tolist()}
         ),
         "insufficient-calibration-data",
     )
-    wrong = house.http.post(
+    wrong = deployment.http.post(
         "/galleries/known/subjects/s001/verify?fpr=0.1", json={"probe": [probe.tolist()] * 2}
     )
     assert "expected one" in refused(wrong)["detail"]
 
 
-def test_search_finds_whole_subjects(house: RunningServer, strangers: np.ndarray) -> None:
-    enrol(house, "crowd", "voices", people(5, n=30, rows=3))
-    enrol(house, "crowd", "voices", strangers[:3, :4], first=100)
+def test_search_finds_whole_subjects(deployment: RunningServer, strangers: np.ndarray) -> None:
+    enrol(deployment, "crowd", "voices", people(5, n=30, rows=3))
+    enrol(deployment, "crowd", "voices", strangers[:3, :4], first=100)
     probe = strangers[1, 11]
     whole = {"queries": probe.tolist(), "k": 40, "group_by": "subject", "aggregation": "auto"}
 
     def found(**more: Any) -> dict[str, Any]:
-        answer = house.http.post("/galleries/crowd/search", json={**whole, **more})
+        answer = deployment.http.post("/galleries/crowd/search", json={**whole, **more})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -325,20 +327,22 @@ def test_search_finds_whole_subjects(house: RunningServer, strangers: np.ndarray
     assert of(hits)["items"] == 4
     assert of(hits)["id"] is None
     asked = {"model": "voices", "left": subject(strangers[1, :4]), "right": probe.tolist()}
-    assert house.http.post("/similarity", json=asked).json()["scores"] == [of(hits)["score"]]
-    best = house.http.post("/galleries/crowd/search", json={**whole, "aggregation": None}).json()
+    assert deployment.http.post("/similarity", json=asked).json()["scores"] == [of(hits)["score"]]
+    best = deployment.http.post("/galleries/crowd/search", json={**whole, "aggregation": None}).json()
     assert of(best["results"][0])["id"].startswith("s101-")
-    assert house.http.delete("/galleries/crowd/items/s101-2").status_code == 200
+    assert deployment.http.delete("/galleries/crowd/items/s101-2").status_code == 200
     fewer = {**asked, "left": subject(strangers[1, [0, 1, 3]])}
     after = of(found()["results"][0])
     assert after["items"] == 3
-    assert house.http.post("/similarity", json=fewer).json()["scores"] == [after["score"]]
+    assert deployment.http.post("/similarity", json=fewer).json()["scores"] == [after["score"]]
     problem = refused(
-        house.http.post("/galleries/crowd/search", json={**whole, "fpir": 0.2}), "unknown-calibration", 404
+        deployment.http.post("/galleries/crowd/search", json={**whole, "fpir": 0.2}),
+        "unknown-calibration",
+        404,
     )
     assert '"aggregation": "plda"' in problem["detail"]
     others = people(9, n=80, rows=1).reshape(-1, D)
-    made = house.http.post(
+    made = deployment.http.post(
         "/galleries/crowd/calibrations",
         json={
             "vectors": others.tolist(),
@@ -352,13 +356,13 @@ def test_search_finds_whole_subjects(house: RunningServer, strangers: np.ndarray
     assert all(
         hit["match"] and hit["score"] > known["operating_point"]["threshold"] for hit in known["results"][0]
     )
-    strange = house.http.post(
+    strange = deployment.http.post(
         "/galleries/crowd/search", json={**whole, "fpir": 0.1, "queries": others.tolist(), "k": 1}
     ).json()
     assert np.mean([bool(hits) for hits in strange["results"]]) <= 0.1
     # The calibration of whole subjects does not stand in for one of single items.
     refused(
-        house.http.post("/galleries/crowd/search", json={"queries": probe.tolist(), "fpir": 0.1}),
+        deployment.http.post("/galleries/crowd/search", json={"queries": probe.tolist(), "fpir": 0.1}),
         "unknown-calibration",
         404,
     )
@@ -367,8 +371,10 @@ def test_search_finds_whole_subjects(house: RunningServer, strangers: np.ndarray
         ({"fpr": 0.1}, "fpr"),
         ({"filter": {"site": "north"}}, "filter"),
     ):
-        assert refused(house.http.post("/galleries/crowd/search", json={**whole, **more}))["field"] == field
-    measured = house.http.post(
+        assert (
+            refused(deployment.http.post("/galleries/crowd/search", json={**whole, **more}))["field"] == field
+        )
+    measured = deployment.http.post(
         "/galleries/crowd/evaluations",
         json={
             "vectors": strangers[:3, 10].tolist(),

@@ -73,10 +73,10 @@ def test_a_command_that_keeps_ending_is_restarted_more_and_more_slowly(tmp_path,
 
 
 def test_a_service_without_a_worker_says_so_and_is_ready(serve):
-    told = serve().http.get("/readyz")
-    assert told.status_code == 200
-    assert told.json()["workers"] == 0
-    assert "no worker is alive" in told.json()["warnings"][0]
+    reported = serve().http.get("/readyz")
+    assert reported.status_code == 200
+    assert reported.json()["workers"] == 0
+    assert "no worker is alive" in reported.json()["warnings"][0]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -17,7 +17,7 @@ RAW = "application/octet-stream"
 
 
 @pytest.fixture(scope="module")
-def house(
+def deployment(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
     """Two models, two galleries, and an admin key, over PostgreSQL."""
@@ -32,18 +32,18 @@ def house(
             assert server.http.put(f"/galleries/{name}", json={"model": name}).status_code == 201
             items = [{"id": f"i{at}", "subject": f"s{at}", "vector": X[4 * at].tolist()} for at in range(3)]
             assert server.http.put(f"/galleries/{name}/items", json={"items": items}).status_code == 200
-        told = server.cli("keys", "create", "--scope", "admin", "--json")
-        assert told.returncode == 0, told.stderr
-        server.facts.update(X=X, admin=json.loads(told.stdout)["key"])
+        reported = server.cli("keys", "create", "--scope", "admin", "--json")
+        assert reported.returncode == 0, reported.stderr
+        server.facts.update(X=X, admin=json.loads(reported.stdout)["key"])
         time.sleep(0.5)
         yield server
 
 
-def made(house: RunningServer, *scopes: str, **more: Any) -> dict[str, Any]:
-    answer = house.http.post(
+def made(deployment: RunningServer, *scopes: str, **more: Any) -> dict[str, Any]:
+    answer = deployment.http.post(
         "/keys",
         json={"name": " ".join(scopes), "scopes": scopes, **more},
-        headers={"x-api-key": house.facts["admin"]},
+        headers={"x-api-key": deployment.facts["admin"]},
     )
     assert answer.status_code == 201, answer.text
     return answer.json()
@@ -52,8 +52,8 @@ def made(house: RunningServer, *scopes: str, **more: Any) -> dict[str, Any]:
 class As:
     """Requests with a key."""
 
-    def __init__(self, house: RunningServer, key: str) -> None:
-        self._http, self._key = house.http, {"x-api-key": key}
+    def __init__(self, deployment: RunningServer, key: str) -> None:
+        self._http, self._key = deployment.http, {"x-api-key": key}
 
     def __call__(self, method: str, path: str, **more: Any) -> httpx.Response:
         return self._http.request(method, path, headers={**self._key, **more.pop("headers", {})}, **more)
@@ -62,9 +62,9 @@ class As:
         return self(method, path, **more).status_code
 
 
-def test_a_scope_on_one_model(house: RunningServer) -> None:
-    ask = As(house, made(house, "score:people")["key"])
-    pair = {"left": house.facts["X"][0].tolist(), "right": house.facts["X"][1].tolist()}
+def test_a_scope_on_one_model(deployment: RunningServer) -> None:
+    ask = As(deployment, made(deployment, "score:people")["key"])
+    pair = {"left": deployment.facts["X"][0].tolist(), "right": deployment.facts["X"][1].tolist()}
     # Without a model, the only one that the key may use is meant.
     assert ask("POST", "/similarity", json=pair).json()["model"]["name"] == "people"
     assert ask.status("POST", "/similarity", json={**pair, "model": "people:1"}) == 200
@@ -89,11 +89,11 @@ def test_a_scope_on_one_model(house: RunningServer) -> None:
         assert ask.status("GET", path) == status, path
 
 
-def test_whoever_only_scores_is_not_told_what_a_model_came_from(house: RunningServer) -> None:
-    score = As(house, made(house, "score")["key"])
-    one = As(house, made(house, "decide:people")["key"])
-    train = As(house, made(house, "train:people")["key"])
-    every = As(house, house.facts["admin"])
+def test_whoever_only_scores_is_not_told_what_a_model_came_from(deployment: RunningServer) -> None:
+    score = As(deployment, made(deployment, "score")["key"])
+    one = As(deployment, made(deployment, "decide:people")["key"])
+    train = As(deployment, made(deployment, "train:people")["key"])
+    every = As(deployment, deployment.facts["admin"])
     base = "/models/people/versions/1"
     whole = every("GET", base).json()
     assert train("GET", base).json() == whole
@@ -103,9 +103,9 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(house: RunningSe
         assert (lineage["dataset"], lineage["dataset_sha256"], lineage["job"]) == (None, None, None)
         assert set(lineage) == {"dataset", "dataset_sha256", "job", "code_version", "artefact_sha256"}
         assert ask("GET", f"{base}/report").json()["version"]["lineage"] == lineage
-        told = json.dumps([shown, ask("GET", "/models").json(), ask("GET", f"{base}/report").json()])
+        reported = json.dumps([shown, ask("GET", "/models").json(), ask("GET", f"{base}/report").json()])
         for secret in (whole["lineage"]["dataset_sha256"], whole["lineage"]["job"], 'people:1"'):
-            assert secret not in told, secret
+            assert secret not in reported, secret
         assert ask.status("GET", f"{base}/errors") == 403
         assert ask.status("GET", f"{base}/export") == 403
         assert ask.status("GET", "/calibrations") == 403
@@ -115,7 +115,7 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(house: RunningSe
     )
     assert one("GET", f"/calibrations/{own}").json()["dataset_sha256"] is None
     assert train("GET", f"/calibrations/{own}").json()["dataset_sha256"] is not None
-    for ask in (one, train, As(house, made(house, "gallery:people")["key"])):
+    for ask in (one, train, As(deployment, made(deployment, "gallery:people")["key"])):
         assert ask.status("GET", f"/calibrations/{other}") == 403
     scores = {"name": "theirs", "scores": [0.1, 0.2, 0.8, 0.9] * 50, "same": [0, 0, 1, 1] * 50}
     elsewhere = every("POST", "/calibrations", json=scores).json()["id"]
@@ -123,10 +123,10 @@ def test_whoever_only_scores_is_not_told_what_a_model_came_from(house: RunningSe
     assert one.status("GET", f"/calibrations/{elsewhere}") == 403
 
 
-def test_a_key_of_one_gallery_reaches_no_other_model_and_no_dataset(house: RunningServer) -> None:
-    ask = As(house, made(house, "gallery:theirs")["key"])
+def test_a_key_of_one_gallery_reaches_no_other_model_and_no_dataset(deployment: RunningServer) -> None:
+    ask = As(deployment, made(deployment, "gallery:theirs")["key"])
     assert ask.status("PUT", "/galleries/theirs", json={"model": "cars"}) == 403
-    both = As(house, made(house, "gallery:theirs", "decide:cars")["key"])
+    both = As(deployment, made(deployment, "gallery:theirs", "decide:cars")["key"])
     assert both.status("PUT", "/galleries/theirs", json={"model": "people"}) == 403
     assert both.status("PUT", "/galleries/theirs", json={"model": "cars"}) == 201
     probes = {"dataset": "cars"}
@@ -138,10 +138,10 @@ def test_a_key_of_one_gallery_reaches_no_other_model_and_no_dataset(house: Runni
     assert ask.status("DELETE", "/galleries/theirs") == 204
 
 
-def test_decisions_without_scores(house: RunningServer) -> None:
-    ask = As(house, made(house, "decide:people", "gallery:people:read")["key"])
-    every = As(house, house.facts["admin"])
-    X = house.facts["X"]
+def test_decisions_without_scores(deployment: RunningServer) -> None:
+    ask = As(deployment, made(deployment, "decide:people", "gallery:people:read")["key"])
+    every = As(deployment, deployment.facts["admin"])
+    X = deployment.facts["X"]
     pairs = {"model": "people", "left": X[:100].tolist(), "right": X[1:101].tolist()}
     decided = ask("POST", "/match?fpr=0.2", json=pairs).json()
     scored = every("POST", "/match?fpr=0.2", json=pairs).json()
@@ -161,10 +161,10 @@ def test_decisions_without_scores(house: RunningServer) -> None:
     assert "score" not in json.dumps([found["results"], {**verified, "operating_point": None}])
 
 
-def test_a_gallery_that_may_only_be_read(house: RunningServer) -> None:
-    read = As(house, made(house, "gallery:people:read")["key"])
-    write = As(house, made(house, "gallery:people")["key"])
-    vector = house.facts["X"][0].tolist()
+def test_a_gallery_that_may_only_be_read(deployment: RunningServer) -> None:
+    read = As(deployment, made(deployment, "gallery:people:read")["key"])
+    write = As(deployment, made(deployment, "gallery:people")["key"])
+    vector = deployment.facts["X"][0].tolist()
     item = {"items": [{"id": "new", "subject": "new", "vector": vector}]}
     assert [one["name"] for one in read("GET", "/galleries").json()["items"]] == ["people"]
     for path, body in (
@@ -184,15 +184,15 @@ def test_a_gallery_that_may_only_be_read(house: RunningServer) -> None:
     assert write.status("DELETE", "/galleries/cars") == 403
 
 
-def test_training_one_model_and_importing(house: RunningServer) -> None:
-    train = As(house, made(house, "train:people")["key"])
+def test_training_one_model_and_importing(deployment: RunningServer) -> None:
+    train = As(deployment, made(deployment, "train:people")["key"])
     request = {"learner": "metric", "dataset": "people", "model": "people"}
     for change in ({"model": "cars"}, {"dataset": "cars"}, {"unlabelled": "cars"}):
         assert train.status("POST", "/jobs", json={**request, **change}) == 403, change
     assert {one["name"] for one in train("GET", "/datasets").json()["items"]} == {"people"}
     jobs = train("GET", "/jobs").json()["items"]
     assert {one["model"] for one in jobs} == {"people"}
-    every = As(house, house.facts["admin"])
+    every = As(deployment, deployment.facts["admin"])
     (other,) = [one["id"] for one in every("GET", "/jobs").json()["items"] if one["model"] == "cars"]
     assert train.status("GET", f"/jobs/{other}") == 403
     assert train.status("POST", f"/jobs/{other}/cancel") == 403
@@ -207,59 +207,61 @@ def test_training_one_model_and_importing(house: RunningServer) -> None:
     assert train.status("POST", "/models", data={"name": "people"}, files=files) == 403, (
         "import is its own scope"
     )
-    bring = As(house, made(house, "import:brought")["key"])
+    bring = As(deployment, made(deployment, "import:brought")["key"])
     assert bring.status("POST", "/models", files=files) == 403, "the file names another model"
     assert bring.status("POST", "/models", data={"name": "people"}, files=files) == 403
     assert bring.status("POST", "/models", data={"name": "brought"}, files=files) == 201
 
 
-def test_keys_are_made_rotated_used_and_revoked_over_http(house: RunningServer) -> None:
-    admin = As(house, house.facts["admin"])
-    one = made(house, "score", expires_in_days=30)
+def test_keys_are_made_rotated_used_and_revoked_over_http(deployment: RunningServer) -> None:
+    admin = As(deployment, deployment.facts["admin"])
+    one = made(deployment, "score", expires_in_days=30)
     assert one["expires_at"] is not None
-    assert As(house, one["key"]).status("GET", "/models") == 200
+    assert As(deployment, one["key"]).status("GET", "/models") == 200
     turned = admin("POST", f"/keys/{one['id']}/rotate", json={"overlap_hours": 1})
     assert turned.status_code == 201
     assert turned.headers["cache-control"] == "no-store"
     new = turned.json()
     assert new["replaces"] == one["id"]
-    assert As(house, one["key"]).status("GET", "/models") == 200
-    assert As(house, new["key"]).status("GET", "/models") == 200
+    assert As(deployment, one["key"]).status("GET", "/models") == 200
+    assert As(deployment, new["key"]).status("GET", "/models") == 200
     assert admin.status("DELETE", f"/keys/{new['id']}") == 204
-    assert As(house, new["key"]).status("GET", "/models") == 401
+    assert As(deployment, new["key"]).status("GET", "/models") == 401
     assert admin.status("POST", f"/keys/{new['id']}/rotate", json={}) == 409
     assert admin.status("DELETE", "/keys/nobody") == 404
     for wrong in ({"scopes": ["root"]}, {"scopes": []}, {"expires_in_days": -1}, {"surprise": 1}):
         assert admin.status("POST", "/keys", json={"name": "x", "scopes": ["score"], **wrong}) == 422, wrong
-    short = made(house, "score", expires_in_days=1e-5)
+    short = made(deployment, "score", expires_in_days=1e-5)
     time.sleep(1.0)
-    gone = As(house, short["key"])("GET", "/models")
+    gone = As(deployment, short["key"])("GET", "/models")
     assert gone.status_code == 401
     assert "has expired" in gone.json()["detail"]
     listed = admin("GET", "/keys?limit=500").json()["items"]
     assert new["key"] not in json.dumps(listed)
     assert {entry["id"] for entry in listed} >= {one["id"], new["id"], short["id"]}
-    slow = As(house, made(house, "score", rate=0.5)["key"])
+    slow = As(deployment, made(deployment, "score", rate=0.5)["key"])
     assert [slow.status("GET", "/models") for _ in range(8)].count(429) >= 2
     entries = admin("GET", "/audit?resource=key").json()["items"]
     assert {entry["action"] for entry in entries} >= {"key.create", "key.rotate", "key.revoke"}
 
 
-def test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked(house: RunningServer) -> None:
+def test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked(
+    deployment: RunningServer,
+) -> None:
     # What a key may do is remembered for routes that name nothing in their address.
     pair = {"model": "people", "left": [0.0] * 4, "right": [1.0] * 4}
-    admin = As(house, house.facts["admin"])
+    admin = As(deployment, deployment.facts["admin"])
 
     def status(**headers: str) -> int:
-        return house.http.post(
+        return deployment.http.post(
             "/similarity", json=pair, headers={k.replace("_", "-"): v for k, v in headers.items()}
         ).status_code
 
-    short = made(house, "score", expires_in_days=4 / 86_400)
+    short = made(deployment, "score", expires_in_days=4 / 86_400)
     assert status(x_api_key=short["key"]) == 200
     time.sleep(4.1)
     assert status(x_api_key=short["key"]) == 401
-    kept, decides = made(house, "score:people"), made(house, "decide:people")
+    kept, decides = made(deployment, "score:people"), made(deployment, "decide:people")
     assert [status(authorization=f"Bearer {kept['key']}") for _ in range(3)] == [200] * 3
     # The same text in the other header is no key, and one header does not stand in for the other.
     assert status(x_api_key=f"Bearer {kept['key']}") == 401
@@ -267,36 +269,38 @@ def test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked(ho
     assert status(x_api_key="", authorization=f"Bearer {kept['key']}") == 401
     assert status(x_api_key=decides["key"]) == 403
     other = {**pair, "model": "cars"}
-    assert house.http.post("/similarity", json=other, headers={"x-api-key": kept["key"]}).status_code == 403
+    assert (
+        deployment.http.post("/similarity", json=other, headers={"x-api-key": kept["key"]}).status_code == 403
+    )
     assert admin("DELETE", f"/keys/{kept['id']}").status_code == 204
     time.sleep(0.5)
     assert status(authorization=f"Bearer {kept['key']}") == 401
 
 
-def test_keys_on_the_command_line(house: RunningServer) -> None:
+def test_keys_on_the_command_line(deployment: RunningServer) -> None:
     words = ("--scope", "gallery", "--resource", "people:read", "--expires", "90d", "--name", "door")
-    told = house.cli("keys", "create", *words, "--json")
-    assert told.returncode == 0, told.stderr
-    key = json.loads(told.stdout)
+    reported = deployment.cli("keys", "create", *words, "--json")
+    assert reported.returncode == 0, reported.stderr
+    key = json.loads(reported.stdout)
     assert key["scopes"] == ["gallery:people:read"]
     time.sleep(0.5)
-    assert As(house, key["key"]).status("GET", "/galleries/people") == 200
-    turned = house.cli("keys", "rotate", key["id"], "--overlap", "0m", "--json")
+    assert As(deployment, key["key"]).status("GET", "/galleries/people") == 200
+    turned = deployment.cli("keys", "rotate", key["id"], "--overlap", "0m", "--json")
     assert turned.returncode == 0, turned.stderr
     time.sleep(0.5)
-    assert As(house, key["key"]).status("GET", "/galleries/people") == 401
-    assert As(house, json.loads(turned.stdout)["key"]).status("GET", "/galleries/people") == 200
+    assert As(deployment, key["key"]).status("GET", "/galleries/people") == 401
+    assert As(deployment, json.loads(turned.stdout)["key"]).status("GET", "/galleries/people") == 200
     for wrong in ("soon", "5", "2001-01-01", "d"):
-        assert house.cli("keys", "create", "--scope", "score", "--expires", wrong).returncode == 2, wrong
-    assert house.cli("keys", "create", "--scope", "gallery:a:write").returncode == 1
-    listed = json.loads(house.cli("keys", "list", "--json").stdout)["items"]
+        assert deployment.cli("keys", "create", "--scope", "score", "--expires", wrong).returncode == 2, wrong
+    assert deployment.cli("keys", "create", "--scope", "gallery:a:write").returncode == 1
+    listed = json.loads(deployment.cli("keys", "list", "--json").stdout)["items"]
     assert {"last_used_at", "expires_at"} <= set(listed[0])
 
 
-def test_pictures_may_not_run_anything(house: RunningServer) -> None:
-    answer = As(house, house.facts["admin"])("GET", "/models/people/versions/1/roc.svg")
+def test_pictures_may_not_run_anything(deployment: RunningServer) -> None:
+    answer = As(deployment, deployment.facts["admin"])("GET", "/models/people/versions/1/roc.svg")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "sandbox" in policy
-    static = house.http.get("/static/icon.svg")
+    static = deployment.http.get("/static/icon.svg")
     assert "default-src 'none'" in static.headers["content-security-policy"]

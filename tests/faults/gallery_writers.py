@@ -24,7 +24,7 @@ from pairmark.service.galleries import live as live_module  # noqa: E402
 from pairmark.service.galleries.galleries import Galleries  # noqa: E402
 from pairmark.service.galleries.rows import RowErrors  # noqa: E402
 from pairmark.service.settings import Settings  # noqa: E402
-from tests.service.galleries.gallery_rooms import NOTHING, add_model, rows, served  # noqa: E402
+from tests.service.galleries.gallery_cases import NOTHING, add_model, rows, served  # noqa: E402
 
 WIDTH = 8
 TURN = 1_000_000
@@ -36,7 +36,7 @@ def vector(number: int) -> np.ndarray:
     return np.random.default_rng(number).normal(size=WIDTH).astype(np.float32)
 
 
-def write(url: str, settings: Settings, estimator: MetricSimilarity, turn: int, told: int) -> None:
+def write(url: str, settings: Settings, estimator: MetricSimilarity, turn: int, reported: int) -> None:
     """Write for ever: single rows or sixty at a time, some erased again, blocks made now and then."""
     galleries = Galleries(Database(url), settings)
     size = 1 if turn % 2 else 60
@@ -44,12 +44,12 @@ def write(url: str, settings: Settings, estimator: MetricSimilarity, turn: int, 
     while True:
         items = {f"i{number + at}": (vector(number + at), None, None) for at in range(size)}
         galleries.write("g", [rows(items)], RowErrors(), None)
-        os.write(told, "".join(f"{number + at}\n" for at in range(size)).encode())
+        os.write(reported, "".join(f"{number + at}\n" for at in range(size)).encode())
         if number % 2 == 0 and size == 1:
             # Announced before, since nobody knows of an erasure that was killed whether it was done.
-            os.write(told, f"?{number}\n".encode())
+            os.write(reported, f"?{number}\n".encode())
             galleries.erase("g", NOTHING, id=f"i{number}")
-            os.write(told, f"-{number}\n".encode())
+            os.write(reported, f"-{number}\n".encode())
         if number % 7 == 0:
             state = galleries.state("g")
             galleries.live(state, estimator).view(state.seq)
@@ -72,12 +72,12 @@ def main(url: str, home: str, rounds: int) -> None:
     alive: set[int] = set()
     erased: set[int] = set()
     for turn in range(rounds):
-        read, told = os.pipe()
+        read, reported = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(read)
-            write(url, settings, estimator, turn, told)
-        os.close(told)
+            write(url, settings, estimator, turn, reported)
+        os.close(reported)
         said = os.read(read, 1 << 16)
         time.sleep(random.random() * 0.06)
         os.kill(child, signal.SIGKILL)

@@ -35,11 +35,11 @@ def test_fifty_kills_lose_nothing_that_was_acknowledged(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)
-    assert told["acknowledged"] >= ROUNDS[kind]
-    assert (told["missing"], told["risen"], told["half"]) == ([], [], [])
-    assert told["counted"] == told["found"] == told["viewed"]
-    assert told["same"]
+    reported = json.loads(done.stdout)
+    assert reported["acknowledged"] >= ROUNDS[kind]
+    assert (reported["missing"], reported["risen"], reported["half"]) == ([], [], [])
+    assert reported["counted"] == reported["found"] == reported["viewed"]
+    assert reported["same"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,23 +58,23 @@ def test_several_workers_see_one_truth_and_a_killed_service_keeps_it(
             return {hit["id"] for hit in http.post("/galleries/g/search", json=body).json()["results"][0]}
 
     acknowledged: list[str] = []
-    with serving(tmp_path, url, "--with-worker", "--workers", "2") as house:
-        house.upload("d", X, np.repeat(np.arange(30), 3))
-        job = house.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    with serving(tmp_path, url, "--with-worker", "--workers", "2") as deployment:
+        deployment.upload("d", X, np.repeat(np.arange(30), 3))
+        job = deployment.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
         assert job["state"] == "succeeded", job
-        assert house.http.put("/galleries/g", json={"model": "m"}).status_code == 201
+        assert deployment.http.put("/galleries/g", json={"model": "m"}).status_code == 201
         for at in range(40):
             item = {"id": f"i{at}", "vector": vectors[at].tolist()}
-            with httpx.Client(base_url=house.url, timeout=60, trust_env=False) as http:
+            with httpx.Client(base_url=deployment.url, timeout=60, trust_env=False) as http:
                 assert http.put("/galleries/g/items", json={"items": [item]}).json()["upserted"] == 1
                 acknowledged.append(f"i{at}")
                 if at % 10 == 9:
                     gone = acknowledged.pop(0)
                     assert http.delete(f"/galleries/g/items/{gone}").json()["items"] == 1
-            assert found(house.url) == set(acknowledged)
+            assert found(deployment.url) == set(acknowledged)
 
         def write() -> None:
-            with httpx.Client(base_url=house.url, timeout=60, trust_env=False) as http:
+            with httpx.Client(base_url=deployment.url, timeout=60, trust_env=False) as http:
                 try:
                     for start in range(40, 400, 20):
                         some = range(start, start + 20)
@@ -88,11 +88,11 @@ def test_several_workers_see_one_truth_and_a_killed_service_keeps_it(
         thread.start()
         while len(acknowledged) < 100 and thread.is_alive():
             time.sleep(0.005)
-        house.process.kill()
+        deployment.process.kill()
         thread.join()
-    with serving(tmp_path, url) as house:
-        there = found(house.url)
+    with serving(tmp_path, url) as deployment:
+        there = found(deployment.url)
         assert set(acknowledged) <= there
         for name in sorted(there)[:50]:
-            kept = house.http.get(f"/galleries/g/items/{name}").json()["vector"]
+            kept = deployment.http.get(f"/galleries/g/items/{name}").json()["vector"]
             assert kept == vectors[int(name[1:])].tolist()

@@ -220,8 +220,8 @@ class BodyFuzz:
 def _is_problem(answer: httpx.Response) -> bool:
     if not answer.headers.get("content-type", "").startswith("application/problem+json"):
         return False
-    told = answer.json()
-    return str(told.get("type", "")).startswith("/problems/") and bool(told.get("detail"))
+    reported = answer.json()
+    return str(reported.get("type", "")).startswith("/problems/") and bool(reported.get("detail"))
 
 
 def _refuse(word: str) -> Any:

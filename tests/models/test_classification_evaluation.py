@@ -13,12 +13,12 @@ def of(labels: list[int], k: int = 3) -> np.ndarray:
 
 
 def test_values_are_those_of_the_definitions() -> None:
-    told = classification_metrics(of([0, 0, 1, 2, 2, 0]), [0, 0, 0, 2, 1, -1], reference=[0, 0, 1, 2])
-    assert told["accuracy"]["value"] == pytest.approx(3 / 6)
-    assert told["balanced_accuracy"]["value"] == pytest.approx((2 / 3 + 1 + 0 + 0) / 4)
-    assert told["log_loss"] == pytest.approx(-np.log([0.8, 0.8, 0.1, 0.8, 0.1]).mean())
-    assert told["constant_accuracy"] == pytest.approx(3 / 6)
-    assert told["n_rows_of_unknown_classes"] == 1
+    reported = classification_metrics(of([0, 0, 1, 2, 2, 0]), [0, 0, 0, 2, 1, -1], reference=[0, 0, 1, 2])
+    assert reported["accuracy"]["value"] == pytest.approx(3 / 6)
+    assert reported["balanced_accuracy"]["value"] == pytest.approx((2 / 3 + 1 + 0 + 0) / 4)
+    assert reported["log_loss"] == pytest.approx(-np.log([0.8, 0.8, 0.1, 0.8, 0.1]).mean())
+    assert reported["constant_accuracy"] == pytest.approx(3 / 6)
+    assert reported["n_rows_of_unknown_classes"] == 1
     sure = classification_metrics(of([0, 1]), [0, 1])
     assert sure["accuracy"]["interval"][0] < 0.5
     assert sure["balanced_accuracy"]["interval"][0] < 0.7
@@ -41,9 +41,11 @@ def test_intervals_hold_as_often_as_they_say(grouped: bool) -> None:
             # Four rows a group share class and fate.
             units = np.repeat(np.arange(40), 4)
             truth, right = truth[units * 4], right[units * 4]
-        told = classification_metrics(of(np.where(right, truth, 1 - truth).tolist(), 2), truth, units=units)
+        reported = classification_metrics(
+            of(np.where(right, truth, 1 - truth).tolist(), 2), truth, units=units
+        )
         for name, expected in (("accuracy", 0.7 * 0.9 + 0.3 * 0.6), ("balanced_accuracy", 0.75)):
-            low, high = told[name]["interval"]
+            low, high = reported[name]["interval"]
             held[name] += low <= expected <= high
     assert held["accuracy"] / runs > 0.91
     assert held["balanced_accuracy"] / runs > 0.9

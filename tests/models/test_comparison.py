@@ -28,9 +28,11 @@ def test_values_are_those_of_the_report_on_the_same_pairs():
         {"a": first, "b": second}, pairs.same, pairs.units, reference="a", rates=(0.1, 0.01), n_replicates=100
     )
     for name, scores in (("a", first), ("b", second)):
-        told = pair_report(scores, pairs.same, pairs.units, fpr_targets=(0.01, 0.1), random_state=0).metrics
+        reported = pair_report(
+            scores, pairs.same, pairs.units, fpr_targets=(0.01, 0.1), random_state=0
+        ).metrics
         for rate in ("0.1", "0.01"):
-            assert found[name].tpr_at_fpr[rate] == pytest.approx(told["tpr_at_fpr"][rate]["value"])
+            assert found[name].tpr_at_fpr[rate] == pytest.approx(reported["tpr_at_fpr"][rate]["value"])
     assert found["a"].difference == 0
     assert found["a"].difference_interval == (0, 0)
     assert found["b"].difference == pytest.approx(found["a"].value - found["b"].value)

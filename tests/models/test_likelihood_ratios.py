@@ -88,9 +88,9 @@ def test_the_logistic_map_is_where_no_other_line_does_better():
         if (slope, shift) != (1.0, 0.0):
             other = slope * found.slope * scores.astype(np.float64) + found.intercept + shift
             assert cllr(other, same, units) > best - 1e-5
-    told = likelihood_report(LikelihoodRatios.fit(*scored(2, 80)), *scored(3, 80))
-    assert told["calibration_loss"] == pytest.approx(told["cllr"] - told["cllr_min"])
-    assert 0 <= told["calibration_loss"] < 0.05
+    reported = likelihood_report(LikelihoodRatios.fit(*scored(2, 80)), *scored(3, 80))
+    assert reported["calibration_loss"] == pytest.approx(reported["cllr"] - reported["cllr_min"])
+    assert 0 <= reported["calibration_loss"] < 0.05
 
 
 def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():

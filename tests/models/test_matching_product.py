@@ -204,16 +204,16 @@ def test_what_the_plan_says_is_enough_is_answered() -> None:
             pairs = held_out_pairs(np.arange(people), protocol="open-set", n_pairs=n_pairs, random_state=0)
             scores = rng.standard_normal(len(pairs))
             made = Calibration.fit(scores, pairs.same, pairs.units, random_state=0, n_replicates=1_000)
-            told = reach(people)
+            reported = reach(people)
             if people > 2_000:
                 # Its refusal would take a bootstrap of six thousand people.
                 assert people != needed or made.operating_point(fpr).guarantee == "finite-sample"
                 continue
-            assert made.smallest_fpr()["finite-sample"] == pytest.approx(told.smallest_fpr, rel=1e-9)
+            assert made.smallest_fpr()["finite-sample"] == pytest.approx(reported.smallest_fpr, rel=1e-9)
             if people == needed:
                 assert made.operating_point(fpr).guarantee == "finite-sample"
-                assert told.smallest_fpr is not None
-                assert told.smallest_fpr <= fpr * (1 + 1e-9)
+                assert reported.smallest_fpr is not None
+                assert reported.smallest_fpr <= fpr * (1 + 1e-9)
             else:
                 with pytest.raises(InsufficientCalibrationData):
                     made.operating_point(fpr)
@@ -222,10 +222,10 @@ def test_what_the_plan_says_is_enough_is_answered() -> None:
 def test_reach_says_what_the_next_power_of_ten_takes() -> None:
     from pairmark.models.calibration.promises import reach
 
-    told = reach(40)
-    assert told.smallest_fpr == pytest.approx(1 - 0.05 ** (1 / 20))
-    assert told.next_fpr == 0.1
-    assert told.next_units == told.n_units + told.missing_units == 58
+    reported = reach(40)
+    assert reported.smallest_fpr == pytest.approx(1 - 0.05 ** (1 / 20))
+    assert reported.next_fpr == 0.1
+    assert reported.next_units == reported.n_units + reported.missing_units == 58
     assert reach(58).next_fpr == 0.01
     assert reach(1).smallest_fpr is None
     assert reach(58, different_share=0.5).smallest_fpr > reach(58).smallest_fpr

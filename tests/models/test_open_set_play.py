@@ -79,8 +79,8 @@ def rates(values: dict[str, tuple[float, tuple[float, float]]]) -> list[GroupRat
 
     nothing = Rate(value=None, interval=(0, 1), joint_interval=(0, 1), n_pairs=0, n_units=0)
     return [
-        GroupRates(group=name, fpr=rate(*told), fpr_with_all=nothing, tpr=nothing, warning=None)
-        for name, told in values.items()
+        GroupRates(group=name, fpr=rate(*reported), fpr_with_all=nothing, tpr=nothing, warning=None)
+        for name, reported in values.items()
     ]
 
 
@@ -123,8 +123,8 @@ def test_joint_intervals_are_wider_and_cover_alike_groups():
         scores = rng.normal(size=left.size) + person[left] + person[right]
         units = np.stack([left, right], axis=1)
         found = group_rates(scores, np.zeros(left.size, bool), units, group[units], 1.0)
-        (told,) = differentials(found)
-        covered += told.max_over_geomean.low <= 1.0 + 1e-12
+        (reported,) = differentials(found)
+        covered += reported.max_over_geomean.low <= 1.0 + 1e-12
         assert all(
             one.fpr.joint_interval[0]
             <= one.fpr.interval[0]

@@ -16,9 +16,9 @@ from pairmark.models.label_ranking.generators import (
 )
 
 
-def by_hand(told: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float]]:
+def by_hand(reported: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float]]:
     accuracy, top = [], []
-    for a, b in zip(told, seen, strict=True):
+    for a, b in zip(reported, seen, strict=True):
         labels = np.flatnonzero(~np.isnan(b))
         pairs = [(i, j) for i, j in combinations(labels, 2) if b[i] != b[j]]
         if not pairs:
@@ -33,10 +33,10 @@ def by_hand(told: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float
 def test_metrics_equal_counting_by_hand() -> None:
     rng = np.random.default_rng(0)
     truth = np.argsort(rng.random((80, 5)), axis=1).astype(float)
-    told = with_ties(sample_mallows(truth, 0.8, random_state=1), 0.8, random_state=2)
+    reported = with_ties(sample_mallows(truth, 0.8, random_state=1), 0.8, random_state=2)
     seen = with_missing(with_ties(truth, 0.7, random_state=3), 0.6, random_state=4)
-    metrics = ranking_metrics(told, seen)
-    accuracy, top = by_hand(told, seen)
+    metrics = ranking_metrics(reported, seen)
+    accuracy, top = by_hand(reported, seen)
     assert metrics["n_rows"] == len(accuracy) < 80
     assert metrics["pair_accuracy"]["value"] == pytest.approx(np.mean(accuracy))
     assert metrics["top_1"]["value"] == pytest.approx(np.mean(top))
@@ -66,10 +66,10 @@ def test_intervals_cover_and_widen_with_dependence() -> None:
         covered += low <= 1 - 2 * mallows_mean_distance(4, 1.0) / 6 <= high
     assert covered >= 180
     truth = np.tile(np.arange(4.0), (40, 1))
-    told = sample_mallows(truth, 1.0, random_state=0)
-    alone = ranking_metrics(told, truth)["kendall_tau"]["interval"]
+    reported = sample_mallows(truth, 1.0, random_state=0)
+    alone = ranking_metrics(reported, truth)["kendall_tau"]["interval"]
     copies = ranking_metrics(
-        np.repeat(told, 5, axis=0), np.repeat(truth, 5, axis=0), units=np.repeat(np.arange(40), 5)
+        np.repeat(reported, 5, axis=0), np.repeat(truth, 5, axis=0), units=np.repeat(np.arange(40), 5)
     )
     assert copies["kendall_tau"]["interval"] == pytest.approx(alone)
     assert copies["n_units"] == 40

@@ -84,12 +84,12 @@ def test_says_what_is_wrong_with_an_index_on_disk(tmp_path: Path) -> None:
         model.open_index(tmp_path)
     model.index(X).save(tmp_path / "index")
     manifest = tmp_path / "index" / "manifest.json"
-    told = json.loads(manifest.read_text())
-    for change in ({"kind": "metric"}, {"meta": {}}, {"meta": {**told["meta"], "rows": 3}}):
-        manifest.write_text(json.dumps({**told, **change}))
+    reported = json.loads(manifest.read_text())
+    for change in ({"kind": "metric"}, {"meta": {}}, {"meta": {**reported["meta"], "rows": 3}}):
+        manifest.write_text(json.dumps({**reported, **change}))
         with pytest.raises(ArtefactError, match=r"expected an index|no whole index"):
             model.open_index(tmp_path / "index")
-    manifest.write_text(json.dumps(told))
+    manifest.write_text(json.dumps(reported))
     (tmp_path / "index" / "vectors.npy").write_bytes(b"short")
     with pytest.raises(ArtefactError, match="cannot be read"):
         model.open_index(tmp_path / "index")

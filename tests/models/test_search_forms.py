@@ -99,7 +99,7 @@ def test_rows_that_need_no_preparing_are_kept_once(metric: str, tmp_path: Path) 
 
 
 def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
-    """exp(-d^2 / 50) is 0 for all that is far: rows that score alike are told apart by their number alone."""
+    """exp(-d^2 / 50) is 0 for all that is far: rows that score alike are distinguished by their number alone."""
 
     class Bell(MetricSimilarity):
         def _score_rows(self, queries, index, rows):

@@ -1,4 +1,4 @@
-"""A house to work in: database, storage and the rooms' front doors, with small data."""
+"""A deployment to test with: database, storage and repositories, with small data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def people(
 
 
 @dataclass(frozen=True)
-class House:
+class Deployment:
     """Everything a test of training or of the store needs."""
 
     settings: Settings
@@ -93,9 +93,9 @@ class House:
 
 
 @pytest.fixture
-def house(settings: Settings, database: Database, blobs: Blobs, tmp_path: Path) -> House:
-    """A house with the dataset ``people``: 40 people, 5 samples each."""
-    made = House(settings, database, blobs, tmp_path)
+def deployment(settings: Settings, database: Database, blobs: Blobs, tmp_path: Path) -> Deployment:
+    """A deployment with the dataset ``people``: 40 people, 5 samples each."""
+    made = Deployment(settings, database, blobs, tmp_path)
     made.upload("people", *people(40, 5))
     return made
 
@@ -122,7 +122,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch):
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    bucket = boto3.resource("s3").Bucket("house")
+    bucket = boto3.resource("s3").Bucket("deployment")
     bucket.create()
     yield bucket
     bucket.objects.all().delete()

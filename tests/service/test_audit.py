@@ -25,24 +25,24 @@ def actions(audit, **filters):
     return [(entry.action, entry.resource) for entry in reversed(audit.page(limit=200, **filters).items)]
 
 
-def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(house, audit):
+def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(deployment, audit):
     with acting(Actor(name="key abc", request_id="r-1", trace_id="f" * 32)):
-        version = house.train(promote="production")
-        house.train(promote=False)
-        house.store.promote("faces", "production", 2, by="key abc", reason="canary held for a week")
-        house.store.promote("faces", "production", 2, by="key abc")
-        house.store.delete("faces", 1)
+        version = deployment.train(promote="production")
+        deployment.train(promote=False)
+        deployment.store.promote("faces", "production", 2, by="key abc", reason="canary held for a week")
+        deployment.store.promote("faces", "production", 2, by="key abc")
+        deployment.store.delete("faces", 1)
         with pytest.raises(Conflict):
-            house.store.delete("faces", 2)
+            deployment.store.delete("faces", 2)
     assert version == 1
     assert actions(audit, actor="system") == [("dataset.create", "dataset:people:1")]
-    told = actions(audit, actor="key abc")
-    assert [action for action, _ in told] == [
+    reported = actions(audit, actor="key abc")
+    assert [action for action, _ in reported] == [
         "job.submit", "version.create", "alias.move", "job.end",
         "job.submit", "version.create", "job.end",
         "alias.move", "version.delete",
     ]  # fmt: skip
-    assert told[1][1] == "model:faces:1"
+    assert reported[1][1] == "model:faces:1"
     moved = audit.page(action="alias.move").items[0]
     assert moved.resource == "model:faces@production"
     assert moved.before == {"version": 1, "revision": 1}
@@ -53,23 +53,23 @@ def test_every_change_on_the_way_to_a_model_is_logged_by_who_made_it(house, audi
     assert gone.before["kind"] == "similarity-forest"
 
 
-def test_a_policy_is_logged_with_what_it_was(house, audit):
-    house.train()
-    house.store.set_policy("faces", Policy(allow_asymptotic=True))
-    told = audit.page(action="policy.set").items[0]
-    assert (told.resource, told.before) == ("model:faces", {"allow_asymptotic": None})
-    assert told.after == {"allow_asymptotic": True}
+def test_a_policy_is_logged_with_what_it_was(deployment, audit):
+    deployment.train()
+    deployment.store.set_policy("faces", Policy(allow_asymptotic=True))
+    reported = audit.page(action="policy.set").items[0]
+    assert (reported.resource, reported.before) == ("model:faces", {"allow_asymptotic": None})
+    assert reported.after == {"allow_asymptotic": True}
 
 
-def test_keys_and_jobs_are_logged_without_their_secrets(house, audit, database):
+def test_keys_and_jobs_are_logged_without_their_secrets(deployment, audit, database):
     keys = Keys(database)
     made = keys.create("laptop", ["score"])
     keys.revoke(made.id)
     keys.revoke(made.id)
-    job = house.queue.submit(house.request()).id
-    house.queue.cancel(job)
-    house.queue.cancel(job)
-    house.datasets.delete("people")
+    job = deployment.queue.submit(deployment.request()).id
+    deployment.queue.cancel(job)
+    deployment.queue.cancel(job)
+    deployment.datasets.delete("people")
     assert actions(audit)[1:] == [
         ("key.create", f"key:{made.id}"),
         ("key.revoke", f"key:{made.id}"),

@@ -60,12 +60,12 @@ class Place:
 
 
 @pytest.fixture
-def place(house):
+def place(deployment):
     """A place with a model, a gallery's rows and a key."""
-    house.train()
-    Keys(house.db).create("laptop", ["score"])
+    deployment.train()
+    Keys(deployment.db).create("laptop", ["score"])
     vector = np.random.default_rng(1).normal(size=6).astype("<f4").tobytes()
-    with house.db.write() as session:
+    with deployment.db.write() as session:
         gallery = GalleryRow(
             key="k", name="staff", model_id="m", version=1, dimension=6, items=1, seq=7, floor=0,
             fields=["site"], created_at=1.5, updated_at=2.5,
@@ -73,7 +73,7 @@ def place(house):
         session.add(gallery)
         session.flush()
         session.add(GalleryItem(gallery_id=gallery.id, id="ä", vector=vector, facts='{"a":1}', seq=7))
-    return Place(house.settings, house.db, house.blobs)
+    return Place(deployment.settings, deployment.db, deployment.blobs)
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def test_a_restored_place_is_the_same_to_the_bit_whatever_its_database(place, el
     assert made["versions"] == ["faces:1"]
     assert made["damaged"] == {}
     there = elsewhere(kind)
-    told = there.restore(tmp_path / "a.tar")
-    assert (told["same"], told["close"], told["missing"]) == (["faces:1"], [], {})
+    reported = there.restore(tmp_path / "a.tar")
+    assert (reported["same"], reported["close"], reported["missing"]) == (["faces:1"], [], {})
     assert there.rows() == place.rows()
     assert scores(there) == scores(place)
     # Numbers are not given out twice.
@@ -122,8 +122,8 @@ def test_a_restored_place_is_the_same_to_the_bit_whatever_its_database(place, el
     there.store.promote("faces", "canary", 1, by="test")
 
 
-def test_a_backup_under_load_is_one_moment_and_whole(house, elsewhere, tmp_path):
-    house.train()
+def test_a_backup_under_load_is_one_moment_and_whole(deployment, elsewhere, tmp_path):
+    deployment.train()
     stop, errors = threading.Event(), []
 
     def churn():
@@ -132,9 +132,9 @@ def test_a_backup_under_load_is_one_moment_and_whole(house, elsewhere, tmp_path)
             at += 1
             try:
                 X, y = people(6, 4, seed=at)
-                house.upload(f"d{at}", X, y)
+                deployment.upload(f"d{at}", X, y)
                 if at > 2:
-                    house.datasets.delete(f"d{at - 2}")
+                    deployment.datasets.delete(f"d{at - 2}")
             except Exception as error:
                 errors.append(error)
                 return
@@ -142,7 +142,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(house, elsewhere, tmp_path)
     thread = threading.Thread(target=churn)
     thread.start()
     try:
-        place = Place(house.settings, house.db, house.blobs)
+        place = Place(deployment.settings, deployment.db, deployment.blobs)
         for number in range(4):
             place.back_up(tmp_path / f"{number}.tar")
     finally:
@@ -168,23 +168,23 @@ def there_datasets(place):
     return Datasets(place.db, place.blobs, place.settings).page().items
 
 
-def test_nothing_that_is_held_is_deleted_and_it_goes_later(house):
-    with house.db.read() as session:
+def test_nothing_that_is_held_is_deleted_and_it_goes_later(deployment):
+    with deployment.db.read() as session:
         (key,) = all_named_blobs(session)
-    with hold_all(house.db):
-        house.datasets.delete("people")
-        assert house.blobs.exists(key)
-        assert delete_unused(house.db, house.blobs, [key]) == []
-    assert collect(house.db, house.blobs, grace_s=0).blobs == [key]
+    with hold_all(deployment.db):
+        deployment.datasets.delete("people")
+        assert deployment.blobs.exists(key)
+        assert delete_unused(deployment.db, deployment.blobs, [key]) == []
+    assert collect(deployment.db, deployment.blobs, grace_s=0).blobs == [key]
 
 
-def test_a_hold_of_a_killed_backup_ends_by_itself(house):
-    with house.db.write() as session:
+def test_a_hold_of_a_killed_backup_ends_by_itself(deployment):
+    with deployment.db.write() as session:
         session.execute(text("INSERT INTO backups (id, started_at, holds_until) VALUES ('x', 0, 1)"))
-    with house.db.read() as session:
+    with deployment.db.read() as session:
         (key,) = all_named_blobs(session)
-    house.datasets.delete("people")
-    assert not house.blobs.exists(key)
+    deployment.datasets.delete("people")
+    assert not deployment.blobs.exists(key)
 
 
 def test_a_damaged_blob_is_named_and_the_rest_is_kept(place, elsewhere, tmp_path):
@@ -220,9 +220,11 @@ def changed(source: Path, target: Path, name: str, change) -> Path:
         (MANIFEST, lambda body: body.replace(b'"revision": "', b'"revision": "9'), InvalidInput, "newer"),
     ],
 )
-def test_a_changed_backup_is_refused_and_leaves_no_row(house, elsewhere, tmp_path, name, change, error, said):
-    house.queue.submit(house.request())
-    Place(house.settings, house.db, house.blobs).back_up(tmp_path / "a.tar")
+def test_a_changed_backup_is_refused_and_leaves_no_row(
+    deployment, elsewhere, tmp_path, name, change, error, said
+):
+    deployment.queue.submit(deployment.request())
+    Place(deployment.settings, deployment.db, deployment.blobs).back_up(tmp_path / "a.tar")
     there = elsewhere("sqlite")
     with pytest.raises(error, match=said):
         there.restore(changed(tmp_path / "a.tar", tmp_path / "b.tar", name, change))
@@ -230,8 +232,8 @@ def test_a_changed_backup_is_refused_and_leaves_no_row(house, elsewhere, tmp_pat
         assert not any(rows for table, rows in there.rows().items() if table != "revision")
 
 
-def test_only_an_empty_database_is_restored_into(house, tmp_path):
-    place = Place(house.settings, house.db, house.blobs)
+def test_only_an_empty_database_is_restored_into(deployment, tmp_path):
+    place = Place(deployment.settings, deployment.db, deployment.blobs)
     place.back_up(tmp_path / "a.tar")
     with pytest.raises(Conflict, match="holds data already"):
         place.restore(tmp_path / "a.tar")
@@ -240,17 +242,17 @@ def test_only_an_empty_database_is_restored_into(house, tmp_path):
         place.restore(tmp_path / "no.tar")
 
 
-def test_a_backup_from_s3_is_restored_into_s3(elsewhere, bucket, tmp_path, house):
-    house.train()
-    remote = house.settings.model_copy(update={"artefacts": "s3://house/first"})
+def test_a_backup_from_s3_is_restored_into_s3(elsewhere, bucket, tmp_path, deployment):
+    deployment.train()
+    remote = deployment.settings.model_copy(update={"artefacts": "s3://bucket/first"})
     # The same rows, with their blobs moved to S3.
     there = open_blobs(remote)
-    with house.db.read() as session:
+    with deployment.db.read() as session:
         for key in all_named_blobs(session):
-            assert there.put_folder(house.blobs.folder(key)) == key
-    shutil.rmtree(house.blobs.root)
-    Place(remote, house.db, there).back_up(tmp_path / "a.tar")
-    second = elsewhere("postgresql", artefacts="s3://house/second")
+            assert there.put_folder(deployment.blobs.folder(key)) == key
+    shutil.rmtree(deployment.blobs.root)
+    Place(remote, deployment.db, there).back_up(tmp_path / "a.tar")
+    second = elsewhere("postgresql", artefacts="s3://bucket/second")
     assert second.restore(tmp_path / "a.tar")["same"] == ["faces:1"]
     assert any(entry.key.startswith("second/") for entry in bucket.objects.all())
 

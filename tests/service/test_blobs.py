@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
     if request.param == "folder":
         return open_blobs(Settings(home=tmp_path))
     request.getfixturevalue("bucket")
-    return open_blobs(Settings(home=tmp_path, artefacts="s3://house/some/prefix"))
+    return open_blobs(Settings(home=tmp_path, artefacts="s3://bucket/some/prefix"))
 
 
 def folder_of(path: Path, **files: str) -> Path:
@@ -115,22 +115,22 @@ def test_changed_bytes_are_found(tmp_path: Path, change: str) -> None:
 
 
 def test_s3_is_read_anew_when_the_local_copy_was_changed(bucket, tmp_path: Path) -> None:
-    store = S3Blobs("s3://house", tmp_path / "cache")
+    store = S3Blobs("s3://bucket", tmp_path / "cache")
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     copy = store.folder(key) / "a"
     copy.chmod(0o644)
     copy.write_text("changed")
     assert (store.folder(key) / "a").read_text() == "one"
-    elsewhere = S3Blobs("s3://house", tmp_path / "other machine")
+    elsewhere = S3Blobs("s3://bucket", tmp_path / "other machine")
     assert (elsewhere.folder(key) / "a").read_text() == "one"
 
 
 def test_changed_bytes_on_s3_are_found(bucket, tmp_path: Path) -> None:
-    store = S3Blobs("s3://house/x", tmp_path / "cache")
+    store = S3Blobs("s3://bucket/x", tmp_path / "cache")
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     bucket.put_object(Key=f"x/{key}/a", Body=b"eno")
     with pytest.raises(CorruptArtefact, match="changed on S3"):
-        S3Blobs("s3://house/x", tmp_path / "other machine").folder(key)
+        S3Blobs("s3://bucket/x", tmp_path / "other machine").folder(key)
     bucket.put_object(Key=f"x/{key}.json", Body=b'{"a": "%064d"}' % 0)
     assert not store.exists(key)
 
@@ -138,7 +138,7 @@ def test_changed_bytes_on_s3_are_found(bucket, tmp_path: Path) -> None:
 def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
     bucket, database: Database, tmp_path: Path
 ) -> None:
-    store = S3Blobs("s3://house/x", tmp_path / "cache")
+    store = S3Blobs("s3://bucket/x", tmp_path / "cache")
     key = store.put_folder(folder_of(tmp_path / "source", a="one"))
     bucket.Object(f"x/{key}.json").delete()
     assert not store.exists(key)
@@ -147,7 +147,7 @@ def test_an_upload_to_s3_that_was_cut_short_is_absent_and_collected(
 
 
 def test_s3_copies_beyond_the_bound_go_oldest_first(bucket, tmp_path: Path) -> None:
-    store = S3Blobs("s3://house", tmp_path / "cache", cache_bytes=2_500)
+    store = S3Blobs("s3://bucket", tmp_path / "cache", cache_bytes=2_500)
     keys = [store.put_folder(folder_of(tmp_path / str(n), a=str(n) * 1_000)) for n in range(3)]
     cached = sorted((tmp_path / "cache" / "blobs").glob("*/*"))
     assert len(cached) == 3  # used within the last minutes
@@ -169,7 +169,7 @@ def test_an_absent_bucket_is_said(bucket, tmp_path: Path) -> None:
 
 def test_an_address_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"expected a folder or s3://bucket/prefix"):
-        open_blobs(Settings(home=tmp_path, artefacts="gs://house"))
+        open_blobs(Settings(home=tmp_path, artefacts="gs://bucket"))
     with pytest.raises(InvalidInput, match="s3://bucket"):
         open_blobs(Settings(home=tmp_path, artefacts="s3://"))
 

@@ -1,4 +1,4 @@
-"""Commands on the embedded house, as a person types them."""
+"""Commands on the embedded deployment, as a person types them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ Pairmark = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the module's tests share: uploads and trainings cost time."""
-    return tmp_path_factory.mktemp("house")
+    return tmp_path_factory.mktemp("deployment")
 
 
 @pytest.fixture
-def pairmark(house: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Pairmark:
-    """Run a command in the shared house (or in another one, ``home=``)."""
+def pairmark(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Pairmark:
+    """Run a command in the shared deployment (or in another one, ``home=``)."""
 
-    def run(*words: str, home: Path = house) -> Said:
+    def run(*words: str, home: Path = deployment) -> Said:
         monkeypatch.setenv("PAIRMARK_HOME", str(home))
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
@@ -54,9 +56,9 @@ def pairmark(house: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 @pytest.fixture(scope="module")
-def flowers(house: Path) -> Path:
+def flowers(deployment: Path) -> Path:
     X, y = load_iris(return_X_y=True)
-    path = house / "iris.csv"
+    path = deployment / "iris.csv"
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     lines = [",".join([*(f"{value:.6g}" for value in row), name]) for row, name in zip(X, names, strict=True)]
     path.write_text("a,b,c,d,species\n" + "\n".join(lines) + "\n")
@@ -78,7 +80,7 @@ def small(*more: str) -> list[str]:
 
 
 @pytest.fixture
-def trained(pairmark: Pairmark, house: Path, flowers: Path) -> str:
+def trained(pairmark: Pairmark, deployment: Path, flowers: Path) -> str:
     """The model ``flowers`` with version 1 in production."""
     if "flowers" not in pairmark("models", "list").out:
         assert pairmark("datasets", "add", "iris", flowers, "--label", "species").code == 0
@@ -116,9 +118,9 @@ def test_a_dataset_is_added_shown_and_deleted(pairmark: Pairmark, flowers: Path)
 
 
 def test_a_file_is_inspected_without_being_kept(pairmark: Pairmark, flowers: Path) -> None:
-    told = pairmark("datasets", "inspect", flowers, "--json").json
-    assert told["request"] == {"label": "species"}
-    assert told["promise"]["counted"] == "samples"
+    reported = pairmark("datasets", "inspect", flowers, "--json").json
+    assert reported["request"] == {"label": "species"}
+    assert reported["promise"]["counted"] == "samples"
     said = pairmark("datasets", "inspect", flowers).out
     assert "label (inferred)" in said
     assert f"pairmark datasets add NAME {flowers} --label species" in said
@@ -325,7 +327,7 @@ def test_setup_takes_a_given_password_but_not_another_one(
 
 
 def test_galleries_from_the_command_line(
-    pairmark: Pairmark, flowers: Path, house: Path, tmp_path: Path
+    pairmark: Pairmark, flowers: Path, deployment: Path, tmp_path: Path
 ) -> None:
     X, y = load_iris(return_X_y=True)
     assert pairmark("datasets", "add", "enrol", flowers, "--label", "species", "--json").code == 0

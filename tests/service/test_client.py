@@ -1,4 +1,4 @@
-"""The Python client against a served house, and how it takes trouble."""
+"""The Python client against a served deployment, and how it takes trouble."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ pytestmark = pytest.mark.database("postgresql")
 
 
 @pytest.fixture(scope="module")
-def client(digits_house: RunningServer):
-    with Client(digits_house.url) as client:
+def client(digits_deployment: RunningServer):
+    with Client(digits_deployment.url) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def digits(digits_house: RunningServer) -> np.ndarray:
-    return digits_house.facts["X"]
+def digits(digits_deployment: RunningServer) -> np.ndarray:
+    return digits_deployment.facts["X"]
 
 
 def test_scores_are_equal_however_they_travel(client: Client, digits: np.ndarray) -> None:
@@ -106,8 +106,8 @@ def test_errors_are_a_tree(client: Client, digits: np.ndarray) -> None:
     assert issubclass(Problem, ClientError)
 
 
-def test_a_dataset_and_a_training_from_arrays(client: Client, digits_house: RunningServer) -> None:
-    X, y = digits_house.facts["X"], digits_house.facts["y"]
+def test_a_dataset_and_a_training_from_arrays(client: Client, digits_deployment: RunningServer) -> None:
+    X, y = digits_deployment.facts["X"], digits_deployment.facts["y"]
     sent: list[float] = []
     added = client.add_dataset(
         "from-arrays", X=X[:600], y=y[:600], progress=lambda share, _: sent.append(share)
@@ -173,14 +173,14 @@ def test_an_export_comes_back_under_another_name(client: Client, digits: np.ndar
 
 
 def test_keys_are_sent_and_missed(serve: Serve) -> None:
-    house = serve()
-    made = json.loads(house.cli("keys", "create", "--scope", "score", "--json").stdout)
-    with Client(house.url, api_key=made["key"]) as client:
+    deployment = serve()
+    made = json.loads(deployment.cli("keys", "create", "--scope", "score", "--json").stdout)
+    with Client(deployment.url, api_key=made["key"]) as client:
         assert client.models() == []
         with pytest.raises(Denied) as refused:
             client.add_dataset("x", X=np.eye(3))
         assert refused.value.status == 403
-    with Client(house.url, api_key="") as client, pytest.raises(Denied) as refused:
+    with Client(deployment.url, api_key="") as client, pytest.raises(Denied) as refused:
         client.models()
     assert refused.value.status == 401
 
@@ -255,7 +255,7 @@ def test_all_names_are_public() -> None:
 
 
 def test_galleries_through_the_client(client: Client, digits: np.ndarray, tmp_path: Path) -> None:
-    told: list[float] = []
+    reported: list[float] = []
     ids = [f"c/{at}" for at in range(30)]
     answer = client.upsert(
         "from-client",
@@ -263,10 +263,10 @@ def test_galleries_through_the_client(client: Client, digits: np.ndarray, tmp_pa
         vectors=digits[:30],
         subjects=[f"s{at % 3}" if at % 3 else None for at in range(30)],
         model="digits",
-        progress=lambda fraction, _: told.append(fraction),
+        progress=lambda fraction, _: reported.append(fraction),
     )
     assert answer == {"upserted": 30, "errors": [], "n_errors": 0}
-    assert told == [1.0]
+    assert reported == [1.0]
     more = [
         {"id": "extra", "vector": digits[40], "metadata": {"site": "n"}},
         {"id": "short", "vector": [1.0]},
@@ -283,8 +283,8 @@ def test_galleries_through_the_client(client: Client, digits: np.ndarray, tmp_pa
     ] == ["extra"]
     assert client.item("from-client", "c/3")["subject"] is None
     assert [item["id"] for item in client.items("from-client", subject="s1")] == sorted(ids[1::3])
-    told_of = client.verify("from-client", "s1", digits[1], fpr=0.2)
-    assert told_of["items"] == 10
+    reported_of = client.verify("from-client", "s1", digits[1], fpr=0.2)
+    assert reported_of["items"] == 10
     assert client.erase("from-client", id="c/3")["items"] == 1
     assert client.erase("from-client", subject="s1")["items"] == 10
     assert client.gallery("from-client")["items"] == 20
@@ -321,9 +321,9 @@ def test_the_asynchronous_client_answers_alike(client: Client, digits: np.ndarra
 
 
 def test_the_asynchronous_client_trains_enrols_and_moves_files(
-    client: Client, digits_house: RunningServer, tmp_path: Path
+    client: Client, digits_deployment: RunningServer, tmp_path: Path
 ) -> None:
-    X, y = digits_house.facts["X"], digits_house.facts["y"]
+    X, y = digits_deployment.facts["X"], digits_deployment.facts["y"]
 
     async def work() -> None:
         async with AsyncClient(client.url) as other:
@@ -339,8 +339,8 @@ def test_the_asynchronous_client_trains_enrols_and_moves_files(
             )
             assert (job.state, job.version) == ("succeeded", 1)
             assert stages[-1] == "done"
-            told = [event async for event, _ in other.events(job.id)]
-            assert told[-1] == "done"
+            reported = [event async for event, _ in other.events(job.id)]
+            assert reported[-1] == "done"
             done = await other.upsert("async", ids=["a", "b"], vectors=X[:2], model="async@shadow")
             assert (done.upserted, done.errors) == (2, [])
             np.savez(tmp_path / "more.npz", ids=np.array(["c"]), vectors=X[2:3])

@@ -31,10 +31,10 @@ def words(page: str) -> str:
     return re.sub(r"(?:<[^>]+>|\s|\u00a0)+", " ", page)
 
 
-def test_it_shows_models_with_their_promise(digits_house: RunningServer) -> None:
-    point = digits_house.http.get("/models/digits/versions/1/operating-point?fpr=0.01")
+def test_it_shows_models_with_their_promise(digits_deployment: RunningServer) -> None:
+    point = digits_deployment.http.get("/models/digits/versions/1/operating-point?fpr=0.01")
     for path in ("/", "/console/models/digits"):
-        page = digits_house.http.get(path, headers=HTML)
+        page = digits_deployment.http.get(path, headers=HTML)
         assert page.status_code == 200
         text = words(page.text)
         if point.status_code == 200:
@@ -46,8 +46,10 @@ def test_it_shows_models_with_their_promise(digits_house: RunningServer) -> None
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_nothing_comes_from_elsewhere_and_nothing_is_inline(digits_house: RunningServer, path: str) -> None:
-    page = digits_house.http.get(path, headers=HTML)
+def test_nothing_comes_from_elsewhere_and_nothing_is_inline(
+    digits_deployment: RunningServer, path: str
+) -> None:
+    page = digits_deployment.http.get(path, headers=HTML)
     assert page.status_code == 200
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -56,25 +58,25 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline(digits_house: Runnin
     assert not re.search(r"(src|href|action)=\"(https?:)?//", page.text)
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page.text)
     for link in set(re.findall(r'(?:src|href)="(/[^"]*)"', page.text)):
-        assert digits_house.http.get(html.unescape(link)).status_code == 200, link
+        assert digits_deployment.http.get(html.unescape(link)).status_code == 200, link
 
 
-def test_a_page_that_is_not_there_says_so(digits_house: RunningServer) -> None:
+def test_a_page_that_is_not_there_says_so(digits_deployment: RunningServer) -> None:
     for path in ("/console/models/nobody", "/console/models/digits/99", "/console/models?cursor=x"):
-        page = digits_house.http.get(path, headers=HTML)
+        page = digits_deployment.http.get(path, headers=HTML)
         assert page.status_code in (404, 422), path
         assert "How to fix it" in page.text or "how to fix it" in page.text
 
 
-def test_models_are_found_by_a_part_of_their_name(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_models_are_found_by_a_part_of_their_name(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     assert [one["name"] for one in http.get("/models?contains=GIT").json()["items"]] == ["digits"]
     assert http.get("/models?contains=%25").json()["items"] == []
     assert "No model has “nowhere”" in http.get("/console/models?contains=nowhere", headers=HTML).text
 
 
-def test_an_operating_point_is_the_one_that_match_uses(digits_house: RunningServer) -> None:
-    http = digits_house.http
+def test_an_operating_point_is_the_one_that_match_uses(digits_deployment: RunningServer) -> None:
+    http = digits_deployment.http
     pair = {"model": "digits", "left": [0.0] * 64, "right": [0.0] * 64}
     for query in (
         "fpr=0.2",
@@ -96,9 +98,9 @@ def test_an_operating_point_is_the_one_that_match_uses(digits_house: RunningServ
     assert http.get("/models/nobody/versions/1/operating-point?fpr=0.1").status_code == 404
 
 
-def test_a_curve_is_thinned_to_the_points_asked_for(digits_house: RunningServer) -> None:
-    whole = digits_house.http.get("/models/digits/versions/1/roc").json()
-    thin = digits_house.http.get("/models/digits/versions/1/roc?points=20").json()
+def test_a_curve_is_thinned_to_the_points_asked_for(digits_deployment: RunningServer) -> None:
+    whole = digits_deployment.http.get("/models/digits/versions/1/roc").json()
+    thin = digits_deployment.http.get("/models/digits/versions/1/roc?points=20").json()
     assert len(thin["fpr"]) <= 20 < len(whole["fpr"])
     assert set(zip(thin["fpr"], thin["tpr"], thin["thresholds"], strict=True)) <= set(
         zip(whole["fpr"], whole["tpr"], whole["thresholds"], strict=True)
@@ -109,7 +111,7 @@ def test_a_curve_is_thinned_to_the_points_asked_for(digits_house: RunningServer)
         alone, together = whole["bands"][name], whole["simultaneous_bands"][name]
         assert np.mean(wider * (np.array(together) - alone)) > 0
     assert whole["bands"]["guarantee"] == whole["simultaneous_bands"]["guarantee"] == "asymptotic"
-    assert digits_house.http.get("/models/digits/versions/1/roc?points=1").status_code == 422
+    assert digits_deployment.http.get("/models/digits/versions/1/roc?points=1").status_code == 422
 
 
 def test_empty_states_name_the_next_step(serve: Serve) -> None:
@@ -118,10 +120,10 @@ def test_empty_states_name_the_next_step(serve: Serve) -> None:
 
 
 def test_with_keys_it_asks_to_sign_in_and_the_cookie_is_a_session(serve: Serve) -> None:
-    house = serve()
-    http = house.http
+    deployment = serve()
+    http = deployment.http
     assert http.get("/login").headers["location"] == "/"
-    made = json.loads(house.cli("keys", "create", "--scope", "admin", "--json").stdout)
+    made = json.loads(deployment.cli("keys", "create", "--scope", "admin", "--json").stdout)
     asked = http.get("/", headers=HTML)
     assert (asked.status_code, asked.headers.get("location")) == (303, "/login")
     assert http.get("/").status_code == 401
@@ -166,62 +168,67 @@ def test_with_keys_it_asks_to_sign_in_and_the_cookie_is_a_session(serve: Serve) 
         signed = http.post("/login", params={"next": elsewhere}, data={"key": made["key"]})
         assert signed.headers["location"] == "/", elsewhere
     assert http.get("/models").status_code == 200
-    house.cli("keys", "revoke", made["id"])
+    deployment.cli("keys", "revoke", made["id"])
     time.sleep(0.5)
     assert http.get("/models").status_code == 401
 
 
 def test_galleries_are_shown_to_keys_that_may_read_them(serve: Serve) -> None:
-    house = serve("--with-worker")
+    deployment = serve("--with-worker")
     rng = np.random.default_rng(0)
-    house.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
-    job = house.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
+    deployment.upload("d", rng.normal(size=(80, 4)).astype(np.float32), np.repeat(np.arange(40), 2))
+    job = deployment.train(learner="metric", dataset="d", model="m", params={"metric": "euclidean"})
     assert job["state"] == "succeeded", job
-    assert house.http.put("/galleries/secret-guests", json={"model": "m"}).status_code == 201
-    assert "secret-guests" in house.http.get("/console/galleries", headers=HTML).text
+    assert deployment.http.put("/galleries/secret-guests", json={"model": "m"}).status_code == 201
+    assert "secret-guests" in deployment.http.get("/console/galleries", headers=HTML).text
     items = [{"id": f"i{at}", "vector": [at, 0.0, 0.0, 1.0]} for at in range(3)]
-    assert house.http.put("/galleries/secret-guests/items", json={"items": items}).status_code == 200
-    measured = house.http.post("/galleries/secret-guests/evaluations?background=true", json={"dataset": "d"})
+    assert deployment.http.put("/galleries/secret-guests/items", json={"items": items}).status_code == 200
+    measured = deployment.http.post(
+        "/galleries/secret-guests/evaluations?background=true", json={"dataset": "d"}
+    )
     assert measured.status_code == 202, measured.text
     number = measured.json()["id"]
-    house.finished(number)
+    deployment.finished(number)
     keys = {
-        scope: json.loads(house.cli("keys", "create", "--scope", scope, "--json").stdout)["key"]
+        scope: json.loads(deployment.cli("keys", "create", "--scope", scope, "--json").stdout)["key"]
         for scope in ("admin", "gallery", "train", "score")
     }
     for scope, key in keys.items():
-        page = house.http.get("/", headers={**HTML, "X-API-Key": key})
+        page = deployment.http.get("/", headers={**HTML, "X-API-Key": key})
         assert page.status_code == 200
         seen = scope in ("admin", "gallery")
         assert ('href="/console/galleries"' in page.text) == seen, scope
         assert ("secret-guests" in page.text) == seen, scope
         for path in ("/console/galleries", "/console/galleries/secret-guests"):
-            page = house.http.get(path, headers={**HTML, "X-API-Key": key})
+            page = deployment.http.get(path, headers={**HTML, "X-API-Key": key})
             assert page.status_code == (200 if seen else 403), (scope, path)
             assert ("secret-guests" in page.text) == seen, (scope, path)
-        # Nor are they told by the jobs that measured them.
+        # Nor are they shown by the jobs that measured them.
         shown = {"X-API-Key": key}
-        assert ("secret-guests" in house.http.get("/jobs", headers=shown).text) == seen, scope
+        assert ("secret-guests" in deployment.http.get("/jobs", headers=shown).text) == seen, scope
         for path in (f"/jobs/{number}", f"/jobs/{number}/events"):
-            assert house.http.get(path, headers=shown).status_code == (200 if seen else 403), (scope, path)
-        cancelled = house.http.post(f"/jobs/{number}/cancel", headers=shown).status_code
+            assert deployment.http.get(path, headers=shown).status_code == (200 if seen else 403), (
+                scope,
+                path,
+            )
+        cancelled = deployment.http.post(f"/jobs/{number}/cancel", headers=shown).status_code
         assert cancelled == (202 if seen else 403), scope
-        cancelled = house.http.post(f"/jobs/{job['id']}/cancel", headers=shown).status_code
+        cancelled = deployment.http.post(f"/jobs/{job['id']}/cancel", headers=shown).status_code
         assert cancelled == (202 if scope in ("admin", "train") else 403), scope
 
 
 def test_names_cannot_smuggle_markup(serve: Serve) -> None:
-    house = serve()
+    deployment = serve()
     text = "a,b,who\n" + "".join(f"{row},{row % 3},<script>alert({row % 2})</script>\n" for row in range(8))
-    answer = house.http.post(
+    answer = deployment.http.post(
         "/datasets", data={"name": "plain", "label": "who"}, files={"file": ("x.csv", text.encode())}
     )
     assert answer.status_code == 201
     body = {"learner": "similarity-forest", "dataset": "plain", "model": "<script>alert(1)</script>"}
-    assert house.http.post("/jobs", json=body).status_code == 422
-    assert "<script>alert" not in house.http.get("/", headers=HTML).text
+    assert deployment.http.post("/jobs", json=body).status_code == 422
+    assert "<script>alert" not in deployment.http.get("/", headers=HTML).text
 
 
 @pytest.mark.parametrize("path", ["/static/nothing.js", "/static/../pages.py", "/static/%2e%2e/pages.py"])
-def test_only_static_files_are_served(digits_house: RunningServer, path: str) -> None:
-    assert digits_house.http.get(path).status_code == 404
+def test_only_static_files_are_served(digits_deployment: RunningServer, path: str) -> None:
+    assert digits_deployment.http.get(path).status_code == 404

@@ -48,16 +48,16 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait()
 
 
-def test_a_cluster_grows_the_same_forest(house, scheduler: str) -> None:
-    here = house.train()
-    away = house.settings.model_copy(update={"dask_scheduler": scheduler})
-    job = house.queue.submit(house.request())
-    claim = house.queue.claim("test", only=job.id)
+def test_a_cluster_grows_the_same_forest(deployment, scheduler: str) -> None:
+    here = deployment.train()
+    away = deployment.settings.model_copy(update={"dask_scheduler": scheduler})
+    job = deployment.queue.submit(deployment.request())
+    claim = deployment.queue.claim("test", only=job.id)
     assert claim is not None
-    there = Trainer(house.db, house.blobs, away).run(claim)
+    there = Trainer(deployment.db, deployment.blobs, away).run(claim)
     rng = np.random.default_rng(1)
     left, right = rng.normal(size=(2, 200, 6)).astype(np.float32)
-    first, second = (house.store.load("faces", version) for version in (here, there))
+    first, second = (deployment.store.load("faces", version) for version in (here, there))
     assert (first.pair_score(left, right) == second.pair_score(left, right)).all()
     assert [len(tree.cells) for tree in first.trees_] == [len(tree.cells) for tree in second.trees_]
 
@@ -114,12 +114,12 @@ def test_the_race_runs_its_folds_on_the_cluster_and_comes_out_the_same(scheduler
     assert here.pair_score(X[:40], X[40:80]).tobytes() == there.pair_score(X[:40], X[40:80]).tobytes()
 
 
-def test_a_cluster_that_is_not_there_is_named(house, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_there_is_named(deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = f"tcp://127.0.0.1:{free_port()}"
-    house.queue.submit(house.request())
-    claim = house.queue.claim("test")
+    deployment.queue.submit(deployment.request())
+    claim = deployment.queue.claim("test")
     assert claim is not None
-    away = house.settings.model_copy(update={"dask_scheduler": nowhere})
+    away = deployment.settings.model_copy(update={"dask_scheduler": nowhere})
     monkeypatch.setattr(engine, "CONNECT_S", 1)
     with pytest.raises(NotReady, match=f"{nowhere}.*PAIRMARK_DASK_SCHEDULER"):
-        Trainer(house.db, house.blobs, away).run(claim)
+        Trainer(deployment.db, deployment.blobs, away).run(claim)

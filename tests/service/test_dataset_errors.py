@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, new_database):
+def deployment(tmp_path_factory: pytest.TempPathFactory, new_database):
     home = tmp_path_factory.mktemp("home")
     settings = Settings(
         home=home,
@@ -59,9 +59,9 @@ def parquet(query: str, tmp_path: Path) -> bytes:
 
 
 def refused(
-    house, content: bytes, filename: str = "a.csv", pairs: bytes | None = None, **request
+    deployment, content: bytes, filename: str = "a.csv", pairs: bytes | None = None, **request
 ) -> PairmarkError:
-    datasets, store = house
+    datasets, store = deployment
     named = request.keys() & {"label", "ranking"} or pairs is not None or b"y.npy" in content
     if not named and filename.endswith((".csv", ".parquet", ".npz")):
         request["unlabelled"] = True
@@ -116,85 +116,90 @@ BAD_CSV = {
 
 
 @pytest.mark.parametrize("case", BAD_CSV)
-def test_bad_csv(house, case: str) -> None:
+def test_bad_csv(deployment, case: str) -> None:
     content, said = BAD_CSV[case]
-    assert said in refused(house, content, label="who").detail
+    assert said in refused(deployment, content, label="who").detail
 
 
-def test_every_column_of_text_is_named_at_once(house) -> None:
-    error = refused(house, b"a,b,c\n1,x,u\n2,y,v\n")
+def test_every_column_of_text_is_named_at_once(deployment) -> None:
+    error = refused(deployment, b"a,b,c\n1,x,u\n2,y,v\n")
     assert "column 'b' is 'x'" in error.detail
     assert "Text is also in 'c'" in error.detail
     assert "name the column if it is the label" in error.detail
     assert (error.facts["row"], error.facts["column"]) == (1, "b")
 
 
-def test_the_columns_asked_for_must_be_there_once(house) -> None:
+def test_the_columns_asked_for_must_be_there_once(deployment) -> None:
     rows = b"a,a,who\n1,2,p\n3,4,q\n5,6,p\n"
-    assert "no column 'where'; the file has 'a', 'a.1', 'who'" in refused(house, rows, label="where").detail
-    assert "names 2 columns" in refused(house, rows, label="a").detail
-    assert "both used and excluded" in refused(house, rows, label="who", exclude="who").detail
-    assert "no feature column is left" in refused(house, rows, label="who", exclude="a").detail
-    assert "two roles" in refused(house, rows, label="who", ranking=["who", "a.1"]).detail
+    assert (
+        "no column 'where'; the file has 'a', 'a.1', 'who'" in refused(deployment, rows, label="where").detail
+    )
+    assert "names 2 columns" in refused(deployment, rows, label="a").detail
+    assert "both used and excluded" in refused(deployment, rows, label="who", exclude="who").detail
+    assert "no feature column is left" in refused(deployment, rows, label="who", exclude="a").detail
+    assert "two roles" in refused(deployment, rows, label="who", ranking=["who", "a.1"]).detail
 
 
-def test_bounds_are_said(house) -> None:
-    assert "larger than 2000000 bytes" in refused(house, b"a\n" + b"1\n" * 1_000_001).detail
-    assert "more than 1000 rows" in refused(house, b"a\n" + b"1\n" * 1_001).detail
+def test_bounds_are_said(deployment) -> None:
+    assert "larger than 2000000 bytes" in refused(deployment, b"a\n" + b"1\n" * 1_000_001).detail
+    assert "more than 1000 rows" in refused(deployment, b"a\n" + b"1\n" * 1_001).detail
     wide = b",".join(b"c%d" % n for n in range(5_001)) + b"\n" + b",".join(b"1" for _ in range(5_001)) + b"\n"
-    assert "5001 features; at most 5000" in refused(house, wide).detail
+    assert "5001 features; at most 5000" in refused(deployment, wide).detail
     tall = (
         b",".join(b"c%d" % n for n in range(500))
         + b"\n"
         + (b",".join(b"1" * 500 for _ in range(500)) + b"\n")
     )
     assert isinstance(
-        refused(house, tall.replace(b"1" * 500, b"1") * 1 + (b"1," * 499 + b"1\n") * 400), TooLarge
+        refused(deployment, tall.replace(b"1" * 500, b"1") * 1 + (b"1," * 499 + b"1\n") * 400), TooLarge
     )
     bomb = gzip.compress(b"a\n" + b"1\n" * 1_500_000)
-    assert "unpacks to more than" in refused(house, bomb, "a.csv.gz").detail
-    assert "at most" in refused(house, b"c" + b",c" * 40_000 + b"\n").detail
+    assert "unpacks to more than" in refused(deployment, bomb, "a.csv.gz").detail
+    assert "at most" in refused(deployment, b"c" + b",c" * 40_000 + b"\n").detail
 
 
-def test_the_format_must_be_told(house) -> None:
-    assert "csv, parquet, npz" in refused(house, HEAD, "data.xlsx").detail
-    assert "expected format" in refused(house, HEAD, "data").detail
+def test_the_format_must_be_told(deployment) -> None:
+    assert "csv, parquet, npz" in refused(deployment, HEAD, "data.xlsx").detail
+    assert "expected format" in refused(deployment, HEAD, "data").detail
 
 
 @pytest.mark.parametrize("name", ["", ".", "a b", "-a", "a/b", "a:1", "x" * 101, "é", "a\n"])
-def test_names_that_cannot_stand_in_a_reference(house, name: str) -> None:
-    datasets, _ = house
+def test_names_that_cannot_stand_in_a_reference(deployment, name: str) -> None:
+    datasets, _ = deployment
     with pytest.raises(InvalidInput, match="name"):
         datasets.add(io.BytesIO(HEAD), DatasetRequest(name=name), filename="a.csv")
 
 
 @pytest.mark.parametrize("reference", ["x", "x:1", "x:0", "x:latest", "x:99999999999999999999", "x:٣"])
-def test_unknown_datasets(house, reference: str) -> None:
+def test_unknown_datasets(deployment, reference: str) -> None:
     with pytest.raises(UnknownDataset):
-        house[0].get(reference)
+        deployment[0].get(reference)
 
 
-def test_bad_parquet(house, tmp_path: Path) -> None:
+def test_bad_parquet(deployment, tmp_path: Path) -> None:
     whole = parquet("SELECT i AS x, 'p' || (i % 2) AS who FROM range(100) t(i)", tmp_path)
     for cut in (3, 50, len(whole) // 2, len(whole) - 3):
-        assert "Parquet" in refused(house, whole[:cut], "a.parquet", label="who").detail
+        assert "Parquet" in refused(deployment, whole[:cut], "a.parquet", label="who").detail
     text = parquet("SELECT i AS x, 'z' AS s, 'p' || (i % 2) AS who FROM range(9) t(i)", tmp_path)
-    assert "column 's' is varchar; expected numbers" in refused(house, text, "a.parquet", label="who").detail
+    assert (
+        "column 's' is varchar; expected numbers"
+        in refused(deployment, text, "a.parquet", label="who").detail
+    )
     day = parquet("SELECT DATE '2020-01-01' AS d, i AS x FROM range(9) t(i)", tmp_path)
-    assert "column 'd' is date" in refused(house, day, "a.parquet").detail
+    assert "column 'd' is date" in refused(deployment, day, "a.parquet").detail
     hole = parquet("SELECT CASE WHEN i <> 4 THEN i END AS x FROM range(9) t(i)", tmp_path)
-    assert "row 5, column 'x' is empty" in refused(house, hole, "a.parquet").detail
+    assert "row 5, column 'x' is empty" in refused(deployment, hole, "a.parquet").detail
     ragged = parquet("SELECT range(i % 2 + 1)::FLOAT[] AS v FROM range(9) t(i)", tmp_path)
-    assert "lists of 1 to 2 numbers" in refused(house, ragged, "a.parquet").detail
+    assert "lists of 1 to 2 numbers" in refused(deployment, ragged, "a.parquet").detail
     null = parquet("SELECT [1.0, CASE WHEN i <> 2 THEN 1 END]::FLOAT[] AS v FROM range(9) t(i)", tmp_path)
-    assert "row 3, column 'v[1]' is NaN" in refused(house, null, "a.parquet").detail
+    assert "row 3, column 'v[1]' is NaN" in refused(deployment, null, "a.parquet").detail
     bomb = parquet("SELECT 0 AS x FROM range(1000000)", tmp_path)
     assert len(bomb) < 20_000
-    assert isinstance(refused(house, bomb, "a.parquet"), TooLarge)
-    assert "Parquet" in refused(house, HEAD, "a.parquet").detail
+    assert isinstance(refused(deployment, bomb, "a.parquet"), TooLarge)
+    assert "Parquet" in refused(deployment, HEAD, "a.parquet").detail
 
 
-def test_bad_npz(house) -> None:
+def test_bad_npz(deployment) -> None:
     X, y = np.eye(4), np.array([0, 0, 1, 1])
     cases = {
         "expected 'X'": npz(points=X),
@@ -214,23 +219,25 @@ def test_bad_npz(house) -> None:
         "1001 rows; at most 1000": npz(X=np.zeros((1_001, 1))),
     }
     for said, content in cases.items():
-        assert said in refused(house, content, "a.npz").detail
-    assert "no array 'who'" in refused(house, npz(X=X), "a.npz", label="who").detail
-    assert "no feature 'z'" in refused(house, npz(X=X), "a.npz", exclude="z").detail
+        assert said in refused(deployment, content, "a.npz").detail
+    assert "no array 'who'" in refused(deployment, npz(X=X), "a.npz", label="who").detail
+    assert "no feature 'z'" in refused(deployment, npz(X=X), "a.npz", exclude="z").detail
     whole = npz(X=X, y=y)
     for cut in range(1, len(whole), 37):
-        refused(house, whole[:cut], "a.npz")
+        refused(deployment, whole[:cut], "a.npz")
     for at in range(0, len(whole), 5):
         broken = bytearray(whole)
         broken[at] ^= 0x55
         try:
-            out = house[0].add(io.BytesIO(bytes(broken)), DatasetRequest(name="broken"), filename="a.npz")
+            out = deployment[0].add(
+                io.BytesIO(bytes(broken)), DatasetRequest(name="broken"), filename="a.npz"
+            )
         except PairmarkError:
             continue
-        house[0].delete(f"broken:{out.version}")
+        deployment[0].delete(f"broken:{out.version}")
 
 
-def test_an_npz_never_runs_code(house, tmp_path: Path) -> None:
+def test_an_npz_never_runs_code(deployment, tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self):
             return (Path.touch, (tmp_path / "sprung",))
@@ -242,18 +249,18 @@ def test_an_npz_never_runs_code(house, tmp_path: Path) -> None:
         packed.writestr("X.npy", stream.getvalue())
         packed.writestr("y.npy", pickle.dumps(Trap()))
         packed.writestr("../../escaped.npy", b"")
-    refused(house, archive.getvalue(), "a.npz")
+    refused(deployment, archive.getvalue(), "a.npz")
     assert not (tmp_path / "sprung").exists()
 
 
-def test_an_npz_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(house) -> None:
+def test_an_npz_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(deployment) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("X.npy", bytes(3_000_000))
-    assert "unpack to" in refused(house, archive.getvalue(), "a.npz").detail
+    assert "unpack to" in refused(deployment, archive.getvalue(), "a.npz").detail
 
 
-def test_bad_svmlight(house) -> None:
+def test_bad_svmlight(deployment) -> None:
     good = b"1 1:0.5 3:2\n2 2:1\n"
     cases = {
         "line 3 ('x 1:2') is not svmlight": good + b"x 1:2\n",
@@ -270,12 +277,12 @@ def test_bad_svmlight(house) -> None:
         "only some lines have a qid": b"1 qid:1 1:2\n1 1:3\n",
     }
     for said, content in cases.items():
-        assert said in refused(house, content, "a.svm").detail, said
-    assert "no columns to name as exclude" in refused(house, good, "a.svm", exclude="x1").detail
-    assert "no line has a qid" in refused(house, good, "a.svm", group="qid").detail
+        assert said in refused(deployment, content, "a.svm").detail, said
+    assert "no columns to name as exclude" in refused(deployment, good, "a.svm", exclude="x1").detail
+    assert "no line has a qid" in refused(deployment, good, "a.svm", group="qid").detail
 
 
-def test_bad_rankings(house) -> None:
+def test_bad_rankings(deployment) -> None:
     cases = {
         "row 2: ranking 'a>a' is not one": b"x,r\n1,a>b\n2,a>a\n",
         "row 2: ranking 'a>' is not one": b"x,r\n1,a>b\n2,a>\n",
@@ -283,12 +290,12 @@ def test_bad_rankings(house) -> None:
         "orders fewer than two labels": b"x,r\n1,a\n2,a\n",
     }
     for said, content in cases.items():
-        assert said in refused(house, content, ranking="r").detail
-    assert "row 2 ranks no label" in refused(house, b"x,a,b\n1,0,1\n2,,\n", ranking="a,b").detail
-    assert "column 'b' is 'z'" in refused(house, b"x,a,b\n1,0,z\n", ranking="a,b").detail
+        assert said in refused(deployment, content, ranking="r").detail
+    assert "row 2 ranks no label" in refused(deployment, b"x,a,b\n1,0,1\n2,,\n", ranking="a,b").detail
+    assert "column 'b' is 'z'" in refused(deployment, b"x,a,b\n1,0,z\n", ranking="a,b").detail
 
 
-def test_bad_pairs(house) -> None:
+def test_bad_pairs(deployment) -> None:
     points = b"x\n1\n2\n3\n"
     cases = {
         "row 2: left is '3'; expected a row from 0 to 2": b"left,right,same\n0,1,1\n3,1,0\n",
@@ -304,28 +311,28 @@ def test_bad_pairs(house) -> None:
         "column 'same' is 'yes', not a number": b"left,right,same\n0,1,yes\n",
     }
     for said, content in cases.items():
-        error = refused(house, points, pairs=content)
+        error = refused(deployment, points, pairs=content)
         assert said in error.detail, (said, error.detail)
         assert error.detail.startswith("pairs file: ")
         assert error.facts["field"] == "pairs"
     ids = b"k,x\nu,1\nv,2\n"
-    assert "no row id" in refused(house, ids, pairs=b"left,right,same\nu,w,1\n", id="k").detail
-    assert "row ids repeat" in refused(house, b"k,x\nu,1\nu,2\n", id="k").detail
+    assert "no row id" in refused(deployment, ids, pairs=b"left,right,same\nu,w,1\n", id="k").detail
+    assert "row ids repeat" in refused(deployment, b"k,x\nu,1\nu,2\n", id="k").detail
 
 
 @given(
     content=st.binary(max_size=300) | st.text(max_size=200).map(str.encode),
     kind=st.sampled_from(["csv", "parquet", "npz", "svmlight"]),
 )
-def test_whatever_is_sent_is_taken_or_refused_in_words(house, content: bytes, kind: str) -> None:
+def test_whatever_is_sent_is_taken_or_refused_in_words(deployment, content: bytes, kind: str) -> None:
     with contextlib.suppress(InvalidInput, TooLarge):
-        house[0].add(io.BytesIO(content), DatasetRequest(name="fuzz", format=kind))
+        deployment[0].add(io.BytesIO(content), DatasetRequest(name="fuzz", format=kind))
 
 
 @given(text=st.text(alphabet='a1,;"\n\r\t .-e>#', max_size=60))
-def test_any_near_csv_is_taken_or_refused_in_words(house, text: str) -> None:
+def test_any_near_csv_is_taken_or_refused_in_words(deployment, text: str) -> None:
     with contextlib.suppress(InvalidInput, TooLarge):
-        house[0].add(io.BytesIO(text.encode()), DatasetRequest(name="fuzz", format="csv", label="a"))
+        deployment[0].add(io.BytesIO(text.encode()), DatasetRequest(name="fuzz", format="csv", label="a"))
 
 
 KILLED = """

@@ -1,4 +1,4 @@
-"""The database as the house relies on it: one schema on both kinds, whole commits, words for trouble."""
+"""The database as the service relies on it: one schema on both kinds, whole commits, words for trouble."""
 
 from __future__ import annotations
 

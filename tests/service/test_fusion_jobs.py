@@ -12,12 +12,12 @@ from pairmark.service.tables import JobRow
 FIXED = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_between": 0.1}
 
 
-def parts(house) -> None:
-    house.train(learner="plda", model="shapes", params=FIXED, promote=True)
-    house.train(learner="metric", model="sizes", params={"metric": "euclidean"}, promote=False)
+def parts(deployment) -> None:
+    deployment.train(learner="plda", model="shapes", params=FIXED, promote=True)
+    deployment.train(learner="metric", model="sizes", params={"metric": "euclidean"}, promote=False)
 
 
-def fused(house, **changes):
+def fused(deployment, **changes):
     given = {
         "learner": "fusion",
         "model": "both",
@@ -26,47 +26,47 @@ def fused(house, **changes):
     return {**given, **changes}
 
 
-def artefact(house, name: str, version: int):
-    return load(house.blobs.folder(house.store._versions.row(name, version).artefact))
+def artefact(deployment, name: str, version: int):
+    return load(deployment.blobs.folder(deployment.store._versions.row(name, version).artefact))
 
 
-def test_versions_are_pinned_and_learned_anew_without_the_calibration_people(house) -> None:
-    parts(house)
-    version = house.train(**fused(house))
-    told = house.store.version("both", version)
-    assert [one["version"] for one in told.facts["fusion"]["models"]] == ["shapes:1", "sizes:1"]
-    assert told.params["models"][0]["params"]["shrink_within"] == 0.1
-    assert {"similarity", "match", "search"} <= set(told.capabilities)
-    assert "own" in told.metrics["likelihood_ratios"]
+def test_versions_are_pinned_and_learned_anew_without_the_calibration_people(deployment) -> None:
+    parts(deployment)
+    version = deployment.train(**fused(deployment))
+    reported = deployment.store.version("both", version)
+    assert [one["version"] for one in reported.facts["fusion"]["models"]] == ["shapes:1", "sizes:1"]
+    assert reported.params["models"][0]["params"]["shrink_within"] == 0.1
+    assert {"similarity", "match", "search"} <= set(reported.capabilities)
+    assert "own" in reported.metrics["likelihood_ratios"]
     # The same split and seed: what the named version learned is what the part of the fused one has learned.
-    rows = np.asarray(house.datasets.load(house.datasets.get("people").id).X)[:8]
-    whole, part = artefact(house, "both", version), artefact(house, "shapes", 1)
+    rows = np.asarray(deployment.datasets.load(deployment.datasets.get("people").id).X)[:8]
+    whole, part = artefact(deployment, "both", version), artefact(deployment, "shapes", 1)
     assert (
         whole.models_[0].pair_score(rows[:4], rows[4:]).tobytes()
         == part.pair_score(rows[:4], rows[4:]).tobytes()
     )
     # It stands alone: what it was made of can go.
-    house.train(learner="metric", model="shapes", params={}, promote=True)
-    house.store.delete("shapes", 1)
-    again = artefact(house, "both", version)
+    deployment.train(learner="metric", model="shapes", params={}, promote=True)
+    deployment.store.delete("shapes", 1)
+    again = artefact(deployment, "both", version)
     assert again.pair_score(rows[:4], rows[4:]).tobytes() == whole.pair_score(rows[:4], rows[4:]).tobytes()
 
 
-def test_a_name_means_the_version_that_it_names_when_the_job_is_submitted(house) -> None:
-    parts(house)
-    job = house.queue.submit(house.request(**fused(house)))
-    house.train(learner="metric", model="shapes", params={}, promote=True)
-    with house.db.read() as session:
+def test_a_name_means_the_version_that_it_names_when_the_job_is_submitted(deployment) -> None:
+    parts(deployment)
+    job = deployment.queue.submit(deployment.request(**fused(deployment)))
+    deployment.train(learner="metric", model="shapes", params={}, promote=True)
+    with deployment.db.read() as session:
         kept = session.get(JobRow, job.id).params
     assert kept["models"][0]["version"] == "shapes:1"
     assert kept["models"][0]["learner"] == "plda"
 
 
-def test_what_cannot_be_combined_is_refused_before_it_is_queued(house) -> None:
-    parts(house)
+def test_what_cannot_be_combined_is_refused_before_it_is_queued(deployment) -> None:
+    parts(deployment)
     X = np.random.default_rng(0).normal(size=(80, 3)).astype(np.float32)
-    house.upload("classes", X, np.repeat(np.arange(4), 20))
-    house.train(
+    deployment.upload("classes", X, np.repeat(np.arange(4), 20))
+    deployment.train(
         learner="rsbl", dataset="classes", model="classes", params={"depth": 1, "k_max": 3}, promote=False
     )
     for models, error, words in [
@@ -80,4 +80,4 @@ def test_what_cannot_be_combined_is_refused_before_it_is_queued(house) -> None:
         (["shapes", "sizes:x"], InvalidInput, "version"),
     ]:
         with pytest.raises(error, match=words):
-            house.queue.submit(house.request(**fused(house, params={"models": models})))
+            deployment.queue.submit(deployment.request(**fused(deployment, params={"models": models})))

@@ -1,4 +1,4 @@
-"""Rates by group of people: told apart, not torn apart."""
+"""Rates by group of people: stated for each, and none left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pairmark.service.api.report_page import report_page
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.errors import InvalidInput
-from tests.service.conftest import House, people
+from tests.service.conftest import Deployment, people
 
 pytestmark = pytest.mark.database("sqlite")
 
@@ -16,23 +16,25 @@ METRIC = {"learner": "metric", "params": {"metric": "euclidean"}, "model": "apar
 
 
 @pytest.fixture
-def populations(house: House) -> House:
+def populations(deployment: Deployment) -> Deployment:
     """400 people in two populations, of which one is far more alike."""
     X, y = people(400, 2, seed=4)
     X[y >= 200] *= 0.35
-    file = house.folder / "populations.npz"
+    file = deployment.folder / "populations.npz"
     np.savez(file, X=X, y=y, origin=np.where(y < 200, "north", "south"))
-    house.datasets.add(file, DatasetRequest(name="populations", group="origin"))
-    return house
+    deployment.datasets.add(file, DatasetRequest(name="populations", group="origin"))
+    return deployment
 
 
-def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promise(populations: House) -> None:
-    house = populations
+def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promise(
+    populations: Deployment,
+) -> None:
+    deployment = populations
     evaluation = {"n_pairs": 20_000, "groups": "compare", "calibration_fraction": 0.4, "test_fraction": 0.4}
-    version = house.train(**METRIC, evaluation=evaluation)
-    told = house.store.reports.roc("apart", version).groups
-    assert told is not None
-    ten_percent = told["at"][0]
+    version = deployment.train(**METRIC, evaluation=evaluation)
+    reported = deployment.store.reports.roc("apart", version).groups
+    assert reported is not None
+    ten_percent = reported["at"][0]
     assert ten_percent["fpr"] == 0.1
     north, south = ten_percent["groups"]
     assert (north["group"], south["group"]) == ("north", "south")
@@ -44,20 +46,20 @@ def test_rates_of_each_group_are_told_with_a_warning_where_one_breaks_the_promis
     assert overall["low"] > 1 or north["fpr"]["joint_interval"][1] > south["fpr"]["joint_interval"][0]
     assert told_apart["fpr"]["worst"] == "south"
     assert told_apart["fnr"]["worst"] == "north"
-    page, _ = report_page(house.store.reports.report(house.store.version("apart", version)))
+    page, _ = report_page(deployment.store.reports.report(deployment.store.version("apart", version)))
     assert "geometric mean" in page
-    assert any("'south'" in warning and "promised 0.1" in warning for warning in told["warnings"])
-    assert house.store.version("apart", version).metrics["groups"] == told
-    again = house.store.evaluations.evaluate(
+    assert any("'south'" in warning and "promised 0.1" in warning for warning in reported["warnings"])
+    assert deployment.store.version("apart", version).metrics["groups"] == reported
+    again = deployment.store.evaluations.evaluate(
         "apart", version, "populations", n_pairs=20_000, groups="compare"
     )
     assert again.roc.groups is not None
     assert any("'south'" in warning for warning in again.warnings)
     # As units that belong together, two groups are too few to split.
     with pytest.raises(InvalidInput):
-        house.train(**METRIC)
-    assert house.store.evaluations.evaluate("apart", version, "people", n_pairs=2_000).roc.groups is None
+        deployment.train(**METRIC)
+    assert deployment.store.evaluations.evaluate("apart", version, "people", n_pairs=2_000).roc.groups is None
     with pytest.raises(InvalidInput, match="has 0 groups"):
-        house.queue.submit(house.request(dataset="people", evaluation={"groups": "compare"}))
+        deployment.queue.submit(deployment.request(dataset="people", evaluation={"groups": "compare"}))
     with pytest.raises(InvalidInput, match="no groups to compare"):
-        house.store.evaluations.evaluate("apart", version, "people", groups="compare")
+        deployment.store.evaluations.evaluate("apart", version, "people", groups="compare")

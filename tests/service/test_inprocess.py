@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from pairmark.service.inprocess import TRUSTED, InProcessTransport
 
 
-class House:
+class Deployment:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.gone = threading.Event()
@@ -62,13 +62,13 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def deployment() -> Deployment:
+    return Deployment()
 
 
 @pytest.fixture
-def client(house: House) -> Iterator[httpx.Client]:
-    with httpx.Client(transport=InProcessTransport(house.app), base_url="http://here") as client:
+def client(deployment: Deployment) -> Iterator[httpx.Client]:
+    with httpx.Client(transport=InProcessTransport(deployment.app), base_url="http://here") as client:
         yield client
 
 
@@ -84,10 +84,10 @@ def test_a_request_arrives_whole_and_marked_as_trusted(client: httpx.Client) -> 
     }
 
 
-def test_lifespan_runs_around_the_client(house: House) -> None:
-    with httpx.Client(transport=InProcessTransport(house.app), base_url="http://here"):
-        assert house.events == ["up"]
-    assert house.events == ["up", "down"]
+def test_lifespan_runs_around_the_client(deployment: Deployment) -> None:
+    with httpx.Client(transport=InProcessTransport(deployment.app), base_url="http://here"):
+        assert deployment.events == ["up"]
+    assert deployment.events == ["up", "down"]
 
 
 def test_an_upload_streams(client: httpx.Client, tmp_path) -> None:
@@ -98,11 +98,11 @@ def test_an_upload_streams(client: httpx.Client, tmp_path) -> None:
     assert answer == {"name": "n", "size": 3_000_000}
 
 
-def test_an_answer_streams_and_closing_it_ends_it(client: httpx.Client, house: House) -> None:
+def test_an_answer_streams_and_closing_it_ends_it(client: httpx.Client, deployment: Deployment) -> None:
     with client.stream("GET", "/slow") as response:
         assert next(response.iter_lines()) == "tick 0"
-        assert not house.gone.is_set()
-    assert house.gone.wait(5)
+        assert not deployment.gone.is_set()
+    assert deployment.gone.wait(5)
 
 
 def test_requests_run_side_by_side(client: httpx.Client) -> None:

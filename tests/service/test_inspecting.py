@@ -23,8 +23,8 @@ def table(**columns) -> bytes:
     return "\n".join([",".join(names), *lines, ""]).encode()
 
 
-def look(house, content: bytes, filename: str = "a.csv", **roles):
-    return house.datasets.inspect(
+def look(deployment, content: bytes, filename: str = "a.csv", **roles):
+    return deployment.datasets.inspect(
         io.BytesIO(content), DatasetRequest(name="inspected", **roles), filename=filename
     )
 
@@ -38,104 +38,108 @@ def faces(n: int = 60, rows: int = 3) -> bytes:
     )
 
 
-def test_roles_are_inferred_and_the_upload_they_name_is_what_was_told(house):
+def test_roles_are_inferred_and_the_upload_they_name_is_what_was_told(deployment):
     content = faces()
-    told = look(house, content)
-    roles = {column.name: column.role for column in told.columns}
+    reported = look(deployment, content)
+    roles = {column.name: column.role for column in reported.columns}
     assert roles["person"] == "label"
     assert roles["photo"] == "excluded"
     assert roles["f0"] == "feature"
-    assert [column.name for column in told.columns if column.inferred] == ["photo", "person"]
-    assert told.problem is None
-    assert house.datasets.page().items[0].name == "people"
-    added = house.datasets.add(
-        io.BytesIO(content), DatasetRequest(name="faces", **told.request), filename="a.csv"
+    assert [column.name for column in reported.columns if column.inferred] == ["photo", "person"]
+    assert reported.problem is None
+    assert deployment.datasets.page().items[0].name == "people"
+    added = deployment.datasets.add(
+        io.BytesIO(content), DatasetRequest(name="faces", **reported.request), filename="a.csv"
     )
-    assert (added.rows, added.features, added.n_labels) == (told.rows, told.features, told.n_labels)
-    assert added.label_counts == told.label_counts
-    assert added.promise == told.promise
-    assert told.promise.units == 60
+    assert (added.rows, added.features, added.n_labels) == (
+        reported.rows,
+        reported.features,
+        reported.n_labels,
+    )
+    assert added.label_counts == reported.label_counts
+    assert added.promise == reported.promise
+    assert reported.promise.units == 60
 
 
-def test_the_number_of_people_is_exact(house):
+def test_the_number_of_people_is_exact(deployment):
     content = faces(n=400, rows=6)
-    told = look(house, content)
-    assert {column.name: column.distinct for column in told.columns}["person"] == told.n_labels == 400
+    reported = look(deployment, content)
+    assert {column.name: column.distinct for column in reported.columns}["person"] == reported.n_labels == 400
 
 
-def test_what_was_named_is_not_guessed(house):
-    told = look(house, faces(), label="photo", exclude="person")
-    roles = {column.name: column.role for column in told.columns}
+def test_what_was_named_is_not_guessed(deployment):
+    reported = look(deployment, faces(), label="photo", exclude="person")
+    roles = {column.name: column.role for column in reported.columns}
     assert (roles["photo"], roles["person"]) == ("label", "excluded")
-    assert "labels differ" in told.problem
+    assert "labels differ" in reported.problem
 
 
-def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(house):
-    told = look(house, table(who=["a", "a", "b", "b"], x=[1, 2, "", 4]))
-    assert told.rows is None
-    assert "row 3, column 'x' is empty" in told.problem
-    assert [column.empty for column in told.columns] == [0, 1]
-    nobody = look(house, table(x=[1.5, 2.5], y2=[0.25, 0.5]))
+def test_a_file_that_would_be_refused_says_why_and_still_shows_its_columns(deployment):
+    reported = look(deployment, table(who=["a", "a", "b", "b"], x=[1, 2, "", 4]))
+    assert reported.rows is None
+    assert "row 3, column 'x' is empty" in reported.problem
+    assert [column.empty for column in reported.columns] == [0, 1]
+    nobody = look(deployment, table(x=[1.5, 2.5], y2=[0.25, 0.5]))
     assert "no label is named" in nobody.problem
 
 
-def test_rankings_numbers_and_arrays(house, tmp_path):
-    ranked = look(house, table(x=[1, 2, 3], order=["a>b>c", "b>a", "c>b>a"]))
+def test_rankings_numbers_and_arrays(deployment, tmp_path):
+    ranked = look(deployment, table(x=[1, 2, 3], order=["a>b>c", "b>a", "c>b>a"]))
     assert ranked.request == {"ranking": ["order"]}
     assert ranked.ranking_labels == ["a", "b", "c"]
-    digits = look(house, table(pixel=[0.5, 0.25, 0.75, 1.5], digit=[1, 2, 1, 2], target=[0, 1, 1, 0]))
+    digits = look(deployment, table(pixel=[0.5, 0.25, 0.75, 1.5], digit=[1, 2, 1, 2], target=[0, 1, 1, 0]))
     assert digits.request["label"] == "target"
     stream = io.BytesIO()
     np.savez(stream, X=np.eye(4), y=[1, 1, 2, 2], other=np.zeros(4))
-    arrays = look(house, stream.getvalue(), "a.npz")
+    arrays = look(deployment, stream.getvalue(), "a.npz")
     assert {column.name: column.role for column in arrays.columns}["X"] == "points"
     assert arrays.n_labels == 2
     path = tmp_path / "a.parquet"
     duckdb.sql(
         f"COPY (SELECT [i, i + 1]::FLOAT[2] AS v, 'p' || (i // 2) AS who FROM range(8) t(i)) TO '{path}'"
     )
-    vectors = look(house, path.read_bytes(), "a.parquet")
+    vectors = look(deployment, path.read_bytes(), "a.parquet")
     assert [column.kind for column in vectors.columns] == ["vector", "text"]
     assert (vectors.features, vectors.n_labels) == (2, 4)
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3\n", b"\x00\x01", b'a,b\n"1,2\n'])
-def test_what_is_no_table_is_refused(house, content):
+def test_what_is_no_table_is_refused(deployment, content):
     from pairmark.service.errors import InvalidInput
 
     with pytest.raises(InvalidInput):
-        look(house, content)
+        look(deployment, content)
 
 
-def test_wide_tables_are_bounded(house, tmp_path):
+def test_wide_tables_are_bounded(deployment, tmp_path):
     path = tmp_path / "wide.csv"
     path.write_bytes(table(who=[1, 1, 2], **{f"x{at}": [1, 2, 3] for at in range(1_500)}))
-    found = profiled(path, tmp_path, "csv", True, house.datasets._limits)
+    found = profiled(path, tmp_path, "csv", True, deployment.datasets._limits)
     assert len(found) == 1_000
     assert inferred(found, DatasetRequest(name="wide")).label == "who"
 
 
-def test_one_person_under_two_names_is_reported_and_kept(house):
+def test_one_person_under_two_names_is_reported_and_kept(deployment):
     X, y = people(60, 3)
     # Person 5 is there under another name, with the same pictures, and one picture of person 9 twice.
     X, names = np.concatenate([X, X[15:18], X[27:28]]), [f"p{who}" for who in y] + ["q5"] * 3 + ["p9"]
     content = table(person=names, **{f"f{at}": X[:, at] for at in range(6)})
-    told = look(house, content, label="person")
-    across, within = told.warnings
+    reported = look(deployment, content, label="person")
+    across, within = reported.warnings
     assert across.startswith(
         "3 pair(s) of rows are nearly equal and have different labels (first rows 15 and 180"
     )
     assert within.startswith("1 pair(s) of rows of one label are nearly equal (first rows 27 and 183")
-    assert told.rows == 184
+    assert reported.rows == 184
 
 
-def test_labels_that_scores_contradict_are_reported(house):
+def test_labels_that_scores_contradict_are_reported(deployment):
     X, y = people(40, 6)
     y = np.where((y == 3) & (np.arange(y.size) % 6 >= 3), 99, y)
-    data = house.datasets.load(house.upload("doubtful", X, y).id)
+    data = deployment.datasets.load(deployment.upload("doubtful", X, y).id)
     pairs = pairs_among(data, np.arange(len(data)), protocol="open-set", n_pairs=30_000, random_state=0)
     scores = -np.linalg.norm(X[pairs.left] - X[pairs.right], axis=1).astype(np.float32)
-    told = doubtful(pairs, scores, data)
-    assert told["double_names"] == [["3", "99"]]
-    assert "'3' and '99'" in told["text"]
-    assert "Nothing was removed" in told["text"]
+    reported = doubtful(pairs, scores, data)
+    assert reported["double_names"] == [["3", "99"]]
+    assert "'3' and '99'" in reported["text"]
+    assert "Nothing was removed" in reported["text"]

@@ -18,80 +18,84 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.tables import Alias, GalleryItem, JobRow, Model, ModelVersion
 from pairmark.service.training.submission import TrainingQueue
 from tests.interleaving import every_preemption
-from tests.service.conftest import House
-from tests.service.galleries.gallery_rooms import WIDTH, add_model, rows, served
+from tests.service.conftest import Deployment
+from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
 
-def queue(house: House, db: Database) -> TrainingQueue:
-    return TrainingQueue(db, house.settings)
+def queue(deployment: Deployment, db: Database) -> TrainingQueue:
+    return TrainingQueue(db, deployment.settings)
 
 
-def url_of(house: House) -> str:
-    return house.settings.resolved_database_url
+def url_of(deployment: Deployment) -> str:
+    return deployment.settings.resolved_database_url
 
 
-def job_row(house: House, job: str) -> JobRow:
-    with house.db.read() as session:
+def job_row(deployment: Deployment, job: str) -> JobRow:
+    with deployment.db.read() as session:
         return session.scalars(select(JobRow).where(JobRow.id == job)).one()
 
 
-def cleared(house: House) -> None:
+def cleared(deployment: Deployment) -> None:
     """End what earlier rounds left."""
-    with house.db.write() as session:
+    with deployment.db.write() as session:
         session.execute(update(JobRow).where(JobRow.state.in_(("queued", "running"))).values(state="failed"))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_two_claimers_never_get_the_same_job(house: House, jobs: int) -> None:
+def test_two_claimers_never_get_the_same_job(deployment: Deployment, jobs: int) -> None:
     def prepared() -> Any:
-        cleared(house)
+        cleared(deployment)
         for _ in range(jobs):
-            house.queue.submit(house.request())
-        return lambda db: queue(house, db).claim("first"), lambda db: queue(house, db).claim("second")
+            deployment.queue.submit(deployment.request())
+        return lambda db: queue(deployment, db).claim("first"), lambda db: queue(deployment, db).claim(
+            "second"
+        )
 
     rounds = 0
-    for at, *both in every_preemption(url_of(house), prepared):
+    for at, *both in every_preemption(url_of(deployment), prepared):
         assert [one.error for one in both] == [None, None], at
         claimed = [one.value.job_id for one in both if one.value is not None]
         # With one job somebody gets it; with two, nobody goes away empty.
         assert len(claimed) == len(set(claimed)) == jobs, at
-        assert all(job_row(house, job).attempt == 1 for job in claimed)
+        assert all(job_row(deployment, job).attempt == 1 for job in claimed)
         rounds += 1
     assert rounds > 5
 
 
-def expired(house: House) -> tuple[str, Any]:
+def expired(deployment: Deployment) -> tuple[str, Any]:
     """A running job whose lease has run out, and its claim."""
-    cleared(house)
-    job = house.queue.submit(house.request()).id
-    claim = house.queue.claim("silent")
-    with house.db.write() as session:
+    cleared(deployment)
+    job = deployment.queue.submit(deployment.request()).id
+    claim = deployment.queue.claim("silent")
+    with deployment.db.write() as session:
         session.execute(update(JobRow).where(JobRow.id == job).values(lease_until=1.0))
     return job, claim
 
 
 @pytest.mark.parametrize("beats_first", [True, False])
-def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(house: House, beats_first: bool) -> None:
+def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(
+    deployment: Deployment, beats_first: bool
+) -> None:
     held: list[Any] = []
 
     def prepared() -> Any:
-        job, claim = expired(house)
+        job, claim = expired(deployment)
         held[:] = [job, claim]
         calls = (
-            lambda db: queue(house, db).heartbeat(claim),
-            lambda db: queue(house, db).claim("other"),
+            lambda db: queue(deployment, db).heartbeat(claim),
+            lambda db: queue(deployment, db).claim("other"),
         )
         return calls if beats_first else calls[::-1]
 
-    for at, *both in every_preemption(url_of(house), prepared):
+    for at, *both in every_preemption(url_of(deployment), prepared):
         assert [one.error for one in both] == [None, None], at
         beat, taken = (one.value for one in (both if beats_first else both[::-1]))
-        row = job_row(house, held[0])
+        row = job_row(deployment, held[0])
         if beat.held and taken is None:
             assert (row.attempt, row.worker) == (1, "silent"), at
         elif beat.held:
             # It held when it beat, and was taken over by a claimer that had seen the old lease: fenced from now on.
-            assert not house.queue.heartbeat(held[1]).held, at
+            assert not deployment.queue.heartbeat(held[1]).held, at
             raise AssertionError(f"step {at}: a lease that was renewed was taken over")
         else:
             assert taken is not None, at
@@ -99,21 +103,21 @@ def test_a_late_heartbeat_and_a_takeover_agree_on_who_holds_the_job(house: House
 
 
 @pytest.mark.parametrize("finishes_first", [True, False])
-def test_a_late_success_and_a_takeover_are_never_both(house: House, finishes_first: bool) -> None:
+def test_a_late_success_and_a_takeover_are_never_both(deployment: Deployment, finishes_first: bool) -> None:
     held: list[Any] = []
 
     def finish(db: Database) -> None:
         with db.write() as session:
-            queue(house, db).finish(held[1], session, version=1)
+            queue(deployment, db).finish(held[1], session, version=1)
 
     def prepared() -> Any:
-        held[:] = expired(house)
-        calls = (finish, lambda db: queue(house, db).claim("other"))
+        held[:] = expired(deployment)
+        calls = (finish, lambda db: queue(deployment, db).claim("other"))
         return calls if finishes_first else calls[::-1]
 
-    for at, *both in every_preemption(url_of(house), prepared):
+    for at, *both in every_preemption(url_of(deployment), prepared):
         done, taken = both if finishes_first else both[::-1]
-        row = job_row(house, held[0])
+        row = job_row(deployment, held[0])
         assert taken.error is None, at
         if done.error is None:
             assert taken.value is None, at
@@ -124,22 +128,22 @@ def test_a_late_success_and_a_takeover_are_never_both(house: House, finishes_fir
             assert (row.state, row.attempt) == ("running", 2), at
 
 
-def versions(house: House) -> None:
+def versions(deployment: Deployment) -> None:
     """A model with versions 1 (in production) and 2, no matter what was there."""
-    with house.db.write() as session:
+    with deployment.db.write() as session:
         for table in (Alias, ModelVersion):
             for row in session.scalars(select(table)):
                 session.delete(row)
         session.flush()
-    with house.db.read() as session:
+    with deployment.db.read() as session:
         known = session.scalar(select(func.count()).select_from(Model))
     if not known:
-        add_model(house.db, 1, 2)
+        add_model(deployment.db, 1, 2)
     else:
-        with house.db.write() as session:
+        with deployment.db.write() as session:
             for number in (1, 2):
                 session.add(version_row(number))
-    house.store.promote("people", "production", 1, by="test")
+    deployment.store.promote("people", "production", 1, by="test")
 
 
 def version_row(number: int) -> ModelVersion:
@@ -152,22 +156,22 @@ def version_row(number: int) -> ModelVersion:
 
 @pytest.mark.parametrize("promotes_first", [True, False])
 def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(
-    house: House, promotes_first: bool
+    deployment: Deployment, promotes_first: bool
 ) -> None:
     def store(db: Database) -> ModelStore:
-        return ModelStore(db, house.blobs, house.settings)
+        return ModelStore(db, deployment.blobs, deployment.settings)
 
     def prepared() -> Any:
-        versions(house)
+        versions(deployment)
         calls = (
             lambda db: store(db).promote("people", "production", 2, by="test"),
             lambda db: store(db).delete("people", 2),
         )
         return calls if promotes_first else calls[::-1]
 
-    for at, *both in every_preemption(url_of(house), prepared):
+    for at, *both in every_preemption(url_of(deployment), prepared):
         promoted, deleted = both if promotes_first else both[::-1]
-        with house.db.read() as session:
+        with deployment.db.read() as session:
             there = set(session.scalars(select(ModelVersion.version)))
             pointed = session.scalars(select(Alias.version)).one()
         assert pointed in there, at
@@ -183,17 +187,17 @@ def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(
 class Writers:
     """A gallery, and writers of it in the manner of two servers."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
         rng = np.random.default_rng(0)
         self.estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
-        add_model(house.db, 1)
+        add_model(deployment.db, 1)
 
     def galleries(self, db: Database) -> Galleries:
-        return Galleries(db, self.house.settings)
+        return Galleries(db, self.deployment.settings)
 
     def fresh(self) -> None:
-        made = self.galleries(self.house.db)
+        made = self.galleries(self.deployment.db)
         with contextlib.suppress(UnknownGallery):
             made.delete("people")
         made.put("people", served(self.estimator))
@@ -215,7 +219,7 @@ class Writers:
             made.close()
 
     def items(self) -> dict[str, list[float]]:
-        made = self.galleries(self.house.db)
+        made = self.galleries(self.deployment.db)
         try:
             return {
                 one.id: list(one.vector)
@@ -225,14 +229,14 @@ class Writers:
             made.close()
 
 
-def test_two_writers_of_a_gallery_lose_nothing(house: House) -> None:
-    writers = Writers(house)
+def test_two_writers_of_a_gallery_lose_nothing(deployment: Deployment) -> None:
+    writers = Writers(deployment)
 
     def prepared() -> Any:
         writers.fresh()
         return lambda db: writers.write(db, "a", 1.0), lambda db: writers.write(db, "b", 2.0)
 
-    for at, first, second in every_preemption(url_of(house), prepared):
+    for at, first, second in every_preemption(url_of(deployment), prepared):
         assert (first.error, second.error) == (None, None), at
         found = writers.items()
         assert set(found) == {"a", "b", "shared"}, at
@@ -243,27 +247,29 @@ def test_two_writers_of_a_gallery_lose_nothing(house: House) -> None:
 
 
 @pytest.mark.parametrize("writes_first", [True, False])
-def test_a_gallery_that_is_deleted_under_a_writer_leaves_no_rows(house: House, writes_first: bool) -> None:
-    writers = Writers(house)
+def test_a_gallery_that_is_deleted_under_a_writer_leaves_no_rows(
+    deployment: Deployment, writes_first: bool
+) -> None:
+    writers = Writers(deployment)
 
     def prepared() -> Any:
         writers.fresh()
         calls = (lambda db: writers.write(db, "a", 1.0), writers.delete)
         return calls if writes_first else calls[::-1]
 
-    for at, *both in every_preemption(url_of(house), prepared):
+    for at, *both in every_preemption(url_of(deployment), prepared):
         written, deleted = both if writes_first else both[::-1]
         assert deleted.error is None, at
         assert written.error is None or isinstance(written.error, UnknownGallery), at
         with pytest.raises(UnknownGallery):
             writers.items()
-        with house.db.read() as session:
+        with deployment.db.read() as session:
             assert session.scalar(select(func.count()).select_from(GalleryItem)) == 0, at
 
 
-def test_the_rig_sees_a_lost_update(house: House) -> None:
+def test_the_rig_sees_a_lost_update(deployment: Deployment) -> None:
     """A read and a write in two transactions lose what is written between them, and a preemption shows it."""
-    job = house.queue.submit(house.request()).id
+    job = deployment.queue.submit(deployment.request()).id
 
     def careless(db: Database) -> None:
         with db.read() as session:
@@ -272,12 +278,13 @@ def test_the_rig_sees_a_lost_update(house: House) -> None:
             session.execute(update(JobRow).where(JobRow.id == job).values(attempt=seen + 1))
 
     def prepared() -> Any:
-        with house.db.write() as session:
+        with deployment.db.write() as session:
             session.execute(update(JobRow).where(JobRow.id == job).values(attempt=0))
         return careless, careless
 
     counts = [
-        job_row(house, job).attempt for _at, _first, _second in every_preemption(url_of(house), prepared)
+        job_row(deployment, job).attempt
+        for _at, _first, _second in every_preemption(url_of(deployment), prepared)
     ]
     assert 1 in counts
     assert 2 in counts

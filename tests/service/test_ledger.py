@@ -6,18 +6,19 @@ import asyncio
 from typing import Any
 
 from pairmark.service.runtime.runtime import Runtime
-from tests.service.conftest import House, people
+from tests.service.conftest import Deployment, people
 
 COSINE = {"learner": "metric", "params": {"metric": "cosine"}, "promote": False}
 
 
-def test_a_promise_for_whichever_is_chosen_counts_every_version(house: House) -> None:
-    trained = house.train(**COSINE)
-    others = house.upload("strangers", *people(60, 3, seed=9, first=1_000))
+def test_a_promise_for_whichever_is_chosen_counts_every_version(deployment: Deployment) -> None:
+    trained = deployment.train(**COSINE)
+    others = deployment.upload("strangers", *people(60, 3, seed=9, first=1_000))
     made = [
-        house.store.calibrations.calibrate("faces", trained, "strangers", random_state=at) for at in range(3)
+        deployment.store.calibrations.calibrate("faces", trained, "strangers", random_state=at)
+        for at in range(3)
     ]
-    runtime = Runtime(house.store, house.db, house.settings)
+    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
 
     def asked(*, simultaneous: bool) -> dict[str, Any]:
         async def ask() -> dict[str, Any]:
@@ -32,13 +33,13 @@ def test_a_promise_for_whichever_is_chosen_counts_every_version(house: House) ->
     assert (alone["promise"], alone["candidate"]) == ("pointwise", None)
     assert third["threshold"] >= alone["threshold"]
     # What was looked at stays, whatever becomes of the version, and its number is given to nobody else.
-    house.store.delete("faces", trained)
-    trained = house.train(**COSINE)
-    house.store.calibrations.calibrate("faces", trained, "strangers")
-    ledger = house.store.ledger("strangers:1", others.sha256)
+    deployment.store.delete("faces", trained)
+    trained = deployment.train(**COSINE)
+    deployment.store.calibrations.calibrate("faces", trained, "strangers")
+    ledger = deployment.store.ledger("strangers:1", others.sha256)
     assert [(one.number, one.version) for one in ledger.versions] == [(1, 1), (2, 1), (3, 1), (4, 2)]
     assert [one.rates for one in ledger.versions] == [[], [], [0.6], []]
     assert ledger.candidates == 4
     # Jobs enter what they hold out of their own dataset.
-    own = house.store.ledger("people:1", house.datasets.get("people").sha256)
+    own = deployment.store.ledger("people:1", deployment.datasets.get("people").sha256)
     assert [(one.number, one.version) for one in own.versions] == [(1, 1), (2, 2)]

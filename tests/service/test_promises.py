@@ -8,20 +8,20 @@ from pairmark.models.calibration.operating_points import InsufficientCalibration
 from tests.service.conftest import people
 
 
-def test_what_is_promised_at_upload_is_what_the_version_keeps(house):
-    added = house.upload("some", *people(200, 3))
-    told = added.promise
-    assert (told.protocol, told.units, told.calibration_units) == ("open-set", 200, 50)
-    job = house.queue.submit(
-        house.request(dataset="some", model="some", params={}, learner="similarity-forest")
+def test_what_is_promised_at_upload_is_what_the_version_keeps(deployment):
+    added = deployment.upload("some", *people(200, 3))
+    reported = added.promise
+    assert (reported.protocol, reported.units, reported.calibration_units) == ("open-set", 200, 50)
+    job = deployment.queue.submit(
+        deployment.request(dataset="some", model="some", params={}, learner="similarity-forest")
     )
-    assert told.text in job.message
-    house.queue.cancel(job.id)
-    house.train(dataset="some", model="some")
-    version = house.store.version("some", 1)
-    assert version.promise == told
-    calibration = house.store.calibrations.load(version.calibration_id)[0]
-    at_least = told.smallest_fpr
+    assert reported.text in job.message
+    deployment.queue.cancel(job.id)
+    deployment.train(dataset="some", model="some")
+    version = deployment.store.version("some", 1)
+    assert version.promise == reported
+    calibration = deployment.store.calibrations.load(version.calibration_id)[0]
+    at_least = reported.smallest_fpr
     assert (
         calibration.operating_point(at_least * 1.001, method="finite-sample").fpr_upper_bound
         <= at_least * 1.001
@@ -30,30 +30,30 @@ def test_what_is_promised_at_upload_is_what_the_version_keeps(house):
         calibration.operating_point(at_least * 0.98, method="finite-sample")
 
 
-def test_the_people_that_the_next_rate_takes_are_enough(house):
-    told = house.upload("few", *people(60, 2)).promise
-    assert told.next_fpr == 0.1
-    enough = house.upload("enough", *people(told.units + told.more_units, 2)).promise
-    assert enough.smallest_fpr <= told.next_fpr
-    assert f"10% takes {told.more_units} more people" in told.text
+def test_the_people_that_the_next_rate_takes_are_enough(deployment):
+    reported = deployment.upload("few", *people(60, 2)).promise
+    assert reported.next_fpr == 0.1
+    enough = deployment.upload("enough", *people(reported.units + reported.more_units, 2)).promise
+    assert enough.smallest_fpr <= reported.next_fpr
+    assert f"10% takes {reported.more_units} more people" in reported.text
 
 
-def test_a_target_out_of_reach_is_said_when_the_job_is_queued(house):
-    job = house.queue.submit(house.request(evaluation={"target_fpr": 0.001}))
+def test_a_target_out_of_reach_is_said_when_the_job_is_queued(deployment):
+    job = deployment.queue.submit(deployment.request(evaluation={"target_fpr": 0.001}))
     assert "The target of 0.001 cannot be promised from this dataset" in job.message
 
 
-def test_a_list_of_pairs_promises_nothing_by_its_size(house):
+def test_a_list_of_pairs_promises_nothing_by_its_size(deployment):
     X, _ = people(40, 2)
     pairs = "left,right,same\n" + "\n".join(
         f"{2 * i},{2 * i + 1},1\n{2 * i},{(2 * i + 2) % 80},0" for i in range(40)
     )
-    assert house.upload("listed", X, pairs=pairs).promise is None
+    assert deployment.upload("listed", X, pairs=pairs).promise is None
 
 
-def test_classes_are_counted_in_samples(house):
-    told = house.upload("classes", *people(4, 40)).promise
-    assert (told.protocol, told.counted, told.units, told.calibration_units) == (
+def test_classes_are_counted_in_samples(deployment):
+    reported = deployment.upload("classes", *people(4, 40)).promise
+    assert (reported.protocol, reported.counted, reported.units, reported.calibration_units) == (
         "closed-set",
         "samples",
         160,

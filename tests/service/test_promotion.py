@@ -13,75 +13,77 @@ GOOD = {"learner": "metric", "params": {"metric": "euclidean"}, "promote": "if-b
 BAD = {"learner": "metric", "params": {"metric": "dot"}, "promote": "if-better"}
 
 
-def trained(house, **changes):
+def trained(deployment, **changes):
     """The job's message, and the version's facts."""
-    job = house.queue.submit(house.request(**changes))
-    version = Trainer(house.db, house.blobs, house.settings).run(house.queue.claim("test", only=job.id))
+    job = deployment.queue.submit(deployment.request(**changes))
+    version = Trainer(deployment.db, deployment.blobs, deployment.settings).run(
+        deployment.queue.claim("test", only=job.id)
+    )
     model = changes.get("model", "faces")
-    return house.queue.get(job.id).message, house.store.version(model, version).facts
+    return deployment.queue.get(job.id).message, deployment.store.version(model, version).facts
 
 
-def test_a_worse_version_is_registered_and_does_not_take_production(house):
-    message, facts = trained(house, **GOOD)
+def test_a_worse_version_is_registered_and_does_not_take_production(deployment):
+    message, facts = trained(deployment, **GOOD)
     assert message.startswith("registered faces:1, now faces@production: the first version")
     assert "promotion" not in facts
-    message, facts = trained(house, **BAD)
+    message, facts = trained(deployment, **BAD)
     assert message.startswith("registered faces:2, not promoted: mean TPR at FPR 0.1, 0.03")
     assert "of faces:1 in production on the same held-out data (difference -" in message
-    told = facts["promotion"]
-    assert told["promoted"] is False
-    assert told["against"] == 1
-    assert told["difference"] < -told["margin"]
-    assert told["difference_interval"][1] < 0
-    assert house.store.resolve("faces") == ("faces", 1)
+    reported = facts["promotion"]
+    assert reported["promoted"] is False
+    assert reported["against"] == 1
+    assert reported["difference"] < -reported["margin"]
+    assert reported["difference_interval"][1] < 0
+    assert deployment.store.resolve("faces") == ("faces", 1)
     # As good as what is there: on the same data, nothing is lost.
-    message, _ = trained(house, **GOOD)
+    message, _ = trained(deployment, **GOOD)
     assert message.startswith("registered faces:3, now faces@production: mean TPR")
-    message, _ = trained(house, **{**BAD, "promote": True})
-    assert house.store.resolve("faces") == ("faces", 4)
-    message, facts = trained(house, **GOOD)
+    message, _ = trained(deployment, **{**BAD, "promote": True})
+    assert deployment.store.resolve("faces") == ("faces", 4)
+    message, facts = trained(deployment, **GOOD)
     assert facts["promotion"]["difference"] > 0
-    assert house.store.resolve("faces") == ("faces", 5)
+    assert deployment.store.resolve("faces") == ("faces", 5)
 
 
-def test_people_that_production_learned_from_are_left_out_of_the_comparison(house):
-    trained(house, promote="if-better")
-    _, facts = trained(house, params={**SMALL_FOREST, "random_state": 3}, promote="if-better")
-    told = facts["promotion"]
-    assert told["n_left_out"] > 0
-    assert told["n_pairs"] + told["n_left_out"] == facts["parts"]["test_pairs"]
-    assert "overlap" not in told
+def test_people_that_production_learned_from_are_left_out_of_the_comparison(deployment):
+    trained(deployment, promote="if-better")
+    _, facts = trained(deployment, params={**SMALL_FOREST, "random_state": 3}, promote="if-better")
+    reported = facts["promotion"]
+    assert reported["n_left_out"] > 0
+    assert reported["n_pairs"] + reported["n_left_out"] == facts["parts"]["test_pairs"]
+    assert "overlap" not in reported
 
 
-def test_what_cannot_be_compared_is_not_promoted(house):
-    trained(house, **GOOD)
-    house.upload("wide", *people(40, 5, width=9))
-    message, facts = trained(house, **GOOD, dataset="wide")
+def test_what_cannot_be_compared_is_not_promoted(deployment):
+    trained(deployment, **GOOD)
+    deployment.upload("wide", *people(40, 5, width=9))
+    message, facts = trained(deployment, **GOOD, dataset="wide")
     assert "takes 6 features and this data has 9" in message
     assert facts["promotion"]["promoted"] is False
-    assert house.store.resolve("faces") == ("faces", 1)
+    assert deployment.store.resolve("faces") == ("faces", 1)
 
 
-def test_an_alias_that_was_moved_during_the_comparison_stays(house, monkeypatch):
-    trained(house, **GOOD)
-    trained(house, **{**GOOD, "promote": False})
+def test_an_alias_that_was_moved_during_the_comparison_stays(deployment, monkeypatch):
+    trained(deployment, **GOOD)
+    trained(deployment, **{**GOOD, "promote": False})
     from pairmark.service.training import measuring
 
     real = measuring.promotion  # type: ignore[attr-defined]
 
     def meanwhile(*given):
         decided = real(*given)
-        house.store.promote("faces", "production", 2, by="somebody")
+        deployment.store.promote("faces", "production", 2, by="somebody")
         return decided
 
     monkeypatch.setattr(measuring, "promotion", meanwhile)
-    message, _ = trained(house, **GOOD)
+    message, _ = trained(deployment, **GOOD)
     assert "not promoted, since faces@production was moved meanwhile" in message
-    assert house.store.resolve("faces") == ("faces", 2)
+    assert deployment.store.resolve("faces") == ("faces", 2)
 
 
-def test_baselines_are_measured_beside_the_model(house):
-    message, facts = trained(house, **BAD)
+def test_baselines_are_measured_beside_the_model(deployment):
+    message, facts = trained(deployment, **BAD)
     board = facts["leaderboard"]
     assert [entry["name"] for entry in board["items"]][-1] == "this model"
     assert {entry["name"] for entry in board["items"]} == {
@@ -93,24 +95,24 @@ def test_baselines_are_measured_beside_the_model(house):
     assert board["beaten"]
     assert f"{board['best_baseline']} does better on held-out data (mean tpr" in message.lower()
     model = board["items"][-1]
-    tpr = house.store.version("faces", 1).metrics["tpr_at_fpr"]["0.1"]["value"]
+    tpr = deployment.store.version("faces", 1).metrics["tpr_at_fpr"]["0.1"]["value"]
     assert model["tpr_at_fpr"]["0.1"] == pytest.approx(tpr)
     for entry in board["items"][:-1]:
         assert entry["learner"] == "metric"
         assert entry["difference"] == pytest.approx(model["value"] - entry["value"])
 
 
-def test_a_metric_is_level_with_the_baseline_that_it_is(house):
-    _, facts = trained(house, learner="metric", params={"metric": "cosine"})
+def test_a_metric_is_level_with_the_baseline_that_it_is(deployment):
+    _, facts = trained(deployment, learner="metric", params={"metric": "cosine"})
     entries = {entry["name"]: entry for entry in facts["leaderboard"]["items"]}
     assert entries["cosine"]["difference"] == 0
     assert entries["cosine"]["difference_interval"] == [0, 0]
 
 
-def test_a_classifier_is_compared_by_its_classes_too(house):
-    house.upload("classes", *people(4, 40))
+def test_a_classifier_is_compared_by_its_classes_too(deployment):
+    deployment.upload("classes", *people(4, 40))
     params = {"depth": 1, "k_max": 2}
-    _, facts = trained(house, learner="rsbl", dataset="classes", model="classes", params=params)
+    _, facts = trained(deployment, learner="rsbl", dataset="classes", model="classes", params=params)
     board = facts["leaderboard"]["classification"]
     names = {entry["name"] for entry in board["items"]}
     assert names == {"this model", "majority", "nearest neighbours", "logistic"}
@@ -118,25 +120,25 @@ def test_a_classifier_is_compared_by_its_classes_too(house):
     assert majority["value"] < 0.6
 
 
-def test_who_names_no_learner_gets_the_one_for_the_data(house):
-    request = house.request(learner=None, params={})
-    assert house.queue.submit(request).learner in ("similarity-auto", "similarity-forest")
+def test_who_names_no_learner_gets_the_one_for_the_data(deployment):
+    request = deployment.request(learner=None, params={})
+    assert deployment.queue.submit(request).learner in ("similarity-auto", "similarity-forest")
     with pytest.raises(InvalidInput, match="races no candidates"):
-        house.queue.submit(house.request(budget_seconds=5))
+        deployment.queue.submit(deployment.request(budget_seconds=5))
 
 
 @pytest.mark.parametrize("alias", ["if-better", "true"])
-def test_words_that_say_how_to_promote_are_no_aliases(house, alias):
-    trained(house, **GOOD)
+def test_words_that_say_how_to_promote_are_no_aliases(deployment, alias):
+    trained(deployment, **GOOD)
     with pytest.raises(InvalidInput, match="neither a number nor one of"):
-        house.store.promote("faces", alias, 1, by="test")
+        deployment.store.promote("faces", alias, 1, by="test")
 
 
-def test_the_calibration_part_follows_from_the_rate_that_will_be_asked_for(house):
-    house.upload("many", *people(1_000, 2))
+def test_the_calibration_part_follows_from_the_rate_that_will_be_asked_for(deployment):
+    deployment.upload("many", *people(1_000, 2))
 
     def fraction(**evaluation):
-        job = house.queue.submit(house.request(dataset="many", model="many", evaluation=evaluation))
+        job = deployment.queue.submit(deployment.request(dataset="many", model="many", evaluation=evaluation))
         return job.evaluation.calibration_fraction
 
     assert fraction() == 0.25

@@ -39,9 +39,9 @@ store.load("faces", 1, lambda model: os.kill(os.getpid(), signal.SIGSEGV))
 
 
 @pytest.fixture
-def trained(house):
-    house.train()
-    return house
+def trained(deployment):
+    deployment.train()
+    return deployment
 
 
 @pytest.fixture
@@ -49,15 +49,15 @@ def exported(trained):
     return trained.store.export("faces", 1, trained.folder / "out").read_bytes()
 
 
-def die_loading(house) -> None:
+def die_loading(deployment) -> None:
     """A process that ends while it loads the version, as one does whose arrays make native code read beyond them."""
     environment = {
         **os.environ,
-        "PAIRMARK_HOME": str(house.settings.home),
-        "PAIRMARK_DATABASE_URL": str(house.db.engine.url.render_as_string(hide_password=False)),
+        "PAIRMARK_HOME": str(deployment.settings.home),
+        "PAIRMARK_DATABASE_URL": str(deployment.db.engine.url.render_as_string(hide_password=False)),
     }
     done = subprocess.run(
-        [sys.executable, "-c", DIES_LOADING, str(house.blobs.root)],
+        [sys.executable, "-c", DIES_LOADING, str(deployment.blobs.root)],
         env=environment,
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -66,10 +66,12 @@ def die_loading(house) -> None:
     assert done.returncode == -11, done.stderr.decode()
 
 
-def limited(house) -> ModelStore:
+def limited(deployment) -> ModelStore:
     """A store whose trials have too little memory to survive."""
     return ModelStore(
-        house.db, house.blobs, house.settings.model_copy(update={"job_memory_bytes": NOT_ENOUGH})
+        deployment.db,
+        deployment.blobs,
+        deployment.settings.model_copy(update={"job_memory_bytes": NOT_ENOUGH}),
     )
 
 

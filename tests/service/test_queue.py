@@ -23,18 +23,18 @@ from pairmark.service.tables import JobRow
 from pairmark.service.training.submission import TrainingQueue
 
 
-def expire(house, job_id):
+def expire(deployment, job_id):
     """Let the lease of a running job run out, without waiting."""
-    with house.db.write() as session:
+    with deployment.db.write() as session:
         session.execute(update(JobRow).where(JobRow.id == job_id).values(lease_until=1.0))
 
 
-def small(house, **changes):
-    return TrainingQueue(house.db, house.settings.model_copy(update=changes))
+def small(deployment, **changes):
+    return TrainingQueue(deployment.db, deployment.settings.model_copy(update=changes))
 
 
-def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(house):
-    job = house.queue.submit(house.request(params={"n_estimators": 3}))
+def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(deployment):
+    job = deployment.queue.submit(deployment.request(params={"n_estimators": 3}))
     assert job.state == "queued"
     assert job.dataset == "people:1"
     assert job.promote == "production"
@@ -43,13 +43,15 @@ def test_a_job_is_what_was_asked_for_with_every_parameter_spelled_out(house):
     assert job.attempts == []
     assert job.created_at.endswith("Z")
     assert job.unlabelled is None
-    assert house.queue.get(job.id) == job
+    assert deployment.queue.get(job.id) == job
 
 
-def test_a_job_names_the_unlabelled_rows_it_reads(house):
-    job = house.queue.submit(house.request(learner="rankboost-kernel", params={}, unlabelled="people"))
+def test_a_job_names_the_unlabelled_rows_it_reads(deployment):
+    job = deployment.queue.submit(
+        deployment.request(learner="rankboost-kernel", params={}, unlabelled="people")
+    )
     assert job.unlabelled == "people:1"
-    assert [listed.unlabelled for listed in house.queue.page().items] == ["people:1"]
+    assert [listed.unlabelled for listed in deployment.queue.page().items] == ["people:1"]
 
 
 @pytest.mark.parametrize(
@@ -67,37 +69,37 @@ def test_a_job_names_the_unlabelled_rows_it_reads(house):
         ({"evaluation": {"n_pairs": 10**9}}, InvalidInput, "n_pairs"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_when_submitted(house, changes, error, said):
+def test_what_cannot_be_trained_is_refused_when_submitted(deployment, changes, error, said):
     with pytest.raises(error, match=said):
-        house.queue.submit(house.request(**changes))
-    assert house.queue.page().items == []
+        deployment.queue.submit(deployment.request(**changes))
+    assert deployment.queue.page().items == []
 
 
-def test_a_dataset_without_identities_is_refused_when_submitted(house):
-    house.upload("bare", np.arange(12, dtype=np.float32).reshape(4, 3))
+def test_a_dataset_without_identities_is_refused_when_submitted(deployment):
+    deployment.upload("bare", np.arange(12, dtype=np.float32).reshape(4, 3))
     with pytest.raises(InvalidInput, match="has none: upload it with `label`"):
-        house.queue.submit(house.request(dataset="bare"))
+        deployment.queue.submit(deployment.request(dataset="bare"))
 
 
-def test_an_idempotency_key_makes_one_job(house):
-    first = house.queue.submit(house.request(), "key-1")
-    assert house.queue.submit(house.request(), "key-1").id == first.id
+def test_an_idempotency_key_makes_one_job(deployment):
+    first = deployment.queue.submit(deployment.request(), "key-1")
+    assert deployment.queue.submit(deployment.request(), "key-1").id == first.id
     with pytest.raises(Conflict, match="another request"):
-        house.queue.submit(house.request(model="other"), "key-1")
+        deployment.queue.submit(deployment.request(model="other"), "key-1")
     with pytest.raises(InvalidInput, match="Idempotency-Key"):
-        house.queue.submit(house.request(), "")
+        deployment.queue.submit(deployment.request(), "")
     with ThreadPoolExecutor(8) as threads:
-        ids = set(threads.map(lambda _: house.queue.submit(house.request(), "key-2").id, range(8)))
+        ids = set(threads.map(lambda _: deployment.queue.submit(deployment.request(), "key-2").id, range(8)))
     assert len(ids) == 1
-    assert len(house.queue.page().items) == 2
+    assert len(deployment.queue.page().items) == 2
 
 
-def test_the_queue_is_bounded_under_many_submitters(house):
-    queue = small(house, max_queued_jobs=3)
+def test_the_queue_is_bounded_under_many_submitters(deployment):
+    queue = small(deployment, max_queued_jobs=3)
 
     def submit(_):
         try:
-            return queue.submit(house.request()).id
+            return queue.submit(deployment.request()).id
         except RateLimited:
             return None
 
@@ -105,106 +107,106 @@ def test_the_queue_is_bounded_under_many_submitters(house):
         made = [job for job in threads.map(submit, range(12)) if job]
     assert len(made) == 3
     with pytest.raises(RateLimited, match="3 jobs wait"):
-        queue.submit(house.request())
+        queue.submit(deployment.request())
 
 
-def test_pages_go_through_all_jobs_newest_first(house):
-    ids = [house.queue.submit(house.request()).id for _ in range(5)]
+def test_pages_go_through_all_jobs_newest_first(deployment):
+    ids = [deployment.queue.submit(deployment.request()).id for _ in range(5)]
     seen, cursor = [], None
     while True:
-        page = house.queue.page(limit=2, cursor=cursor)
+        page = deployment.queue.page(limit=2, cursor=cursor)
         seen += [job.id for job in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
     assert seen == ids[::-1]
-    assert [job.id for job in house.queue.page(state="running").items] == []
+    assert [job.id for job in deployment.queue.page(state="running").items] == []
     with pytest.raises(InvalidInput, match="limit"):
-        house.queue.page(limit=0)
+        deployment.queue.page(limit=0)
     with pytest.raises(InvalidInput, match="cursor"):
-        house.queue.page(cursor="bm9uc2Vuc2U")
+        deployment.queue.page(cursor="bm9uc2Vuc2U")
 
 
 @pytest.mark.parametrize("job_id", ["nope", "0" * 32, "\x00" * 32, "é" * 32])
-def test_an_unknown_job_is_said_to_be_unknown(house, job_id):
-    for call in (house.queue.get, house.queue.cancel, house.queue.events):
+def test_an_unknown_job_is_said_to_be_unknown(deployment, job_id):
+    for call in (deployment.queue.get, deployment.queue.cancel, deployment.queue.events):
         with pytest.raises(UnknownJob):
             call(job_id)
 
 
-def test_each_job_is_claimed_by_one_of_eight_workers(house):
-    ids = [house.queue.submit(house.request()).id for _ in range(24)]
+def test_each_job_is_claimed_by_one_of_eight_workers(deployment):
+    ids = [deployment.queue.submit(deployment.request()).id for _ in range(24)]
     start = threading.Barrier(8)
 
     def work(number):
         start.wait()
         claimed = []
-        while (claim := house.queue.claim(f"worker-{number}")) is not None:
+        while (claim := deployment.queue.claim(f"worker-{number}")) is not None:
             claimed.append(claim.job_id)
         return claimed
 
     with ThreadPoolExecutor(8) as threads:
         claimed = [job_id for one in threads.map(work, range(8)) for job_id in one]
     assert sorted(claimed) == sorted(ids)
-    assert house.queue.reading().states == {"running": 24}
+    assert deployment.queue.reading().states == {"running": 24}
 
 
-def test_jobs_are_claimed_oldest_first_or_by_id(house):
-    first, second, third = (house.queue.submit(house.request()).id for _ in range(3))
-    assert house.queue.claim("a", only=third).job_id == third
-    assert house.queue.claim("a", only=third) is None
-    assert house.queue.claim("a").job_id == first
-    assert house.queue.claim("a").job_id == second
-    assert house.queue.claim("a") is None
+def test_jobs_are_claimed_oldest_first_or_by_id(deployment):
+    first, second, third = (deployment.queue.submit(deployment.request()).id for _ in range(3))
+    assert deployment.queue.claim("a", only=third).job_id == third
+    assert deployment.queue.claim("a", only=third) is None
+    assert deployment.queue.claim("a").job_id == first
+    assert deployment.queue.claim("a").job_id == second
+    assert deployment.queue.claim("a") is None
 
 
-def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(house):
-    job = house.queue.submit(house.request())
-    old = house.queue.claim("silent")
-    assert house.queue.claim("other") is None
-    expire(house, job.id)
-    new = house.queue.claim("other")
+def test_a_silent_workers_job_is_taken_over_and_its_writes_refused(deployment):
+    job = deployment.queue.submit(deployment.request())
+    old = deployment.queue.claim("silent")
+    assert deployment.queue.claim("other") is None
+    expire(deployment, job.id)
+    new = deployment.queue.claim("other")
     assert (new.job_id, new.attempt) == (job.id, 2)
-    assert not house.queue.heartbeat(old).held
-    assert house.queue.heartbeat(new).held
+    assert not deployment.queue.heartbeat(old).held
+    assert deployment.queue.heartbeat(new).held
     for write in (
-        lambda: house.queue.progress(old, fraction=0.5, stage="fitting"),
-        lambda: house.queue.log(old, "still here"),
-        lambda: house.queue.fail(old, TrainingFailed()),
-        lambda: house.queue.release(old, "stopped"),
-        lambda: house.queue.cancelled(old),
-        lambda: house.queue.held(old.job_id, old.attempt),
+        lambda: deployment.queue.progress(old, fraction=0.5, stage="fitting"),
+        lambda: deployment.queue.log(old, "still here"),
+        lambda: deployment.queue.fail(old, TrainingFailed()),
+        lambda: deployment.queue.release(old, "stopped"),
+        lambda: deployment.queue.cancelled(old),
+        lambda: deployment.queue.held(old.job_id, old.attempt),
     ):
         with pytest.raises(Fenced):
             write()
-    with pytest.raises(Fenced), house.db.write() as session:
-        house.queue.finish(old, session, version=1)
-    with house.db.write() as session:
-        house.queue.finish(new, session, version=1)
-    done = house.queue.get(job.id)
+    with pytest.raises(Fenced), deployment.db.write() as session:
+        deployment.queue.finish(old, session, version=1)
+    with deployment.db.write() as session:
+        deployment.queue.finish(new, session, version=1)
+    done = deployment.queue.get(job.id)
     assert done.state == "succeeded"
     assert [(one.worker, one.outcome) for one in done.attempts] == [
         ("silent", "lost"),
         ("other", "succeeded"),
     ]
     assert "no heartbeat" in done.attempts[0].detail
-    assert any("lost" in event.data.get("message", "") for event in house.queue.events(job.id))
+    assert any("lost" in event.data.get("message", "") for event in deployment.queue.events(job.id))
 
 
-def test_a_heartbeat_keeps_the_job(house):
-    job = house.queue.submit(house.request())
-    claim = house.queue.claim("a")
-    expire(house, job.id)
-    assert house.queue.heartbeat(claim).held
-    assert house.queue.claim("b") is None
+def test_a_heartbeat_keeps_the_job(deployment):
+    job = deployment.queue.submit(deployment.request())
+    claim = deployment.queue.claim("a")
+    expire(deployment, job.id)
+    assert deployment.queue.heartbeat(claim).held
+    assert deployment.queue.claim("b") is None
 
 
-def test_a_job_that_is_lost_too_often_fails_with_advice(house):
-    queue = small(house, max_attempts=2)
-    job = queue.submit(house.request())
+def test_a_job_that_is_lost_too_often_fails_with_advice(deployment):
+    queue = small(deployment, max_attempts=2)
+    job = queue.submit(deployment.request())
     for _ in range(2):
         assert queue.claim("crashes") is not None
-        expire(house, job.id)
+        expire(deployment, job.id)
     assert queue.claim("crashes") is None
     failed = queue.get(job.id)
     assert failed.state == "failed"
@@ -214,70 +216,70 @@ def test_a_job_that_is_lost_too_often_fails_with_advice(house):
     assert queue.events(job.id)[-1].event == "done"
 
 
-def test_giving_a_job_back_does_not_use_up_its_attempts(house):
-    queue = small(house, max_attempts=1)
-    job = queue.submit(house.request())
+def test_giving_a_job_back_does_not_use_up_its_attempts(deployment):
+    queue = small(deployment, max_attempts=1)
+    job = queue.submit(deployment.request())
     for _ in range(4):
         queue.release(queue.claim("restarts"), "its worker was stopped")
         assert queue.get(job.id).state == "queued"
     assert [one.outcome for one in queue.get(job.id).attempts] == ["released"] * 4
 
 
-def test_cancelling(house):
-    waiting = house.queue.submit(house.request())
-    assert house.queue.cancel(waiting.id).state == "cancelled"
-    assert house.queue.claim("a") is None
-    assert house.queue.events(waiting.id)[-1].data == {"state": "cancelled"}
+def test_cancelling(deployment):
+    waiting = deployment.queue.submit(deployment.request())
+    assert deployment.queue.cancel(waiting.id).state == "cancelled"
+    assert deployment.queue.claim("a") is None
+    assert deployment.queue.events(waiting.id)[-1].data == {"state": "cancelled"}
 
-    running = house.queue.submit(house.request())
-    claim = house.queue.claim("a")
-    asked = house.queue.cancel(running.id)
+    running = deployment.queue.submit(deployment.request())
+    claim = deployment.queue.claim("a")
+    asked = deployment.queue.cancel(running.id)
     assert (asked.state, asked.cancel_requested) == ("running", True)
-    assert house.queue.look(claim).cancel_requested
+    assert deployment.queue.look(claim).cancel_requested
     # A cancel that was answered holds: nothing is registered any more, even if the work is done.
-    with pytest.raises(Fenced), house.db.write() as session:
-        house.queue.finish(claim, session, version=1)
-    house.queue.cancelled(claim)
-    ended = house.queue.get(running.id)
+    with pytest.raises(Fenced), deployment.db.write() as session:
+        deployment.queue.finish(claim, session, version=1)
+    deployment.queue.cancelled(claim)
+    ended = deployment.queue.get(running.id)
     assert (ended.state, ended.attempts[0].outcome) == ("cancelled", "cancelled")
-    assert house.queue.cancel(running.id).state == "cancelled"
+    assert deployment.queue.cancel(running.id).state == "cancelled"
 
 
-def test_a_cancelled_job_whose_worker_fell_silent_is_not_tried_again(house):
-    job = house.queue.submit(house.request())
-    house.queue.claim("silent")
-    house.queue.cancel(job.id)
-    expire(house, job.id)
-    assert house.queue.claim("other") is None
-    assert house.queue.get(job.id).state == "cancelled"
+def test_a_cancelled_job_whose_worker_fell_silent_is_not_tried_again(deployment):
+    job = deployment.queue.submit(deployment.request())
+    deployment.queue.claim("silent")
+    deployment.queue.cancel(job.id)
+    expire(deployment, job.id)
+    assert deployment.queue.claim("other") is None
+    assert deployment.queue.get(job.id).state == "cancelled"
 
 
-def test_a_failure_is_told_as_a_problem(house):
-    job = house.queue.submit(house.request())
-    house.queue.fail(house.queue.claim("a"), InvalidInput("too few people: bring more"))
-    failed = house.queue.get(job.id)
+def test_a_failure_is_told_as_a_problem(deployment):
+    job = deployment.queue.submit(deployment.request())
+    deployment.queue.fail(deployment.queue.claim("a"), InvalidInput("too few people: bring more"))
+    failed = deployment.queue.get(job.id)
     assert failed.state == "failed"
     assert failed.error.type == "/problems/invalid-input"
     assert failed.error.detail == "too few people: bring more"
-    done = house.queue.events(job.id)[-1]
+    done = deployment.queue.events(job.id)[-1]
     assert (done.event, done.data["state"]) == ("done", "failed")
 
 
-def test_events_are_replayed_from_any_point(house):
-    job = house.queue.submit(house.request())
-    claim = house.queue.claim("a")
+def test_events_are_replayed_from_any_point(deployment):
+    job = deployment.queue.submit(deployment.request())
+    claim = deployment.queue.claim("a")
     for step in range(3):
-        house.queue.progress(claim, fraction=step / 10, stage="fitting", message=f"tree {step}")
-    events = house.queue.events(job.id)
+        deployment.queue.progress(claim, fraction=step / 10, stage="fitting", message=f"tree {step}")
+    events = deployment.queue.events(job.id)
     assert [event.event for event in events] == ["log", "progress", "progress", "progress"]
-    assert house.queue.events(job.id, after=events[1].id) == events[2:]
-    assert house.queue.get(job.id).progress == pytest.approx(0.2)
-    assert house.queue.events(job.id, after=events[-1].id) == []
+    assert deployment.queue.events(job.id, after=events[1].id) == events[2:]
+    assert deployment.queue.get(job.id).progress == pytest.approx(0.2)
+    assert deployment.queue.events(job.id, after=events[-1].id) == []
 
 
-def test_a_dataset_cannot_be_deleted_under_a_waiting_job(house):
-    job = house.queue.submit(house.request())
+def test_a_dataset_cannot_be_deleted_under_a_waiting_job(deployment):
+    job = deployment.queue.submit(deployment.request())
     with pytest.raises(Conflict, match=job.id):
-        house.datasets.delete("people:1")
-    house.queue.cancel(job.id)
-    house.datasets.delete("people:1")
+        deployment.datasets.delete("people:1")
+    deployment.queue.cancel(job.id)
+    deployment.datasets.delete("people:1")

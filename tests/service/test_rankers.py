@@ -1,4 +1,4 @@
-"""Rankers through the house: from a CSV to a registered version, its metrics, and its way to another house."""
+"""Rankers through the service: from a CSV to a registered version, its metrics, and its way to another deployment."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def write_csv(path, sample, rankings, groups=None):
             lines.writerow([*(float(value) for value in x), written(row), *site])
 
 
-def add(house, name, rankings, sample, groups=None):
-    path = house.folder / f"{name}.csv"
+def add(deployment, name, rankings, sample, groups=None):
+    path = deployment.folder / f"{name}.csv"
     write_csv(path, sample, rankings, groups)
     request = DatasetRequest(name=name, ranking=["ranking"], group=None if groups is None else "site")
-    return house.datasets.add(path, request)
+    return deployment.datasets.add(path, request)
 
 
-def train(house, dataset, **changes):
+def train(deployment, dataset, **changes):
     given = {"learner": "label-ranking-forest", "dataset": dataset, "model": "weather", "params": PARAMS}
-    return house.train(**{**given, "evaluation": {}, **changes})
+    return deployment.train(**{**given, "evaluation": {}, **changes})
 
 
-def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(house):
+def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(deployment):
     sample = made()
-    add(house, "sky", with_missing(sample.rankings, 0.9, at_least=2, random_state=1), sample)
-    assert train(house, "sky") == 1
-    version = house.store.version("weather", 1)
+    add(deployment, "sky", with_missing(sample.rankings, 0.9, at_least=2, random_state=1), sample)
+    assert train(deployment, "sky") == 1
+    version = deployment.store.version("weather", 1)
     assert version.capabilities == ["rank-labels"]
     assert version.aliases == ["production"]
     assert version.calibration_id is None
@@ -68,62 +68,63 @@ def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(house):
     assert version.facts["protocol"] == ROWS
     assert version.facts["parts"] == {"train_rows": 192, "test_rows": 48}
     assert version.feature_names == [f"A{i + 1}" for i in range(6)]
-    assert house.store.label_names("weather", 1) == LABELS
+    assert deployment.store.label_names("weather", 1) == LABELS
     tau = version.metrics["kendall_tau"]
     assert tau["interval"][0] <= tau["value"] <= tau["interval"][1]
     assert tau["value"] > 0.75 > version.metrics["constant_kendall_tau"]["value"]
-    forest = house.store.load("weather", 1)
+    forest = deployment.store.load("weather", 1)
     assert kendall_tau(forest.predict(sample.X), sample.truth).mean() > 0.75
 
 
-def test_the_same_seed_gives_the_same_ranker_and_partial_rankings_are_learned_from(house):
+def test_the_same_seed_gives_the_same_ranker_and_partial_rankings_are_learned_from(deployment):
     sample = made(120)
     tied = np.where(sample.rankings > 1, 2.0, sample.rankings)
-    add(house, "sky", tied, sample)
-    first, second = train(house, "sky"), train(house, "sky", params={**PARAMS, "n_jobs": 1})
-    shas = {house.store.version("weather", v).metrics["kendall_tau"]["value"] for v in (first, second)}
+    add(deployment, "sky", tied, sample)
+    first, second = train(deployment, "sky"), train(deployment, "sky", params={**PARAMS, "n_jobs": 1})
+    shas = {deployment.store.version("weather", v).metrics["kendall_tau"]["value"] for v in (first, second)}
     assert len(shas) == 1
     assert np.array_equal(
-        house.store.load("weather", first).predict_scores(sample.X),
-        house.store.load("weather", second).predict_scores(sample.X),
+        deployment.store.load("weather", first).predict_scores(sample.X),
+        deployment.store.load("weather", second).predict_scores(sample.X),
     )
 
 
-def test_groups_stay_whole_and_widen_intervals(house):
+def test_groups_stay_whole_and_widen_intervals(deployment):
     sample = made(200)
-    add(house, "sky", sample.rankings, sample, groups=np.repeat(np.arange(20), 10))
-    train(house, "sky")
-    version = house.store.version("weather", 1)
+    add(deployment, "sky", sample.rankings, sample, groups=np.repeat(np.arange(20), 10))
+    train(deployment, "sky")
+    version = deployment.store.version("weather", 1)
     assert version.facts["protocol"] == GROUPED
     assert version.metrics["n_units"] == 4
     assert version.facts["parts"]["test_rows"] == 40
 
 
-def test_a_ranker_moves_to_another_house_with_its_label_names(house, tmp_path):
+def test_a_ranker_moves_to_another_house_with_its_label_names(deployment, tmp_path):
     sample = made(60)
-    add(house, "sky", sample.rankings, sample)
-    train(house, "sky", promote=False)
-    file = house.store.export("weather", 1, tmp_path)
+    add(deployment, "sky", sample.rankings, sample)
+    train(deployment, "sky", promote=False)
+    file = deployment.store.export("weather", 1, tmp_path)
     with file.open("rb") as stream:
-        name, number = house.store.import_file(stream, by="test", name="copy", promote="production")
-    assert house.store.label_names(name, number) == LABELS
+        name, number = deployment.store.import_file(stream, by="test", name="copy", promote="production")
+    assert deployment.store.label_names(name, number) == LABELS
     assert np.array_equal(
-        house.store.load(name, number).predict(sample.X), house.store.load("weather", 1).predict(sample.X)
+        deployment.store.load(name, number).predict(sample.X),
+        deployment.store.load("weather", 1).predict(sample.X),
     )
 
 
-def test_what_cannot_be_learned_from_is_refused_with_a_reason(house):
+def test_what_cannot_be_learned_from_is_refused_with_a_reason(deployment):
     sample = made(3)
-    add(house, "few", sample.rankings, sample)
+    add(deployment, "few", sample.rankings, sample)
     with pytest.raises(InvalidInput, match="3 rows"):
-        train(house, "few")
+        train(deployment, "few")
     with pytest.raises(InvalidInput, match="has none"):
-        train(house, "people")
+        train(deployment, "people")
     sample = made(20)
-    path = house.folder / "one.csv"
+    path = deployment.folder / "one.csv"
     path.write_text("A1,ranking\n" + "1.0,rain\n" * 10)
     with pytest.raises(InvalidInput, match="fewer than two labels"):
-        house.datasets.add(path, DatasetRequest(name="one", ranking=["ranking"]))
+        deployment.datasets.add(path, DatasetRequest(name="one", ranking=["ranking"]))
     path.write_text("A1,ranking\n1,rain>sun\n2,sun>rain>sun\n")
     with pytest.raises(InvalidInput, match=r"row 2.*sun>rain>sun"):
-        house.datasets.add(path, DatasetRequest(name="twice", ranking=["ranking"]))
+        deployment.datasets.add(path, DatasetRequest(name="twice", ranking=["ranking"]))

@@ -27,7 +27,7 @@ def calibration():
 
 @pytest.fixture
 def new(calibration):
-    told = NewCalibration(
+    reported = NewCalibration(
         name="c",
         blob="",
         protocol="closed-set",
@@ -37,7 +37,7 @@ def new(calibration):
     )
     return NewVersion(
         model="m", kind="metric", capabilities=("similarity",), params={}, metrics={}, lineage=LINEAGE,
-        facts={"n_features": 4}, artefact="", artefact_sha256="0", report=None, calibration=told, job_id=None,
+        facts={"n_features": 4}, artefact="", artefact_sha256="0", report=None, calibration=reported, job_id=None,
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_reports_of_another_form_are_refused(new, report, calibration, changes):
 
 
 def test_a_summary_of_another_form_is_refused(new, calibration):
-    told = replace(new.calibration, summary={**new.calibration.summary, "n_units": "many"})
-    odd = replace(new, calibration=told, facts={"n_features": 4, "parts": {"calibration_rows": 3}})
+    reported = replace(new.calibration, summary={**new.calibration.summary, "n_units": "many"})
+    odd = replace(new, calibration=reported, facts={"n_features": 4, "parts": {"calibration_rows": 3}})
     with pytest.raises(ArtefactError, match="the facts"):
         rehearse(odd, None, calibration)

@@ -21,13 +21,13 @@ from tests.service.conftest import people
 
 
 @pytest.fixture
-def noisy(house):
+def noisy(deployment):
     """A version whose held-out pairs are hard to tell apart."""
     rng = np.random.default_rng(0)
     X, y = people(60, 6)
-    house.upload("noisy", X + rng.normal(size=X.shape).astype(np.float32) * 2.5, y)
-    house.train(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
-    return house
+    deployment.upload("noisy", X + rng.normal(size=X.shape).astype(np.float32) * 2.5, y)
+    deployment.train(dataset="noisy", model="noisy", learner="metric", params={"metric": "euclidean"})
+    return deployment
 
 
 def test_the_hardest_pairs_are_those_of_brute_force(noisy):

@@ -24,9 +24,9 @@ from pairmark.service.store.store import ModelStore
 from tests.service.conftest import people
 
 
-def uncalibrated(house, version=1):
+def uncalibrated(deployment, version=1):
     """Register a copy of a version without its calibration, as an import from elsewhere may be."""
-    row = house.store._versions.row("faces", version)
+    row = deployment.store._versions.row("faces", version)
     new = NewVersion(
         model="faces",
         kind=row.kind,
@@ -41,16 +41,16 @@ def uncalibrated(house, version=1):
         calibration=None,
         job_id=None,
     )
-    with house.db.write() as session:
-        return house.store.register(session, new, promote=None, by="test").version
+    with deployment.db.write() as session:
+        return deployment.store.register(session, new, promote=None, by="test").version
 
 
-def test_references_mean_what_they_say(house):
-    house.train()
-    house.train(promote="staging")
-    assert house.store.resolve("faces") == house.store.resolve("faces@production") == ("faces", 1)
-    assert house.store.resolve("faces@staging") == ("faces", 2)
-    assert house.store.resolve("faces:2") == ("faces", 2)
+def test_references_mean_what_they_say(deployment):
+    deployment.train()
+    deployment.train(promote="staging")
+    assert deployment.store.resolve("faces") == deployment.store.resolve("faces@production") == ("faces", 1)
+    assert deployment.store.resolve("faces@staging") == ("faces", 2)
+    assert deployment.store.resolve("faces:2") == ("faces", 2)
     for ref, said in [
         ("nobody", "known: faces"),
         ("faces@canary", "production, staging"),
@@ -58,7 +58,7 @@ def test_references_mean_what_they_say(house):
         (f"faces:{2**31 - 1}", "it has"),
     ]:
         with pytest.raises(UnknownModel, match=said):
-            house.store.resolve(ref)
+            deployment.store.resolve(ref)
     for ref in (
         "",
         "faces:",
@@ -71,184 +71,186 @@ def test_references_mean_what_they_say(house):
         "faces@\x00",
     ):
         with pytest.raises(InvalidInput):
-            house.store.resolve(ref)
+            deployment.store.resolve(ref)
 
 
-def test_lists_go_through_all_models_and_versions(house):
+def test_lists_go_through_all_models_and_versions(deployment):
     for name in ("cats", "ants", "bees"):
-        house.train(model=name)
+        deployment.train(model=name)
     for _ in range(2):
-        house.train(model="ants")
-    first = house.store.page(limit=2)
-    rest = house.store.page(limit=2, cursor=first.next_cursor)
+        deployment.train(model="ants")
+    first = deployment.store.page(limit=2)
+    rest = deployment.store.page(limit=2, cursor=first.next_cursor)
     assert [one.name for one in first.items + rest.items] == ["ants", "bees", "cats"]
     assert rest.next_cursor is None
-    assert [one.version for one in house.store.versions("ants", limit=2).items] == [3, 2]
-    cursor = house.store.versions("ants", limit=2).next_cursor
-    assert [one.version for one in house.store.versions("ants", limit=2, cursor=cursor).items] == [1]
-    assert house.store.model("ants").latest_version == 3
+    assert [one.version for one in deployment.store.versions("ants", limit=2).items] == [3, 2]
+    cursor = deployment.store.versions("ants", limit=2).next_cursor
+    assert [one.version for one in deployment.store.versions("ants", limit=2, cursor=cursor).items] == [1]
+    assert deployment.store.model("ants").latest_version == 3
 
 
-def test_an_alias_moves_with_its_history_and_its_etag(house):
-    house.train()
-    house.train(promote=False)
-    at = house.store.alias("faces", "production")
-    moved = house.store.promote("faces", "production", 2, by="key:1", if_match=at.revision)
+def test_an_alias_moves_with_its_history_and_its_etag(deployment):
+    deployment.train()
+    deployment.train(promote=False)
+    at = deployment.store.alias("faces", "production")
+    moved = deployment.store.promote("faces", "production", 2, by="key:1", if_match=at.revision)
     assert (moved.version, moved.revision) == (2, at.revision + 1)
     with pytest.raises(PreconditionFailed, match="version 2"):
-        house.store.promote("faces", "production", 1, by="key:2", if_match=at.revision)
+        deployment.store.promote("faces", "production", 1, by="key:2", if_match=at.revision)
     with pytest.raises(PreconditionFailed, match="does not exist"):
-        house.store.promote("faces", "canary", 1, by="key:2", if_match="*")
-    house.store.promote("faces", "production", 1, by="key:2", if_match="*", reason="Version 2 misses twins.")
-    same = house.store.promote("faces", "production", 1, by="key:3")
+        deployment.store.promote("faces", "canary", 1, by="key:2", if_match="*")
+    deployment.store.promote(
+        "faces", "production", 1, by="key:2", if_match="*", reason="Version 2 misses twins."
+    )
+    same = deployment.store.promote("faces", "production", 1, by="key:3")
     assert same.revision == moved.revision + 1
-    history = house.store.history("faces", "production").items
+    history = deployment.store.history("faces", "production").items
     assert [(one.version, one.previous) for one in history] == [(1, 2), (2, 1), (1, None)]
     assert history[0].by == "key:2"
     assert [one.reason for one in history[:2]] == ["Version 2 misses twins.", None]
     assert history[-1].by.startswith("job:")
-    page = house.store.history("faces", "production", limit=2)
+    page = deployment.store.history("faces", "production", limit=2)
     assert [
-        one.version for one in house.store.history("faces", "production", cursor=page.next_cursor).items
+        one.version for one in deployment.store.history("faces", "production", cursor=page.next_cursor).items
     ] == [1]
     with pytest.raises(UnknownModel):
-        house.store.history("faces", "canary")
+        deployment.store.history("faces", "canary")
     with pytest.raises(InvalidInput, match="neither a number"):
-        house.store.promote("faces", "2", 1, by="key:2")
+        deployment.store.promote("faces", "2", 1, by="key:2")
     with pytest.raises(UnknownModel):
-        house.store.promote("faces", "production", 9, by="key:2")
+        deployment.store.promote("faces", "production", 9, by="key:2")
 
 
-def test_of_two_who_saw_the_same_alias_one_moves_it(house):
+def test_of_two_who_saw_the_same_alias_one_moves_it(deployment):
     for _ in range(4):
-        house.train(promote="live")
-    at = house.store.alias("faces", "live")
+        deployment.train(promote="live")
+    at = deployment.store.alias("faces", "live")
 
     def move(version):
         try:
-            return house.store.promote("faces", "live", version, by="x", if_match=at.revision).version
+            return deployment.store.promote("faces", "live", version, by="x", if_match=at.revision).version
         except PreconditionFailed:
             return None
 
     with ThreadPoolExecutor(3) as threads:
         moved = [version for version in threads.map(move, (1, 2, 3)) if version]
     assert len(moved) == 1
-    assert house.store.alias("faces", "live").version == moved[0]
+    assert deployment.store.alias("faces", "live").version == moved[0]
 
 
-def test_a_version_that_could_not_answer_match_is_not_promoted(house):
-    house.train()
-    version = uncalibrated(house)
+def test_a_version_that_could_not_answer_match_is_not_promoted(deployment):
+    deployment.train()
+    version = uncalibrated(deployment)
     with pytest.raises(Conflict, match="calibrate it first"):
-        house.store.promote("faces", "production", version, by="x")
-    assert house.store.resolve("faces") == ("faces", 1)
-    house.upload("strangers", *people(40, 5, seed=9, first=1000))
-    house.store.calibrations.calibrate("faces", version, "strangers")
-    assert house.store.promote("faces", "production", version, by="x").version == version
+        deployment.store.promote("faces", "production", version, by="x")
+    assert deployment.store.resolve("faces") == ("faces", 1)
+    deployment.upload("strangers", *people(40, 5, seed=9, first=1000))
+    deployment.store.calibrations.calibrate("faces", version, "strangers")
+    assert deployment.store.promote("faces", "production", version, by="x").version == version
 
 
-def test_only_versions_no_alias_holds_are_deleted_and_numbers_not_used_twice(house):
-    house.train()
-    house.train()
-    before = {key for key, _ in house.blobs.stored()}
+def test_only_versions_no_alias_holds_are_deleted_and_numbers_not_used_twice(deployment):
+    deployment.train()
+    deployment.train()
+    before = {key for key, _ in deployment.blobs.stored()}
     with pytest.raises(Conflict, match="production"):
-        house.store.delete("faces", 2)
-    calibration = house.store.version("faces", 1).calibration_id
-    house.store.delete("faces", 1)
-    assert {key for key, _ in house.blobs.stored()} < before
-    for gone in (lambda: house.store.version("faces", 1), lambda: house.store.delete("faces", 1)):
+        deployment.store.delete("faces", 2)
+    calibration = deployment.store.version("faces", 1).calibration_id
+    deployment.store.delete("faces", 1)
+    assert {key for key, _ in deployment.blobs.stored()} < before
+    for gone in (lambda: deployment.store.version("faces", 1), lambda: deployment.store.delete("faces", 1)):
         with pytest.raises(UnknownModel):
             gone()
     with pytest.raises(UnknownCalibration):
-        house.store.calibrations.load(calibration)
-    assert house.train() == 3
+        deployment.store.calibrations.load(calibration)
+    assert deployment.train() == 3
     # Equal trainings share their blobs: deleting one version leaves the others whole.
-    assert house.store.load("faces", 2).n_features_in_ == 6
+    assert deployment.store.load("faces", 2).n_features_in_ == 6
 
 
-def test_changed_bytes_are_never_served(house):
-    house.train()
-    row = house.store._versions.row("faces", 1)
-    folder = house.blobs.folder(row.artefact)
+def test_changed_bytes_are_never_served(deployment):
+    deployment.train()
+    row = deployment.store._versions.row("faces", 1)
+    folder = deployment.blobs.folder(row.artefact)
     victim = max(folder.glob("*.npy"), key=lambda path: path.stat().st_size)
     victim.chmod(0o644)
     body = bytearray(victim.read_bytes())
     body[-1] ^= 1
     victim.write_bytes(body)
-    for blobs in (house.blobs, LocalBlobs(house.blobs.root)):
+    for blobs in (deployment.blobs, LocalBlobs(deployment.blobs.root)):
         with pytest.raises(CorruptArtefact):
-            ModelStore(house.db, blobs, house.settings).load("faces", 1)
+            ModelStore(deployment.db, blobs, deployment.settings).load("faces", 1)
 
 
-def test_scores_are_those_of_the_fitted_learner_after_loading(house):
-    house.train()
+def test_scores_are_those_of_the_fitted_learner_after_loading(deployment):
+    deployment.train()
     X, _ = people(10, 2, seed=5)
-    first, second = (house.store.load("faces", 1).pair_score(X[:10], X[10:]) for _ in range(2))
+    first, second = (deployment.store.load("faces", 1).pair_score(X[:10], X[10:]) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert first.dtype == np.float32
 
 
-def test_calibrating_on_what_was_trained_on_is_refused_with_a_count(house):
-    house.train()
+def test_calibrating_on_what_was_trained_on_is_refused_with_a_count(deployment):
+    deployment.train()
     with pytest.raises(CalibrationOverlap, match="rows that faces:1 was trained on") as refused:
-        house.store.calibrations.calibrate("faces", 1, "people")
-    trained = house.store.version("faces", 1).facts["parts"]["train_rows"]
+        deployment.store.calibrations.calibrate("faces", 1, "people")
+    trained = deployment.store.version("faces", 1).facts["parts"]["train_rows"]
     assert refused.value.facts["rows"] == trained
     assert len(refused.value.facts["first_rows"]) == 20
     # The same people with new samples: fine for rows, not for an open-set promise.
-    house.upload("again", *people(40, 5, seed=77))
+    deployment.upload("again", *people(40, 5, seed=77))
     with pytest.raises(CalibrationOverlap, match="22 of the 40 identities") as people_seen:
-        house.store.calibrations.calibrate("faces", 1, "again")
+        deployment.store.calibrations.calibrate("faces", 1, "again")
     named = people_seen.value.facts["first_identities"]
     assert len(named) == 20
     assert set(named) <= {str(one) for one in range(40)}
-    made = house.store.calibrations.calibrate("faces", 1, "again", protocol="closed-set")
+    made = deployment.store.calibrations.calibrate("faces", 1, "again", protocol="closed-set")
     assert made.protocol == "closed-set"
 
 
-def test_a_new_calibration_becomes_the_default_only_when_asked(house):
-    house.train()
-    own = house.store.version("faces", 1).calibration_id
-    house.upload("strangers", *people(50, 5, seed=9, first=1000))
+def test_a_new_calibration_becomes_the_default_only_when_asked(deployment):
+    deployment.train()
+    own = deployment.store.version("faces", 1).calibration_id
+    deployment.upload("strangers", *people(50, 5, seed=9, first=1000))
     seen = []
-    made = house.store.calibrations.calibrate(
+    made = deployment.store.calibrations.calibrate(
         "faces", 1, "strangers", on_progress=lambda share, stage: seen.append((share, stage))
     )
     assert seen[0][1] == "scoring"
     assert (made.model, made.version, made.summary["dataset"]) == ("faces", 1, "strangers:1")
-    assert house.store.version("faces", 1).calibration_id == own
-    chosen = house.store.calibrations.calibrate("faces", 1, "strangers", default=True)
-    version = house.store.version("faces", 1)
+    assert deployment.store.version("faces", 1).calibration_id == own
+    chosen = deployment.store.calibrations.calibrate("faces", 1, "strangers", default=True)
+    version = deployment.store.version("faces", 1)
     assert version.calibration_id == chosen.id
     assert [one.id for one in version.calibrations] == [chosen.id, made.id, own]
-    calibration, _ = house.store.calibrations.load(made.id)
+    calibration, _ = deployment.store.calibrations.load(made.id)
     assert calibration.operating_point(0.3).n_units == 50
-    detail = house.store.calibrations.detail(made.id)
+    detail = deployment.store.calibrations.detail(made.id)
     assert len(detail.curve["thresholds"]) == len(detail.curve["fpr"])
     with pytest.raises(UnknownDataset):
-        house.store.calibrations.calibrate("faces", 1, "nobody")
-    house.upload("wide", *people(40, 5, width=9))
+        deployment.store.calibrations.calibrate("faces", 1, "nobody")
+    deployment.upload("wide", *people(40, 5, width=9))
     with pytest.raises(InvalidInput, match="has 9 features; faces:1 takes 6"):
-        house.store.calibrations.calibrate("faces", 1, "wide")
+        deployment.store.calibrations.calibrate("faces", 1, "wide")
 
 
-def test_scores_made_elsewhere_are_calibrated(house):
+def test_scores_made_elsewhere_are_calibrated(deployment):
     rng = np.random.default_rng(0)
     same = np.arange(400) % 4 == 0
     scores = rng.normal(size=400) + 3 * same
-    made = house.store.calibrations.add_scores("vendor", scores.tolist(), same.astype(int).tolist())
+    made = deployment.store.calibrations.add_scores("vendor", scores.tolist(), same.astype(int).tolist())
     assert (made.model, made.version, made.name) == (None, None, "vendor")
-    calibration, _ = house.store.calibrations.load(made.id)
+    calibration, _ = deployment.store.calibrations.load(made.id)
     assert calibration.operating_point(0.1).threshold > 0
     people_left = [f"p{i}" for i in range(400)]
     people_right = [
         left if is_same else f"q{i}" for i, (left, is_same) in enumerate(zip(people_left, same, strict=True))
     ]
-    with_units = house.store.calibrations.add_scores("vendor", scores, same, people_left, people_right)
+    with_units = deployment.store.calibrations.add_scores("vendor", scores, same, people_left, people_right)
     assert with_units.protocol == "open-set"
-    assert [one.id for one in house.store.calibrations.page(limit=1).items] == [with_units.id]
-    cursor = house.store.calibrations.page(limit=1).next_cursor
-    assert [one.id for one in house.store.calibrations.page(cursor=cursor).items] == [made.id]
+    assert [one.id for one in deployment.store.calibrations.page(limit=1).items] == [with_units.id]
+    cursor = deployment.store.calibrations.page(limit=1).next_cursor
+    assert [one.id for one in deployment.store.calibrations.page(cursor=cursor).items] == [made.id]
 
 
 @pytest.mark.parametrize(
@@ -269,29 +271,31 @@ def test_scores_made_elsewhere_are_calibrated(house):
         ({"name": "a/b"}, "name"),
     ],
 )
-def test_bad_scores_are_refused_naming_the_field(house, given, said):
+def test_bad_scores_are_refused_naming_the_field(deployment, given, said):
     asked = {"name": "x", "scores": [1.0, 2.0, 3.0], "same": [1, 0, 0], **given}
     with pytest.raises(InvalidInput, match=said):
-        house.store.calibrations.add_scores(**asked)
-    assert house.store.calibrations.page().items == []
+        deployment.store.calibrations.add_scores(**asked)
+    assert deployment.store.calibrations.page().items == []
 
 
-def test_more_scores_than_the_bound_are_refused(house):
-    tight = house.settings.model_copy(update={"max_calibration_pairs": 2})
+def test_more_scores_than_the_bound_are_refused(deployment):
+    tight = deployment.settings.model_copy(update={"max_calibration_pairs": 2})
     with pytest.raises(TooLarge):
-        ModelStore(house.db, house.blobs, tight).calibrations.add_scores("x", [1.0, 2.0, 3.0], [1, 0, 0])
+        ModelStore(deployment.db, deployment.blobs, tight).calibrations.add_scores(
+            "x", [1.0, 2.0, 3.0], [1, 0, 0]
+        )
 
 
-def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(house):
-    house.train()
-    house.upload("strangers", *people(60, 5, seed=9, first=1000))
-    report = house.store.evaluations.evaluate("faces", 1, "strangers", n_pairs=3_000)
+def test_evaluating_tells_what_the_thresholds_did_and_what_overlapped(deployment):
+    deployment.train()
+    deployment.upload("strangers", *people(60, 5, seed=9, first=1000))
+    report = deployment.store.evaluations.evaluate("faces", 1, "strangers", n_pairs=3_000)
     assert report.metrics["auc"]["value"] > 0.9
     assert (report.overlap.rows, report.overlap.identities, report.warnings) == (0, 0, [])
     ten_percent = report.operating_points[0]
     assert ten_percent.fpr == 0.1
-    assert ten_percent.calibration_id == house.store.version("faces", 1).calibration_id
+    assert ten_percent.calibration_id == deployment.store.version("faces", 1).calibration_id
     assert ten_percent.refused or ten_percent.seen_fpr < 0.2
-    again = house.store.evaluations.evaluate("faces", 1, "people", n_pairs=3_000)
-    assert again.overlap.rows == house.store.version("faces", 1).facts["parts"]["train_rows"]
+    again = deployment.store.evaluations.evaluate("faces", 1, "people", n_pairs=3_000)
+    assert again.overlap.rows == deployment.store.version("faces", 1).facts["parts"]["train_rows"]
     assert "too good" in again.warnings[0]

@@ -28,17 +28,19 @@ def lines(X: np.ndarray, y: np.ndarray, times: list[str]) -> str:
     return "\n".join(["who,when,a,b,c,d", *rows])
 
 
-def test_rates_by_time_reach_the_report(house) -> None:
+def test_rates_by_time_reach_the_report(deployment) -> None:
     X, y, times = visits()
-    file = house.folder / "visits.csv"
+    file = deployment.folder / "visits.csv"
     file.write_text(lines(X, y, times))
-    made = house.datasets.add(file, DatasetRequest(name="visits", label="who", time="when"))
+    made = deployment.datasets.add(file, DatasetRequest(name="visits", label="who", time="when"))
     assert made.feature_names == ["a", "b", "c", "d"]
-    data = house.datasets.load(made.id)
+    data = deployment.datasets.load(made.id)
     assert data.time_unit == "days"
     np.testing.assert_allclose(np.diff(np.asarray(data.times)[:4]), [31, 28, 31])
-    version = house.train(learner="metric", dataset="visits", model="visits", params={"metric": "euclidean"})
-    report = house.store.reports.report(house.store.version("visits", version))
+    version = deployment.train(
+        learner="metric", dataset="visits", model="visits", params={"metric": "euclidean"}
+    )
+    report = deployment.store.reports.report(deployment.store.version("visits", version))
     found = report.evidence.by_time
     assert found.unit == "days"
     assert found.at[0].shortest == pytest.approx(28)
@@ -48,30 +50,30 @@ def test_rates_by_time_reach_the_report(house) -> None:
     assert "By time between samples" in report_page(report)[0]
 
 
-def test_numbers_are_kept_as_they_are_in_every_format(house) -> None:
+def test_numbers_are_kept_as_they_are_in_every_format(deployment) -> None:
     X, y, _ = visits(10)
     when = np.arange(y.size) / 2
-    house_file = house.folder / "numbers.npz"
-    np.savez(house_file, X=X, y=y, when=when)
-    made = house.datasets.add(house_file, DatasetRequest(name="numbers", time="when"))
-    data = house.datasets.load(made.id)
+    deployment_file = deployment.folder / "numbers.npz"
+    np.savez(deployment_file, X=X, y=y, when=when)
+    made = deployment.datasets.add(deployment_file, DatasetRequest(name="numbers", time="when"))
+    data = deployment.datasets.load(made.id)
     assert data.time_unit == ""
     assert np.asarray(data.times).tolist() == when.tolist()
-    gaps = house.folder / "gaps.csv"
+    gaps = deployment.folder / "gaps.csv"
     gaps.write_text(lines(X, y, ["" if at % 3 else str(at) for at in range(y.size)]))
-    made = house.datasets.add(gaps, DatasetRequest(name="gaps", label="who", time="when"))
-    known = np.isfinite(np.asarray(house.datasets.load(made.id).times))
+    made = deployment.datasets.add(gaps, DatasetRequest(name="gaps", label="who", time="when"))
+    known = np.isfinite(np.asarray(deployment.datasets.load(made.id).times))
     assert known.tolist() == [at % 3 == 0 for at in range(y.size)]
-    assert house.datasets.load(house.datasets.get("people").id).times is None
+    assert deployment.datasets.load(deployment.datasets.get("people").id).times is None
 
 
 @pytest.mark.parametrize(
     ("third", "said"), [("soon", "row 3: the time is 'soon'"), ("7", "expected a date"), ("inf", "row 3")]
 )
-def test_what_says_no_time_is_refused_by_its_row(house, third: str, said: str) -> None:
+def test_what_says_no_time_is_refused_by_its_row(deployment, third: str, said: str) -> None:
     X, y, times = visits(10)
     times[2] = third
-    file = house.folder / "bad.csv"
+    file = deployment.folder / "bad.csv"
     file.write_text(lines(X, y, times))
     with pytest.raises(InvalidInput, match=said):
-        house.datasets.add(file, DatasetRequest(name="bad", label="who", time="when"))
+        deployment.datasets.add(file, DatasetRequest(name="bad", label="who", time="when"))

@@ -23,58 +23,61 @@ from pairmark.version import code_version
 from tests.service.conftest import SMALL_FOREST, people
 
 
-def claimed(house, **changes):
-    job = house.queue.submit(house.request(**changes))
-    return house.queue.claim("test", only=job.id)
+def claimed(deployment, **changes):
+    job = deployment.queue.submit(deployment.request(**changes))
+    return deployment.queue.claim("test", only=job.id)
 
 
-def trainer(house):
-    return Trainer(house.db, house.blobs, house.settings)
+def trainer(deployment):
+    return Trainer(deployment.db, deployment.blobs, deployment.settings)
 
 
-def row(house, version, name="faces"):
-    return house.store._versions.row(name, version)
+def row(deployment, version, name="faces"):
+    return deployment.store._versions.row(name, version)
 
 
-def test_a_job_gives_a_served_calibrated_version_with_its_lineage(house):
-    claim = claimed(house)
-    assert trainer(house).run(claim) == 1
-    job = house.queue.get(claim.job_id)
+def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):
+    claim = claimed(deployment)
+    assert trainer(deployment).run(claim) == 1
+    job = deployment.queue.get(claim.job_id)
     assert (job.state, job.version, job.progress, job.stage) == ("succeeded", 1, 1.0, "succeeded")
-    version = house.store.version("faces", 1)
-    dataset = house.datasets.get("people")
+    version = deployment.store.version("faces", 1)
+    dataset = deployment.datasets.get("people")
     assert version.aliases == ["production"]
     assert version.lineage.dataset_sha256 == dataset.sha256
     assert version.lineage.job == job.id
     assert version.lineage.code_version == code_version()
-    assert version.lineage.artefact_sha256 == read_artefact(house.blobs.folder(row(house, 1).artefact)).sha256
+    assert (
+        version.lineage.artefact_sha256
+        == read_artefact(deployment.blobs.folder(row(deployment, 1).artefact)).sha256
+    )
     assert version.facts["protocol"] == "open-set"
     assert version.metrics["auc"]["value"] > 0.9
     low, high = version.metrics["auc"]["interval"]
     assert low <= version.metrics["auc"]["value"] <= high
-    calibration, told = house.store.calibrations.load(version.calibration_id)
-    assert told.protocol == calibration.protocol == "open-set"
-    assert told.dataset_sha256 == dataset.sha256
+    calibration, reported = deployment.store.calibrations.load(version.calibration_id)
+    assert reported.protocol == calibration.protocol == "open-set"
+    assert reported.dataset_sha256 == dataset.sha256
     point = calibration.operating_point(0.5)
     assert point.n_units == version.facts["parts"]["calibration_identities"]
-    roc = house.store.reports.roc("faces", 1)
+    roc = deployment.store.reports.roc("faces", 1)
     assert roc.fpr[0] == roc.tpr[0] == 0.0
     assert roc.fpr[-1] == roc.tpr[-1] == 1.0
     assert len(roc.bands.fpr_low) == len(roc.fpr) == len(roc.thresholds)
-    stages = [event.data["stage"] for event in house.queue.events(job.id) if event.event == "progress"]
+    stages = [event.data["stage"] for event in deployment.queue.events(job.id) if event.event == "progress"]
     ordered = list(dict.fromkeys(stages))
     assert ordered == ["loading", "splitting", "fitting", "scoring", "calibrating", "evaluating", "storing"]
-    shown = [event.data["progress"] for event in house.queue.events(job.id) if event.event == "progress"]
+    shown = [event.data["progress"] for event in deployment.queue.events(job.id) if event.event == "progress"]
     assert shown == sorted(shown)
 
 
-def test_the_held_out_people_are_in_no_other_part(house):
-    house.train()
-    data = house.datasets.load(house.datasets.get("people").id)
+def test_the_held_out_people_are_in_no_other_part(deployment):
+    deployment.train()
+    data = deployment.datasets.load(deployment.datasets.get("people").id)
     split = split_data(np.asarray(data.y), protocol="open-set", random_state=0)
-    parts = house.store.version("faces", 1).facts["parts"]
+    parts = deployment.store.version("faces", 1).facts["parts"]
     assert parts["train_rows"] == split.train.size
-    report = read_artefact(house.blobs.folder(row(house, 1).report))
+    report = read_artefact(deployment.blobs.folder(row(deployment, 1).report))
     trained = report.arrays["trained_rows"]
     assert np.isin(data.row_hashes[split.train], trained).all()
     held_out = np.concatenate([split.calibration, split.test])
@@ -82,38 +85,39 @@ def test_the_held_out_people_are_in_no_other_part(house):
     assert report.arrays["trained_identities"].size == parts["train_identities"]
 
 
-def test_the_same_seed_gives_the_same_artefact_and_operating_points(house):
-    first, second = house.train(), house.train(params={**SMALL_FOREST, "n_jobs": 2})
-    other = house.train(params={**SMALL_FOREST, "random_state": 7})
+def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
+    first, second = deployment.train(), deployment.train(params={**SMALL_FOREST, "n_jobs": 2})
+    other = deployment.train(params={**SMALL_FOREST, "random_state": 7})
     arrays = [
-        read_artefact(house.blobs.folder(row(house, version).artefact)).arrays for version in (first, second)
+        read_artefact(deployment.blobs.folder(row(deployment, version).artefact)).arrays
+        for version in (first, second)
     ]
     assert arrays[0].keys() == arrays[1].keys()
     for name in arrays[0]:
         np.testing.assert_array_equal(arrays[0][name], arrays[1][name])
     points = [
-        house.store.calibrations.load(house.store.version("faces", version).calibration_id)[
+        deployment.store.calibrations.load(deployment.store.version("faces", version).calibration_id)[
             0
         ].operating_point(0.5)
         for version in (first, second, other)
     ]
     assert points[0] == points[1]
     assert points[0] != points[2]
-    versions = [house.store.version("faces", version) for version in (first, second)]
+    versions = [deployment.store.version("faces", version) for version in (first, second)]
     assert versions[0].metrics == versions[1].metrics
 
 
-def test_closed_set_splits_rows_and_says_so(house):
-    house.upload("classes", *people(4, 40))
-    house.train(dataset="classes", model="classes")
-    version = house.store.version("classes", 1)
+def test_closed_set_splits_rows_and_says_so(deployment):
+    deployment.upload("classes", *people(4, 40))
+    deployment.train(dataset="classes", model="classes")
+    version = deployment.store.version("classes", 1)
     assert version.facts["protocol"] == version.metrics["protocol"] == "closed-set"
     parts = version.facts["parts"]
     assert parts["train_identities"] == parts["calibration_identities"] == 4
     assert parts["train_rows"] + parts["calibration_rows"] + parts["test_rows"] == 160
 
 
-def test_explicit_pairs_train_without_identities(house):
+def test_explicit_pairs_train_without_identities(deployment):
     X, y = people(60, 4)
     rng = np.random.default_rng(1)
     lines = ["left,right,same"]
@@ -123,84 +127,90 @@ def test_explicit_pairs_train_without_identities(house):
         i, j = rng.integers(0, 240, 2)
         if y[i] != y[j]:
             lines.append(f"{i},{j},0")
-    house.upload("listed", X, pairs="\n".join(dict.fromkeys(lines)) + "\n")
-    house.train(dataset="listed", model="listed")
-    version = house.store.version("listed", 1)
+    deployment.upload("listed", X, pairs="\n".join(dict.fromkeys(lines)) + "\n")
+    deployment.train(dataset="listed", model="listed")
+    version = deployment.store.version("listed", 1)
     assert version.facts["protocol"] == "open-set"
     assert version.metrics["auc"]["value"] > 0.9
     assert version.facts["parts"]["dropped_pairs"] > 0
 
 
 @pytest.mark.parametrize("learner", ["similarity-forest", "metric"])
-def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(house, learner):
+def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(deployment, learner):
     X, _ = people(60, 4)
     lines = ["left,right,same,weight"]
     for person in range(60):
         lines += [f"{4 * person + i},{4 * person + j},1,0" for i in range(4) for j in range(i)]
         lines += [f"{4 * person + i},{(4 * person + 4 * far) % 240},0,1" for i in range(4) for far in (1, 5)]
-    house.upload("weightless", X, pairs="\n".join(lines) + "\n")
-    claim = claimed(house, learner=learner, params={}, dataset="weightless", model=f"weightless-{learner}")
-    error = attempt_error(claim, trainer(house), 2**40)
+    deployment.upload("weightless", X, pairs="\n".join(lines) + "\n")
+    claim = claimed(
+        deployment, learner=learner, params={}, dataset="weightless", model=f"weightless-{learner}"
+    )
+    error = attempt_error(claim, trainer(deployment), 2**40)
     assert isinstance(error, InvalidInput)
     assert "pairs of positive weight hold no same pair" in error.detail
     with pytest.raises(UnknownModel):
-        house.store.model(f"weightless-{learner}")
+        deployment.store.model(f"weightless-{learner}")
 
 
-def test_groups_are_not_torn_apart(house):
+def test_groups_are_not_torn_apart(deployment):
     X, y = people(6, 40)
     groups = np.arange(y.size) // 4
-    file = house.folder / "grouped.csv"
+    file = deployment.folder / "grouped.csv"
     header = "who,session," + ",".join(f"f{i}" for i in range(X.shape[1]))
     body = [
         f"p{who},s{group}," + ",".join(map(str, line)) for who, group, line in zip(y, groups, X, strict=True)
     ]
     file.write_text("\n".join([header, *body]) + "\n")
-    house.datasets.add(file, DatasetRequest(name="grouped", label="who", group="session"))
-    house.train(dataset="grouped", model="grouped", evaluation={"protocol": "closed-set", "n_pairs": 2000})
-    data = house.datasets.load(house.datasets.get("grouped").id)
-    trained = read_artefact(house.blobs.folder(row(house, 1, "grouped").report)).arrays["trained_rows"]
+    deployment.datasets.add(file, DatasetRequest(name="grouped", label="who", group="session"))
+    deployment.train(
+        dataset="grouped", model="grouped", evaluation={"protocol": "closed-set", "n_pairs": 2000}
+    )
+    data = deployment.datasets.load(deployment.datasets.get("grouped").id)
+    trained = read_artefact(deployment.blobs.folder(row(deployment, 1, "grouped").report)).arrays[
+        "trained_rows"
+    ]
     in_training = np.isin(data.row_hashes, trained)
     for group in range(60):
         assert len(set(in_training[np.asarray(data.groups) == group])) == 1
     # One sample of a session stands for it, so no more units than held-out sessions.
-    version = house.store.version("grouped", 1)
+    version = deployment.store.version("grouped", 1)
     assert version.calibrations[0].summary["n_units"] == 15
 
 
-def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(house):
-    house.upload("tiny", *people(3, 2))
-    before = set(house.blobs.stored())
-    claim = claimed(house, dataset="tiny", model="tiny", evaluation={"protocol": "open-set"})
-    error = attempt_error(claim, trainer(house), 2**40)
+def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment):
+    deployment.upload("tiny", *people(3, 2))
+    before = set(deployment.blobs.stored())
+    claim = claimed(deployment, dataset="tiny", model="tiny", evaluation={"protocol": "open-set"})
+    error = attempt_error(claim, trainer(deployment), 2**40)
     assert isinstance(error, InvalidInput)
     assert "tiny:1 cannot be split" in error.detail
     assert "bring more data" in error.detail
     with pytest.raises(UnknownModel):
-        house.store.model("tiny")
-    assert {key for key, _ in house.blobs.stored()} == {key for key, _ in before}
+        deployment.store.model("tiny")
+    assert {key for key, _ in deployment.blobs.stored()} == {key for key, _ in before}
 
 
-def test_sparse_data_is_made_dense_within_a_bound(house):
+def test_sparse_data_is_made_dense_within_a_bound(deployment):
     X, y = people(40, 5)
     X = np.where(X > 0, X, 0)
     indptr = np.concatenate([[0], np.cumsum((X != 0).sum(axis=1))])
-    file = house.folder / "sparse.npz"
+    file = deployment.folder / "sparse.npz"
     np.savez(file, data=X[X != 0], indices=np.nonzero(X)[1], indptr=indptr, shape=X.shape, y=y)
-    assert house.datasets.add(file, DatasetRequest(name="sparse")).sparse
-    house.train(dataset="sparse", model="sparse")
-    house.upload("dense", X, y)
-    house.train(dataset="dense", model="dense")
-    assert house.store.version("sparse", 1).metrics == house.store.version("dense", 1).metrics
+    assert deployment.datasets.add(file, DatasetRequest(name="sparse")).sparse
+    deployment.train(dataset="sparse", model="sparse")
+    deployment.upload("dense", X, y)
+    deployment.train(dataset="dense", model="dense")
+    assert deployment.store.version("sparse", 1).metrics == deployment.store.version("dense", 1).metrics
 
-    claim = claimed(house, dataset="sparse", model="sparse")
-    tight = house.settings.model_copy(update={"max_dense_bytes": 1000})
-    error = attempt_error(claim, Trainer(house.db, house.blobs, tight), 2**40)
+    claim = claimed(deployment, dataset="sparse", model="sparse")
+    tight = deployment.settings.model_copy(update={"max_dense_bytes": 1000})
+    error = attempt_error(claim, Trainer(deployment.db, deployment.blobs, tight), 2**40)
     assert isinstance(error, InvalidInput)
     assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
 
 
-def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(house):
+def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(deployment):
     """Rows of words, of which common ones come and go and rare ones stay: a cosine is not the best there is."""
     rng = np.random.default_rng(0)
     n, d = 300, 20_000
@@ -208,26 +218,30 @@ def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(house):
     for _person in range(n // 2):
         own = rng.integers(40, d, 6)
         cells += [np.unique(np.r_[rng.integers(0, 40, 12), own[rng.random(6) < 0.8]]) for _ in range(2)]
-    file = house.folder / "words.npz"
+    file = deployment.folder / "words.npz"
     starts, columns = np.cumsum([0, *map(len, cells)]), np.concatenate(cells)
     np.savez(file, data=np.ones(columns.size), indices=columns, indptr=starts, shape=(n, d), y=y)
     left, right = rng.integers(0, n, (2, 3_000))
     lines = [f"{i},{j},{int(y[i] == y[j])}" for i, j in zip(left, right, strict=True) if i != j]
     lines += [f"{2 * person},{2 * person + 1},1" for person in range(n // 2)]
-    listed = house.folder / "words-pairs.csv"
+    listed = deployment.folder / "words-pairs.csv"
     listed.write_text("\n".join(["left,right,same", *dict.fromkeys(lines)]) + "\n")
-    assert house.datasets.add(file, DatasetRequest(name="words"), pairs=listed).sparse
-    tight = house.settings.model_copy(update={"max_dense_bytes": 1_000_000})
+    assert deployment.datasets.add(file, DatasetRequest(name="words"), pairs=listed).sparse
+    tight = deployment.settings.model_copy(update={"max_dense_bytes": 1_000_000})
     claim = claimed(
-        house, dataset="words", model="words", learner="similarity-auto", params={"budget_seconds": 0.001}
+        deployment,
+        dataset="words",
+        model="words",
+        learner="similarity-auto",
+        params={"budget_seconds": 0.001},
     )
-    assert attempt_error(claim, Trainer(house.db, house.blobs, tight), 2**40) is None
-    version = house.store.version("words", 1)
+    assert attempt_error(claim, Trainer(deployment.db, deployment.blobs, tight), 2**40) is None
+    version = deployment.store.version("words", 1)
     assert version.facts["race"]["winner"] == "logistic"
     assert version.metrics["auc"]["value"] > 0.9
 
 
-def test_blas_gets_no_more_threads_than_a_job_may_have(house, monkeypatch):
+def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch):
     seen = []
 
     def fitted(*_):
@@ -235,26 +249,26 @@ def test_blas_gets_no_more_threads_than_a_job_may_have(house, monkeypatch):
         raise InvalidInput("seen")
 
     monkeypatch.setattr(stages, "fit", fitted)
-    one = house.settings.model_copy(update={"job_threads": 1})
+    one = deployment.settings.model_copy(update={"job_threads": 1})
     with pytest.raises(InvalidInput, match="seen"):
-        Trainer(house.db, house.blobs, one).run(claimed(house))
+        Trainer(deployment.db, deployment.blobs, one).run(claimed(deployment))
     assert seen == [{1}]
 
 
-def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(house):
-    claim = claimed(house)
-    house.queue.cancel(claim.job_id)
-    before = {key for key, _ in house.blobs.stored()}
+def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(deployment):
+    claim = claimed(deployment)
+    deployment.queue.cancel(claim.job_id)
+    before = {key for key, _ in deployment.blobs.stored()}
     with pytest.raises(Fenced):
-        trainer(house).run(claim)
-    assert {key for key, _ in house.blobs.stored()} == before
-    with house.db.read() as session:
+        trainer(deployment).run(claim)
+    assert {key for key, _ in deployment.blobs.stored()} == before
+    with deployment.db.read() as session:
         assert session.query(ModelVersion).count() == 0
 
 
-def test_a_commit_whose_answer_was_lost_is_recognised(house, monkeypatch):
-    claim, run = claimed(house), trainer(house)
-    real, lost = type(house.db).write, []
+def test_a_commit_whose_answer_was_lost_is_recognised(deployment, monkeypatch):
+    claim, run = claimed(deployment), trainer(deployment)
+    real, lost = type(deployment.db).write, []
 
     @contextmanager
     def write(self):
@@ -265,27 +279,27 @@ def test_a_commit_whose_answer_was_lost_is_recognised(house, monkeypatch):
             lost.append(True)
             raise NotReady("the server closed the connection after COMMIT")
 
-    monkeypatch.setattr(type(house.db), "write", write)
+    monkeypatch.setattr(type(deployment.db), "write", write)
     assert run.run(claim) == 1
     assert lost
-    assert house.queue.get(claim.job_id).state == "succeeded"
-    assert len(house.store.model("faces").versions) == 1
+    assert deployment.queue.get(claim.job_id).state == "succeeded"
+    assert len(deployment.store.model("faces").versions) == 1
 
 
-def test_an_unexpected_error_is_not_shown_to_clients(house, monkeypatch):
-    claim = claimed(house)
+def test_an_unexpected_error_is_not_shown_to_clients(deployment, monkeypatch):
+    claim = claimed(deployment)
     secret = "s3cret-row-contents"
     monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(RuntimeError(secret)))
-    error = attempt_error(claim, trainer(house), 2**40)
+    error = attempt_error(claim, trainer(deployment), 2**40)
     assert error.slug == "training-failed"
     assert secret not in error.detail
     assert claim.job_id in error.detail
     monkeypatch.setattr(stages, "fit", lambda *_: (_ for _ in ()).throw(MemoryError()))
-    assert attempt_error(claim, trainer(house), 2**40).slug == "out-of-memory"
+    assert attempt_error(claim, trainer(deployment), 2**40).slug == "out-of-memory"
 
 
-def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatch):
-    claim = claimed(house)
+def test_the_next_attempt_goes_on_from_the_trees_that_are_done(deployment, monkeypatch):
+    claim = claimed(deployment)
 
     def die(self, fraction, stage):
         if fraction >= 0.5:
@@ -294,8 +308,8 @@ def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "fit", die)
         with pytest.raises(RuntimeError, match="killed"):
-            trainer(house).run(claim)
-    folder = checkpoints_of(house.settings, claim.job_id)
+            trainer(deployment).run(claim)
+    folder = checkpoints_of(deployment.settings, claim.job_id)
     done = {file.name: file.stat().st_mtime_ns for file in folder.rglob("tree-*.npz")}
     assert done
     seen = []
@@ -305,33 +319,33 @@ def test_the_next_attempt_goes_on_from_the_trees_that_are_done(house, monkeypatc
         "load",
         lambda self, name: seen.append((name, load(self, name))) or seen[-1][1],  # type: ignore[func-returns-value]
     )
-    assert trainer(house).run(claim) == 1
+    assert trainer(deployment).run(claim) == 1
     assert {f"{name}.npz" for name, part in seen if part is not None and name != "seed"} == set(done)
     assert not folder.exists()
 
 
-def test_promotion_is_as_asked(house):
-    house.train()
-    house.train(promote=False)
-    house.train(promote="staging")
-    assert house.store.resolve("faces") == ("faces", 1)
-    assert house.store.resolve("faces@staging") == ("faces", 3)
-    assert house.store.resolve("faces:2") == ("faces", 2)
+def test_promotion_is_as_asked(deployment):
+    deployment.train()
+    deployment.train(promote=False)
+    deployment.train(promote="staging")
+    assert deployment.store.resolve("faces") == ("faces", 1)
+    assert deployment.store.resolve("faces@staging") == ("faces", 3)
+    assert deployment.store.resolve("faces:2") == ("faces", 2)
 
 
-def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_part(house):
-    house.train(learner="metric", params={})
-    house.train(learner="metric", params={"whiten": True})
-    plain, whitened = (house.store.version("faces", version) for version in (1, 2))
+def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_part(deployment):
+    deployment.train(learner="metric", params={})
+    deployment.train(learner="metric", params={"whiten": True})
+    plain, whitened = (deployment.store.version("faces", version) for version in (1, 2))
     assert plain.facts["parts"]["train_identities"] == 0
     assert plain.facts["parts"]["calibration_identities"] == 32
     assert plain.calibrations[0].summary["n_units"] == 32
     assert whitened.facts["parts"]["calibration_identities"] == 10
     # Nothing was learned from anybody, so all of it may calibrate again.
-    assert house.store.calibrations.calibrate("faces", 1, "people").summary["n_units"] == 40
+    assert deployment.store.calibrations.calibrate("faces", 1, "people").summary["n_units"] == 40
 
 
-def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(house):
+def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
     """Photos of 60 people: with names or units at most 60 units, else a guess that promises nothing."""
     X, y = people(60, 6)
     rng = np.random.default_rng(1)
@@ -342,29 +356,29 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(house):
             lines.append(f"{i},{j},0")
     plain = dict.fromkeys(lines)
     owned = [f"{line},{y[int(line.split(',')[0])]},{y[int(line.split(',')[1])]}" for line in plain]
-    house.upload("guessed", X, pairs="\n".join(["left,right,same", *plain]) + "\n")
-    house.upload("owned", X, pairs="\n".join(["left,right,same,left_unit,right_unit", *owned]) + "\n")
-    house.upload("named", X, y, pairs="\n".join(["left,right,same", *plain]) + "\n")
+    deployment.upload("guessed", X, pairs="\n".join(["left,right,same", *plain]) + "\n")
+    deployment.upload("owned", X, pairs="\n".join(["left,right,same,left_unit,right_unit", *owned]) + "\n")
+    deployment.upload("named", X, y, pairs="\n".join(["left,right,same", *plain]) + "\n")
     evaluation = {"calibration_fraction": 0.5}
     for name, units, guarantee in (
         ("guessed", "assumed", "none"),
         ("owned", "given", "finite-sample"),
         ("named", "given", "finite-sample"),
     ):
-        house.train(learner="metric", dataset=name, model=name, params={}, evaluation=evaluation)
-        calibration = house.store.calibrations.load(house.store.version(name, 1).calibration_id)[0]
+        deployment.train(learner="metric", dataset=name, model=name, params={}, evaluation=evaluation)
+        calibration = deployment.store.calibrations.load(deployment.store.version(name, 1).calibration_id)[0]
         point = calibration.operating_point(calibration.smallest_fpr()["finite-sample"])
         assert (point.units, point.guarantee) == (units, guarantee)
         assert (point.n_units <= 60) == (units == "given")
     with pytest.raises(InvalidInput, match="left_unit alone"):
-        house.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
+        deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
 
 
-def test_a_job_learns_from_its_training_part_alone(house):
-    house.train(learner="metric", params={"whiten": True})
-    data = house.datasets.load(house.datasets.get("people").id)
+def test_a_job_learns_from_its_training_part_alone(deployment):
+    deployment.train(learner="metric", params={"whiten": True})
+    data = deployment.datasets.load(deployment.datasets.get("people").id)
     train = split_data(np.asarray(data.y), protocol="open-set", random_state=0).train
-    learned = read_artefact(house.blobs.folder(row(house, 1).artefact)).arrays
+    learned = read_artefact(deployment.blobs.folder(row(deployment, 1).artefact)).arrays
     expected = MetricSimilarity(whiten=True).fit(np.asarray(data.X)[train], np.asarray(data.y)[train])
     np.testing.assert_array_equal(learned["mean"], expected.mean_)
     np.testing.assert_array_equal(learned["whitening"], expected.whitening_)

@@ -1,4 +1,4 @@
-"""A version moved between houses: identical answers, and nothing in the file is trusted."""
+"""A version moved between deployments: identical answers, and nothing in the file is trusted."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.service.conftest import people
 
 
 @pytest.fixture
-def exported(house):
-    house.train()
-    return house.store.export("faces", 1, house.folder / "out").read_bytes()
+def exported(deployment):
+    deployment.train()
+    return deployment.store.export("faces", 1, deployment.folder / "out").read_bytes()
 
 
 @pytest.fixture
-def elsewhere(house, tmp_path):
+def elsewhere(deployment, tmp_path):
     """The same database with storage of its own: what was not in the file is missing there."""
-    return ModelStore(house.db, LocalBlobs(tmp_path / "elsewhere"), house.settings)
+    return ModelStore(deployment.db, LocalBlobs(tmp_path / "elsewhere"), deployment.settings)
 
 
 def rewritten(body, change):
@@ -49,7 +49,7 @@ def with_manifest(body, change):
     return rewritten(body, edit)
 
 
-def test_an_imported_version_answers_the_same(house, elsewhere, exported):
+def test_an_imported_version_answers_the_same(deployment, elsewhere, exported):
     assert elsewhere.import_file(io.BytesIO(exported), name="copy", promote="production", by="test") == (
         "copy",
         1,
@@ -57,34 +57,34 @@ def test_an_imported_version_answers_the_same(house, elsewhere, exported):
     X, _ = people(20, 2, seed=3)
     np.testing.assert_array_equal(
         elsewhere.load("copy", 1).pair_score(X[:20], X[20:]),
-        house.store.load("faces", 1).pair_score(X[:20], X[20:]),
+        deployment.store.load("faces", 1).pair_score(X[:20], X[20:]),
     )
-    ours, theirs = house.store.version("faces", 1), elsewhere.version("copy", 1)
+    ours, theirs = deployment.store.version("faces", 1), elsewhere.version("copy", 1)
     assert theirs.lineage.artefact_sha256 == ours.lineage.artefact_sha256
     assert theirs.lineage.model_extra["imported_from"] == "faces:1"
     assert theirs.metrics == ours.metrics
     points = [
         store.calibrations.load(version.calibration_id)[0].operating_point(0.5)
-        for store, version in ((house.store, ours), (elsewhere, theirs))
+        for store, version in ((deployment.store, ours), (elsewhere, theirs))
     ]
     assert points[0] == points[1]
-    assert elsewhere.reports.roc("copy", 1) == house.store.reports.roc("faces", 1)
+    assert elsewhere.reports.roc("copy", 1) == deployment.store.reports.roc("faces", 1)
     assert elsewhere.resolve("copy") == ("copy", 1)
 
 
-def test_an_export_is_the_same_every_time_and_goes_on_under_its_name(house, exported):
-    assert house.store.export("faces", 1, house.folder / "again").read_bytes() == exported
-    assert house.store.import_file(io.BytesIO(exported), by="test") == ("faces", 2)
+def test_an_export_is_the_same_every_time_and_goes_on_under_its_name(deployment, exported):
+    assert deployment.store.export("faces", 1, deployment.folder / "again").read_bytes() == exported
+    assert deployment.store.import_file(io.BytesIO(exported), by="test") == ("faces", 2)
     with pytest.raises(UnknownModel):
-        house.store.export("faces", 9, house.folder)
+        deployment.store.export("faces", 9, deployment.folder)
 
 
-def test_what_was_trained_on_is_remembered_after_an_import(house, elsewhere, exported):
+def test_what_was_trained_on_is_remembered_after_an_import(deployment, elsewhere, exported):
     from pairmark.service.errors import CalibrationOverlap
 
-    house.store.import_file(io.BytesIO(exported), name="copy", by="test")
+    deployment.store.import_file(io.BytesIO(exported), name="copy", by="test")
     with pytest.raises(CalibrationOverlap):
-        house.store.calibrations.calibrate("copy", 1, "people")
+        deployment.store.calibrations.calibrate("copy", 1, "people")
 
 
 def _flip(entries):
@@ -139,17 +139,17 @@ def _escape(manifest, entries):
         ),
     ],
 )
-def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(house, elsewhere, exported, spoil, said):
+def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(deployment, elsewhere, exported, spoil, said):
     with pytest.raises(InvalidInput, match=said):
         elsewhere.import_file(io.BytesIO(spoil(exported)), name="copy", by="test")
     with pytest.raises(UnknownModel):
-        house.store.model("copy")
-    assert not (house.folder / "evil.npy").exists()
-    root = house.folder / "elsewhere"
+        deployment.store.model("copy")
+    assert not (deployment.folder / "evil.npy").exists()
+    root = deployment.folder / "elsewhere"
     assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
-def test_a_packed_again_or_oversized_file_is_refused(house, elsewhere, exported):
+def test_a_packed_again_or_oversized_file_is_refused(deployment, elsewhere, exported):
     out = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(exported)) as source,
@@ -159,6 +159,8 @@ def test_a_packed_again_or_oversized_file_is_refused(house, elsewhere, exported)
             target.writestr(name, source.read(name))
     with pytest.raises(InvalidInput, match="packed again"):
         elsewhere.import_file(io.BytesIO(out.getvalue()), by="test")
-    tight = ModelStore(house.db, house.blobs, house.settings.model_copy(update={"max_upload_bytes": 1000}))
+    tight = ModelStore(
+        deployment.db, deployment.blobs, deployment.settings.model_copy(update={"max_upload_bytes": 1000})
+    )
     with pytest.raises(TooLarge):
         tight.import_file(io.BytesIO(exported), by="test")

@@ -33,11 +33,11 @@ SECONDS_LONG = {"n_estimators": 3_000, "max_depth": 3, "leaf_depth": 2, "n_pairs
 
 
 @pytest.fixture
-def quick(house):
-    """The house with short leases, so that takeovers are seen within seconds."""
-    settings = house.settings.model_copy(update={"lease_s": 2.0, "poll_s": 0.1})
+def quick(deployment):
+    """The deployment with short leases, so that takeovers are seen within seconds."""
+    settings = deployment.settings.model_copy(update={"lease_s": 2.0, "poll_s": 0.1})
     X, y = load_digits(return_X_y=True)
-    made = type(house)(settings, house.db, house.blobs, house.folder)
+    made = type(deployment)(settings, deployment.db, deployment.blobs, deployment.folder)
     made.upload("digits", X.astype(np.float32), y)
     return made
 
@@ -59,8 +59,8 @@ def start(quick):
         process.wait()
 
 
-def submit(house, **changes):
-    return house.queue.submit(house.request(dataset="digits", model="digits", **changes)).id
+def submit(deployment, **changes):
+    return deployment.queue.submit(deployment.request(dataset="digits", model="digits", **changes)).id
 
 
 def until(condition, what):
@@ -71,11 +71,11 @@ def until(condition, what):
     return found
 
 
-def fitting(house, job_id, attempt=1):
+def fitting(deployment, job_id, attempt=1):
     """The job once its fit is under way in that attempt."""
 
     def look():
-        job = house.queue.get(job_id)
+        job = deployment.queue.get(job_id)
         return (
             job if job.stage == "fitting" and len(job.attempts) == attempt and job.progress > 0.05 else None
         )

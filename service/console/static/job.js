@@ -13,10 +13,10 @@ function line(words, quiet) {
   list.scrollTop = list.scrollHeight;
 }
 
-// Candidates best first, each as it was last told.
+// Candidates best first, each as it was last reported.
 const race = new Map();
-function candidate(told) {
-  race.set(told.candidate, told);
+function candidate(reported) {
+  race.set(reported.candidate, reported);
   const best = [...race.values()].sort((one, other) => other.mean_tpr - one.mean_tpr);
   $("#race").replaceChildren(...best.map((one) => el("tr", {}, el("th", { scope: "row" }, one.candidate), el("td", { class: "number" }, one.mean_tpr.toFixed(3)), el("td", { class: "number" }, `${one.folds} of ${one.of_folds}`))));
   $("#race-card").hidden = false;
@@ -24,13 +24,13 @@ function candidate(told) {
 
 const source = new EventSource(`/jobs/${card.dataset.events}/events`);
 source.addEventListener("log", (event) => {
-  const told = JSON.parse(event.data);
-  if (told.candidate) candidate(told);
-  line(told.message ?? told.detail ?? JSON.stringify(told));
+  const reported = JSON.parse(event.data);
+  if (reported.candidate) candidate(reported);
+  line(reported.message ?? reported.detail ?? JSON.stringify(reported));
 });
 source.addEventListener("progress", (event) => {
-  const told = JSON.parse(event.data);
-  const said = [told.stage, told.message].filter(Boolean).join(": ");
+  const reported = JSON.parse(event.data);
+  const said = [reported.stage, reported.message].filter(Boolean).join(": ");
   if (!said || said === stage) return;
   stage = said;
   line(said, true);

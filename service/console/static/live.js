@@ -29,15 +29,15 @@ function follow() {
   }
 }
 
-function show(id, told) {
+function show(id, reported) {
   const row = $(`[data-job="${id}"]`);
   if (!row) return;
   const bar = $("progress", row);
-  if (bar && typeof told.progress === "number") bar.value = told.progress;
+  if (bar && typeof reported.progress === "number") bar.value = reported.progress;
   const stage = $("[data-stage]", row);
-  if (stage && told.stage) stage.textContent = told.stage;
+  if (stage && reported.stage) stage.textContent = reported.stage;
   const share = $("[data-share]", row);
-  if (share && typeof told.progress === "number") share.textContent = `${Math.round(100 * told.progress)}\u00a0%`;
+  if (share && typeof reported.progress === "number") share.textContent = `${Math.round(100 * reported.progress)}\u00a0%`;
   const state = $("[data-state]", row);
   if (state && state.textContent === "queued") {
     state.textContent = "running";

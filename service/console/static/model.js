@@ -13,8 +13,8 @@ const state = { fpr: Number(card.dataset.fpr) || 0.01, fnr: null, curve: "roc", 
 
 const clean = (problem) => (problem instanceof ApiError ? problem.message : String(problem));
 
-function smallest(told, confidence) {
-  const rates = told?.summary?.smallest_fpr?.[Number(confidence).toFixed(2)];
+function smallest(reported, confidence) {
+  const rates = reported?.summary?.smallest_fpr?.[Number(confidence).toFixed(2)];
   if (!rates) return null;
   const method = $("#method")?.value;
   if (method === "estimate") return null;
@@ -139,9 +139,9 @@ function mark() {
 // ---------------------------------------------------------------- the point
 
 function local() {
-  const told = state.calibration;
-  if (!told) return null;
-  const { thresholds, fpr, tpr, fpr_upper_bound: bounds } = told.curve;
+  const reported = state.calibration;
+  if (!reported) return null;
+  const { thresholds, fpr, tpr, fpr_upper_bound: bounds } = reported.curve;
   const method = $("#method").value;
   const upper = method === "estimate" ? fpr : bounds[method === "auto" ? "finite-sample" : method];
   let at = -1;
@@ -193,7 +193,7 @@ async function ask() {
   const { fpr, fnr } = state;
   try {
     state.point = await api("GET", `${base}/operating-point?${question()}`, undefined, { signal: state.asking.signal });
-    told(state.point);
+    reported(state.point);
   } catch (error) {
     if (error.name === "AbortError") return;
     state.point = null;
@@ -203,7 +203,7 @@ async function ask() {
   snippet();
 }
 
-function told(point) {
+function reported(point) {
   const sure = `with ${percent(point.confidence)} confidence`;
   const opening = point.guarantee === "none" ? ["Estimated to match ", el("strong", {}, percent(point.fpr)), " of different pairs, without a guarantee"] : ["Stays below ", el("strong", {}, percent(point.fpr)), ` false matches ${sure}${point.guarantee === "asymptotic" ? " (asymptotic)" : ""}`];
   const interval = point.tpr_interval ? el("span", { class: "quiet" }, ` (${point.tpr_interval.map((rate) => percent(rate)).join(" to ")})`) : "";

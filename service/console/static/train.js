@@ -29,14 +29,14 @@ async function inspect(guess) {
     const body = guess ? new FormData() : form(file);
     if (guess) body.append("file", file);
     body.delete("name");
-    const told = await api("POST", "/datasets/inspect", body);
+    const reported = await api("POST", "/datasets/inspect", body);
     if (file !== $("#file").files[0]) return;
     if (guess) {
-      const names = told.columns.map((column) => column.name);
-      for (const role of ROLES) options($(`#${role}`), names, [told.request[role] ?? ""].flat().join(","));
-      $("#exclude").value = [told.request.exclude ?? []].flat().join(",");
+      const names = reported.columns.map((column) => column.name);
+      for (const role of ROLES) options($(`#${role}`), names, [reported.request[role] ?? ""].flat().join(","));
+      $("#exclude").value = [reported.request.exclude ?? []].flat().join(",");
     }
-    shown(told);
+    shown(reported);
   } catch (error) {
     place.replaceChildren();
     say(problem, error);
@@ -45,16 +45,16 @@ async function inspect(guess) {
   }
 }
 
-function shown(told) {
-  const rows = told.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
+function shown(reported) {
+  const rows = reported.columns.slice(0, LISTED).map((column) => el("tr", {}, el("th", { scope: "row" }, column.name), el("td", {}, el("span", { class: `tag ${["feature", "points"].includes(column.role) ? "" : column.role === "excluded" ? "warn" : "accent"}` }, column.role === "excluded" ? "left out" : column.role), column.inferred ? el("span", { class: "small quiet" }, " guessed") : null), el("td", { class: "quiet" }, column.kind), el("td", { class: "number" }, column.distinct === null ? "–" : count(column.distinct)), el("td", { class: "quiet small" }, [...new Set(column.examples)].slice(0, 4).join(", "))));
   const heads = ["Column", "Role", "Kind", "Different values", "Examples"];
   $("#preview").replaceChildren(
-    el("p", {}, [told.rows !== null && `${count(told.rows)} rows`, told.features !== null && `${count(told.features)} features`, told.n_labels && `${count(told.n_labels)} identities or classes`, told.ranking_labels.length && `rankings of ${told.ranking_labels.join(", ")}`].filter(Boolean).join("; "), ". Check the roles below."),
-    ...(told.problem ? [el("p", { class: "note bad" }, told.problem)] : []),
-    ...(told.promise ? [el("p", { class: `note${told.promise.smallest_fpr === null ? " warn" : ""}` }, `What it could promise: ${told.promise.text}.`)] : []),
-    ...told.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
+    el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; "), ". Check the roles below."),
+    ...(reported.problem ? [el("p", { class: "note bad" }, reported.problem)] : []),
+    ...(reported.promise ? [el("p", { class: `note${reported.promise.smallest_fpr === null ? " warn" : ""}` }, `What it could promise: ${reported.promise.text}.`)] : []),
+    ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
-    told.columns.length > LISTED ? el("p", { class: "small quiet" }, `And ${count(told.columns.length - LISTED)} more columns.`) : "",
+    reported.columns.length > LISTED ? el("p", { class: "small quiet" }, `And ${count(reported.columns.length - LISTED)} more columns.`) : "",
   );
 }
 
@@ -77,10 +77,10 @@ function form(file) {
 
 // ---------------------------------------------------------------- what a dataset is good for
 
-function facts(told) {
-  const said = [`${count(told.rows)} rows of ${count(told.features)} features`];
-  if (told.n_labels) said.push(`${count(told.n_labels)} identities or classes, ${count(told.n_repeated_labels)} with two rows or more`);
-  if (told.ranking_labels?.length) said.push(`rankings of ${told.ranking_labels.join(", ")}`);
+function facts(reported) {
+  const said = [`${count(reported.rows)} rows of ${count(reported.features)} features`];
+  if (reported.n_labels) said.push(`${count(reported.n_labels)} identities or classes, ${count(reported.n_repeated_labels)} with two rows or more`);
+  if (reported.ranking_labels?.length) said.push(`rankings of ${reported.ranking_labels.join(", ")}`);
   return said.join("; ");
 }
 
@@ -91,8 +91,8 @@ async function describe() {
   if (!chosen.value) return;
   if (!$("#model").value) $("#model").value = chosen.selectedOptions[0].dataset.name;
   try {
-    const told = await api("GET", `/datasets/${encodeURIComponent(chosen.value)}`);
-    place.replaceChildren(el("p", { class: "small" }, facts(told), "."), ...(told.promise ? [el("p", { class: `note${told.promise.smallest_fpr === null ? " warn" : ""}` }, `${told.promise.text}.`)] : []), ...told.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
+    const reported = await api("GET", `/datasets/${encodeURIComponent(chosen.value)}`);
+    place.replaceChildren(el("p", { class: "small" }, facts(reported), "."), ...(reported.promise ? [el("p", { class: `note${reported.promise.smallest_fpr === null ? " warn" : ""}` }, `${reported.promise.text}.`)] : []), ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)));
   } catch (error) {
     place.replaceChildren(el("p", { class: "note bad" }, error.message));
   }
@@ -168,13 +168,13 @@ function fitLearners() {
 
 // ---------------------------------------------------------------- sending
 
-function sendFile(body, told) {
+function sendFile(body, reported) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
     request.open("POST", "/datasets");
     const token = $('meta[name="csrf-token"]')?.content;
     if (token) request.setRequestHeader("x-csrf-token", token);
-    request.upload.onprogress = (event) => event.lengthComputable && told(event.loaded / event.total);
+    request.upload.onprogress = (event) => event.lengthComputable && reported(event.loaded / event.total);
     request.onload = () => {
       let data = {};
       try {
@@ -195,14 +195,14 @@ upload.addEventListener("submit", async (event) => {
   $("#upload-progress").replaceChildren(bar);
   $("button[type=submit]", upload).disabled = true;
   try {
-    const told = await sendFile(form($("#file").files[0]), (share) => (bar.value = share));
-    const ref = `${told.name}:${told.version}`;
-    const needs = told.ranking_labels.length ? "rankings" : "identities";
-    if (![...chosen.options].some((option) => option.value === ref)) chosen.append(el("option", { value: ref, "data-needs": needs, "data-name": told.name }, `${ref} (${count(told.rows)} rows)`));
+    const reported = await sendFile(form($("#file").files[0]), (share) => (bar.value = share));
+    const ref = `${reported.name}:${reported.version}`;
+    const needs = reported.ranking_labels.length ? "rankings" : "identities";
+    if (![...chosen.options].some((option) => option.value === ref)) chosen.append(el("option", { value: ref, "data-needs": needs, "data-name": reported.name }, `${ref} (${count(reported.rows)} rows)`));
     chosen.value = ref;
     await describe();
     upload.hidden = true;
-    $("#dataset-said").prepend(el("p", { class: "note good" }, told.existing ? `${ref} was here already, byte for byte.` : `Stored as ${ref}.`));
+    $("#dataset-said").prepend(el("p", { class: "note good" }, reported.existing ? `${ref} was here already, byte for byte.` : `Stored as ${ref}.`));
     $("#learner").focus();
   } catch (error) {
     say(problem, error);

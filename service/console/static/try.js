@@ -36,9 +36,9 @@ async function row(id) {
     return;
   }
   const at = Number($(`#${id}-row`).value);
-  const told = await api("GET", `/datasets/${encodeURIComponent(dataset)}/rows?start=${at}&limit=1`);
-  const found = told.items[0];
-  if (!found) throw new ApiError(0, { detail: `${dataset} has ${count(told.rows)} rows, 0 to ${told.rows - 1}` });
+  const reported = await api("GET", `/datasets/${encodeURIComponent(dataset)}/rows?start=${at}&limit=1`);
+  const found = reported.items[0];
+  if (!found) throw new ApiError(0, { detail: `${dataset} has ${count(reported.rows)} rows, 0 to ${reported.rows - 1}` });
   place.value = Array.isArray(found.vector) ? found.vector.map((value) => number(value, 7)).join(", ") : JSON.stringify(found.vector);
   $(`#${id}-said`).textContent = [`row ${at}`, found.label !== null && `label ${found.label}`, found.id !== null && `id ${found.id}`].filter(Boolean).join(", ");
 }
@@ -65,9 +65,9 @@ function decided(answer) {
 const shown = (value) => (typeof value === "number" ? number(value, 5) : typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
 
 // Explanations differ by learner: lists of like records become tables, the rest a list of facts.
-function explained(told) {
+function explained(reported) {
   const parts = [], facts = [];
-  for (const [name, value] of Object.entries(told)) {
+  for (const [name, value] of Object.entries(reported)) {
     if (Array.isArray(value) && value.length && value.every((one) => one !== null && typeof one === "object" && !Array.isArray(one))) {
       const heads = [...new Set(value.flatMap((one) => Object.keys(one)))].slice(0, 8);
       parts.push(el("h3", {}, name.replaceAll("_", " ")), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head.replaceAll("_", " "))))), el("tbody", {}, value.slice(0, 20).map((one) => el("tr", {}, heads.map((head) => el("td", {}, one[head] === undefined ? "–" : shown(one[head])))))))));

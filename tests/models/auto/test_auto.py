@@ -129,13 +129,13 @@ def test_listed_pairs_race_on_pairs_held_out() -> None:
     same = Y[left] == Y[right]
     keep = same | (np.random.default_rng(0).random(same.size) < 0.2)
     left, right, same = left[keep], right[keep], same[keep]
-    told: dict[str, dict[str, Any]] = {}
-    with listening(lambda *_: None, lambda _, facts: told.update({facts["candidate"]: facts})):
+    reported: dict[str, dict[str, Any]] = {}
+    with listening(lambda *_: None, lambda _, facts: reported.update({facts["candidate"]: facts})):
         model = SimilarityAuto(budget_seconds=QUICK).fit_pairs(X[left], X[right], same)
     # Whoever watches the race sees what the leaderboard says in the end.
     judged = {line["name"]: line for line in model.leaderboard_ if line["folds"]}
-    assert set(told) == set(judged)
-    for name, facts in told.items():
+    assert set(reported) == set(judged)
+    for name, facts in reported.items():
         assert (facts["mean_tpr"], facts["folds"]) == (judged[name]["mean_tpr"], judged[name]["folds"])
     assert model.winner_ in ("plda", "discriminant cosine", "residual forest")
     assert max(line["folds"] for line in model.leaderboard_) == 8

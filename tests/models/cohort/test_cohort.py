@@ -121,9 +121,9 @@ def test_what_no_fit_writes_is_refused() -> None:
     for wrong in wrong_arrays:
         with pytest.raises(ArtefactError, match=r"cohort|stray"):
             COHORT.state.check(params, whole, wrong)
-    for told in ({**meta["model"], "kind": "plda"}, {**meta["model"], "kind": "poem"}):
+    for reported in ({**meta["model"], "kind": "plda"}, {**meta["model"], "kind": "poem"}):
         with pytest.raises(ArtefactError, match=r"model\.kind"):
-            COHORT.state.check(params, {**whole, "model": told}, arrays)
+            COHORT.state.check(params, {**whole, "model": reported}, arrays)
 
 
 def test_any_learner_of_the_race_can_be_named() -> None:

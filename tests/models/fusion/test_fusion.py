@@ -47,10 +47,10 @@ def test_the_score_is_the_weighted_sum_of_the_learners() -> None:
     ]
     expected = np.sum(parts, axis=0) + model.intercept_
     np.testing.assert_allclose(model.pair_score(X[:20], X[20:40]), expected, rtol=1e-5, atol=1e-5)
-    told = model.explain(X[:1], X[20:21])
-    total = told["intercept"] + sum(part["contribution"] for part in told["models"])
-    assert told["score"] == pytest.approx(total, rel=1e-5)
-    assert all("explanation" in part for part in told["models"])
+    reported = model.explain(X[:1], X[20:21])
+    total = reported["intercept"] + sum(part["contribution"] for part in reported["models"])
+    assert reported["score"] == pytest.approx(total, rel=1e-5)
+    assert all("explanation" in part for part in reported["models"])
     # The learners that serve have learned from all rows.
     np.testing.assert_array_equal(
         model.models_[0].pair_score(X[:9], X[9:18]), plda.fit(X, y).pair_score(X[:9], X[9:18])
@@ -89,8 +89,8 @@ def test_learners_that_see_different_things_are_better_together() -> None:
     models = [{"learner": "metric", "params": {"metric": name}} for name in ("cosine", "canberra")]
     X, y = views(40, 5, 0)
     model = Fusion(models=models).fit(X, y)
-    told = model.rates_
-    assert told["gain"] > told["standard_error"]
+    reported = model.rates_
+    assert reported["gain"] > reported["standard_error"]
     assert (model.weights_ > 0).all()
     fresh, who = views(120, 4, 1)
     singles = [rate(one.score_against(fresh, fresh), who) for one in model.models_]

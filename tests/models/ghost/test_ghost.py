@@ -254,9 +254,9 @@ class TestLearning:
     @pytest.mark.parametrize("penalty", ["l1", "l2", "none"])
     def test_every_penalty_lowers_the_loss_and_reports_it(self, penalty: str) -> None:
         model = Ghost(penalty=penalty, random_state=0, tol=0.0).fit(X, y)
-        told = [progress.objective for progress in model.history_]
-        assert len(told) == 50
-        assert min(told) < told[0]
+        reported = [progress.objective for progress in model.history_]
+        assert len(reported) == 50
+        assert min(reported) < reported[0]
         for progress in model.history_:
             assert progress.dual <= progress.rounded + 1e-3 * abs(progress.rounded)
             assert progress.objective >= progress.energy - progress.dual - 1e-6
@@ -388,10 +388,12 @@ class TestTheDistance:
 
     def test_contributions_add_up(self) -> None:
         model = Ghost(meta_features=["features", "euclidean", "path"], graph="knn", random_state=0).fit(X, y)
-        told = model.explain(X[0], X[100])
-        total = sum(entry["contribution"] for entry in told["contributions"]) + told["rest"]
+        reported = model.explain(X[0], X[100])
+        total = sum(entry["contribution"] for entry in reported["contributions"]) + reported["rest"]
         assert total == pytest.approx(model.pair_score(X[:1], X[100:101])[0], rel=1e-5)
-        assert {entry["meta_feature"] for entry in told["contributions"]} <= set(model.meta_feature_names_)
+        assert {entry["meta_feature"] for entry in reported["contributions"]} <= set(
+            model.meta_feature_names_
+        )
         with pytest.raises(ValueError, match="explain takes one pair"):
             model.explain(X[:2], X[:2])
 

@@ -145,10 +145,10 @@ def test_the_race_finds_it_on_sparse_rows(listed: bool) -> None:
 
 
 def test_contributions_add_up_to_the_score() -> None:
-    told = SPARSE.explain(csr_array(NEW[:1]), csr_array(NEW[1:2]))
-    total = sum(line["contribution"] for line in told["features"]) + told["rest"]
-    assert total == pytest.approx(told["score"])
-    assert told["score"] == SPARSE.pair_score(NEW[:1], NEW[1:2])[0]
+    reported = SPARSE.explain(csr_array(NEW[:1]), csr_array(NEW[1:2]))
+    total = sum(line["contribution"] for line in reported["features"]) + reported["rest"]
+    assert total == pytest.approx(reported["score"])
+    assert reported["score"] == SPARSE.pair_score(NEW[:1], NEW[1:2])[0]
 
 
 def test_zero_rows_and_unseen_features_have_finite_scores() -> None:

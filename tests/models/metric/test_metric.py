@@ -191,12 +191,12 @@ def test_the_inner_product_of_embeddings_is_the_score(name: str) -> None:
 def test_contributions_add_up_to_the_score(name: str) -> None:
     for whiten in (False, True) if name in WHITENABLE else (False,):
         model = metric(name, whiten=whiten)
-        told = model.explain(LEFT[3], RIGHT[5:6], [f"f{j}" for j in range(21)])
-        total = sum(part["contribution"] for part in told["features"]) + told["rest"]
+        reported = model.explain(LEFT[3], RIGHT[5:6], [f"f{j}" for j in range(21)])
+        total = sum(part["contribution"] for part in reported["features"]) + reported["rest"]
         assert total == pytest.approx(float(model.pair_score(LEFT[3:4], RIGHT[5:6])[0]), rel=1e-4)
-        sizes = [abs(part["contribution"]) for part in told["features"]]
+        sizes = [abs(part["contribution"]) for part in reported["features"]]
         assert sizes == sorted(sizes, reverse=True)
-        assert all(part["feature"].startswith("f") for part in told["features"])
+        assert all(part["feature"].startswith("f") for part in reported["features"])
         assert model.explain(LEFT[3], LEFT[3])["rest"] == pytest.approx(0, abs=1e-6)
 
 

@@ -78,10 +78,10 @@ def test_single_samples_score_as_subjects_to_the_last_bit() -> None:
 
 
 def test_a_subjects_posterior_shrinks_its_mean_by_the_number_of_samples() -> None:
-    told = MODEL.subjects([X[:1], X[:8]])
+    reported = MODEL.subjects([X[:1], X[:8]])
     z, psi = MODEL.transform(X[:8]).astype(np.float64), MODEL.psi_
-    np.testing.assert_allclose(told.mean[1], 8 * psi / (8 * psi + 1) * z.mean(axis=0), rtol=1e-9)
-    np.testing.assert_allclose(told.precision[0], 1 + 1 / psi)
+    np.testing.assert_allclose(reported.mean[1], 8 * psi / (8 * psi + 1) * z.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(reported.precision[0], 1 + 1 / psi)
     with pytest.raises(ValueError, match="subject 1 has samples of shape"):
         MODEL.subjects([X[:1], X[0]])
     with pytest.raises(ValueError, match="left has 2 subjects and right 3"):
@@ -205,10 +205,10 @@ def test_a_gallery_is_scanned_and_few_rows_are_scored(monkeypatch: pytest.Monkey
 
 
 def test_an_explanation_adds_up_to_the_score() -> None:
-    told = MODEL.explain(X[0], X[9], feature_names=[f"f{j}" for j in range(D)])
-    total = sum(line["contribution"] for line in told["coordinates"]) + told["rest"]
-    assert total == pytest.approx(told["score"], rel=1e-4, abs=1e-4)
-    assert {name["feature"] for line in told["coordinates"] for name in line["features"]} <= {
+    reported = MODEL.explain(X[0], X[9], feature_names=[f"f{j}" for j in range(D)])
+    total = sum(line["contribution"] for line in reported["coordinates"]) + reported["rest"]
+    assert total == pytest.approx(reported["score"], rel=1e-4, abs=1e-4)
+    assert {name["feature"] for line in reported["coordinates"] for name in line["features"]} <= {
         f"f{j}" for j in range(D)
     }
 
@@ -287,9 +287,9 @@ class TestResidual:
         assert self.model.pair_score(b, a).tobytes() == got.tobytes()
 
     def test_an_explanation_tells_the_correction(self) -> None:
-        told = self.model.explain(self.X[0], self.X[1])
-        parts = sum(line["contribution"] for line in told["coordinates"]) + told["rest"]
-        assert parts + told["correction"] == pytest.approx(told["score"], rel=1e-4, abs=1e-4)
+        reported = self.model.explain(self.X[0], self.X[1])
+        parts = sum(line["contribution"] for line in reported["coordinates"]) + reported["rest"]
+        assert parts + reported["correction"] == pytest.approx(reported["score"], rel=1e-4, abs=1e-4)
 
     @pytest.mark.parametrize("params", [{}, {"length_norm": True}, {"n_components": 5}])
     def test_saved_and_loaded(self, params: dict[str, Any], tmp_path: Path) -> None:

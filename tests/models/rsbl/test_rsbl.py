@@ -85,20 +85,20 @@ def literal(
 def test_the_paper_written_out_gives_the_same_features_k_and_predictions(final: str, seed: int) -> None:
     rows, labels = hard(seed=seed)
     others = hard(40, seed=seed + 100)[0]
-    told = literal(rows.astype(float), labels, others.astype(float), depth=3, k_max=5, final=final)
+    reported = literal(rows.astype(float), labels, others.astype(float), depth=3, k_max=5, final=final)
     model = RSBL(depth=3, k_max=5, final=final, selection="training").fit(rows, labels)
-    assert model.k_ == told["ks"]
-    for mine, theirs in zip(model.errors_, told["errors"], strict=True):
+    assert model.k_ == reported["ks"]
+    for mine, theirs in zip(model.errors_, reported["errors"], strict=True):
         # The search ends at the first k without errors, which no later one can beat.
         np.testing.assert_allclose(mine, theirs[: len(mine)], atol=1e-12)
         assert len(mine) == 5 or mine[-1] == 0
     # Equal features are kept as one, times the root of their number: whose they are, how many and what they are.
-    for layer, columns in zip(model.layers_, told["columns"], strict=True):
+    for layer, columns in zip(model.layers_, reported["columns"], strict=True):
         assert sorted(layer.counts.astype(int)) == sorted(np.unique(columns, return_counts=True)[1])
-    for given, expected in ((rows, told["train"]), (others, told["test"])):
+    for given, expected in ((rows, reported["train"]), (others, reported["test"])):
         mine = model.transform(given)  # type: ignore[assignment]
         start, at = 4, 4
-        for layer, columns in zip(model.layers_, told["columns"], strict=True):
+        for layer, columns in zip(model.layers_, reported["columns"], strict=True):
             wide = np.repeat(
                 mine[:, start : start + layer.columns.size] / layer.scale, layer.counts.astype(int), axis=1
             )
@@ -106,7 +106,7 @@ def test_the_paper_written_out_gives_the_same_features_k_and_predictions(final: 
             np.testing.assert_allclose(np.sort(wide, axis=1), np.sort(block, axis=1), atol=2e-6)
             start, at = start + layer.columns.size, at + len(columns)
         np.testing.assert_allclose(mine @ mine.T, expected @ expected.T, atol=1e-3)  # type: ignore[attr-defined]
-    assert model.predict(others).tolist() == told["predicted"].tolist()
+    assert model.predict(others).tolist() == reported["predicted"].tolist()
 
 
 def test_inner_folds_choose_by_rows_that_neither_train_nor_standardise() -> None:
@@ -148,14 +148,14 @@ def test_the_depth_that_errs_least_is_kept() -> None:
 
 def test_every_depth_of_one_growth_is_that_of_a_model_of_its_own() -> None:
     rows, labels = hard(90, seed=4)
-    told = scores_by_depth(
+    reported = scores_by_depth(
         RSBL(depth=3, k_max=3, choose_depth=True), rows[:60], labels[:60], rows[60:], labels[60:]
     )
     for depth in (1, 2, 3):
         alone = RSBL(depth=depth, k_max=3).fit(rows[:60], labels[:60])
-        assert told.accuracy[depth] == pytest.approx(alone.score(rows[60:], labels[60:]))
+        assert reported.accuracy[depth] == pytest.approx(alone.score(rows[60:], labels[60:]))
     kept = RSBL(depth=3, k_max=3, choose_depth=True).fit(rows[:60], labels[:60])
-    assert told.best == len(kept.k_)
+    assert reported.best == len(kept.k_)
     with pytest.raises(ValueError, match="choose_depth=True"):
         scores_by_depth(RSBL(), rows, labels, rows, labels)
 

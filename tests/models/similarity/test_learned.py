@@ -295,9 +295,9 @@ def test_saved_explained_and_drawn(kind: Any, tmp_path: Path) -> None:
     loaded = pairmark.load(tmp_path / "model")
     left, right, _ = held_out()
     assert loaded.pair_score(left, right).tobytes() == model.pair_score(left, right).tobytes()
-    told = loaded.explain(left[0], right[0])
-    assert json.loads(json.dumps(told)) == told
-    assert any(feature["map"] == "learned" for feature in told["features"])
+    reported = loaded.explain(left[0], right[0])
+    assert json.loads(json.dumps(reported)) == reported
+    assert any(feature["map"] == "learned" for feature in reported["features"])
     assert any(node["map"] == "learned" for node in loaded.tree_data()["nodes"])
 
 

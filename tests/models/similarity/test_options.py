@@ -75,9 +75,9 @@ def test_cells_of_a_classifier_are_where_it_sends_pairs(leaf_rank: Any, pair_map
         model.pair_score(X[i][None], X[j][None])[0] for i, j in zip(LEFT[:5], RIGHT[:5], strict=True)
     ]
     assert model.auc_ > 0.9
-    told = model.explain(X[0], X[70])
-    assert json.loads(json.dumps(told)) == told
-    assert [told["cell"]["depth"], told["cell"]["position"]] == tree.cells[reached[69], :2].tolist()
+    reported = model.explain(X[0], X[70])
+    assert json.loads(json.dumps(reported)) == reported
+    assert [reported["cell"]["depth"], reported["cell"]["position"]] == tree.cells[reached[69], :2].tolist()
     assert json.dumps(model.tree_data())
 
 
@@ -97,8 +97,8 @@ def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifie
 ) -> None:
     params: dict[str, Any] = {"n_estimators": 3, "n_pairs": 800, "max_depth": 3, "random_state": 0}
     for leaf_rank in ("linear", "boosting", "exhaustive"):
-        told_how: dict[str, Any] = {"leaf_rank": leaf_rank, "pair_features": "discriminant", **params}
-        forest = SimilarityForest(**told_how).fit(X, y)
+        reported_how: dict[str, Any] = {"leaf_rank": leaf_rank, "pair_features": "discriminant", **params}
+        forest = SimilarityForest(**reported_how).fit(X, y)
         pairmark.save(forest, tmp_path / leaf_rank)
         loaded = pairmark.load(tmp_path / leaf_rank)
         scores = forest.pair_score(X[LEFT], X[RIGHT])
@@ -107,10 +107,10 @@ def test_forests_of_planes_and_stumps_are_saved_as_arrays_and_those_of_classifie
         assert roc_auc_score(SAME, scores) > 0.9
         assert forest.pair_feature_importances_.shape == (11,)
         assert forest.pair_feature_importances_.sum() == pytest.approx(1.0)
-        told = forest.explain(X[0], X[70])
-        assert json.loads(json.dumps(told)) == told
+        reported = forest.explain(X[0], X[70])
+        assert json.loads(json.dumps(reported)) == reported
         for n_jobs in (1, 2):
-            again = SimilarityForest(n_jobs=n_jobs, **told_how).fit(X, y)
+            again = SimilarityForest(n_jobs=n_jobs, **reported_how).fit(X, y)
             assert again.pair_score(X[LEFT], X[RIGHT]).tobytes() == scores.tobytes()
         found = loaded.top_k(X[:3], X, 5)
         grid = forest.score_against(X[:3], X)

@@ -237,19 +237,19 @@ def test_explain_tells_the_path_that_scores() -> None:
     model = SimilarityTree(n_pairs=5000, max_depth=5, random_state=0).fit(X, y)
     tree = model.trees_[0]
     for left, right in zip(X[:20], X[20:40], strict=True):
-        told = model.explain(left, right)
-        assert json.loads(json.dumps(told)) == told
-        assert told["score"] == model.pair_score(left[None], right[None])[0]
+        reported = model.explain(left, right)
+        assert json.loads(json.dumps(reported)) == reported
+        assert reported["score"] == model.pair_score(left[None], right[None])[0]
         cell = tree.cells[
             cell_of(tree, pair_features(*(v[None].astype(np.float32) for v in (left, right)))[0])
         ]
-        assert (told["cell"]["depth"], told["cell"]["position"]) == (cell[0], cell[1])
-        for step in told["path"]:
+        assert (reported["cell"]["depth"], reported["cell"]["position"]) == (cell[0], cell[1])
+        for step in reported["path"]:
             number = int(step["feature"][1:])
             a, b = left[number], right[number]
             assert step["value"] == (abs(a - b) if step["map"] == "|x - x'|" else a + b)
             assert step["above"] == (step["value"] > step["threshold"])
-    assert told == model.explain(right, left)
+    assert reported == model.explain(right, left)
     with pytest.raises(ValueError, match="explain takes one pair"):
         model.explain(X[:2], X[:2])
 
@@ -257,14 +257,14 @@ def test_explain_tells_the_path_that_scores() -> None:
 def test_forest_explains_by_features_and_leaves() -> None:
     X, y = load_digits(return_X_y=True)
     model = SimilarityForest(n_estimators=6, n_pairs=5000, random_state=0).fit(X, y)
-    told = model.explain(X[0], X[10])
-    assert json.loads(json.dumps(told)) == told
-    assert len(told["trees"]) == 6
-    effects = [abs(feature["effect"]) for feature in told["features"]]
+    reported = model.explain(X[0], X[10])
+    assert json.loads(json.dumps(reported)) == reported
+    assert len(reported["trees"]) == 6
+    effects = [abs(feature["effect"]) for feature in reported["features"]]
     assert effects == sorted(effects, reverse=True)
     # A pair's place in a tree is the sum of its turns: 1 - (k + 1/2) / 2^j = 1/2 + (the turns) / 2.
-    places = [1 - (leaf["position"] + 0.5) / 2 ** leaf["depth"] for leaf in told["trees"]]
-    total = sum(feature["effect"] for feature in told["features"])
+    places = [1 - (leaf["position"] + 0.5) / 2 ** leaf["depth"] for leaf in reported["trees"]]
+    total = sum(feature["effect"] for feature in reported["features"])
     assert total / 2 + 0.5 == pytest.approx(np.mean(places))
 
 

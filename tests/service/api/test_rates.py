@@ -49,8 +49,8 @@ def test_processes_share_their_buckets(tmp_path: Path) -> None:
         "print(taken(Rates(Path(sys.argv[1])), 'a', 10))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "rates"), str(Path(__file__).parent)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "2"
+    reported = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert reported.stdout.strip() == "2"
 
 
 def test_a_crowd_of_names_is_bounded_and_starves_nobody(tmp_path: Path) -> None:

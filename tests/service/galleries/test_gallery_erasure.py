@@ -18,7 +18,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
 
 class Killed(BaseException):

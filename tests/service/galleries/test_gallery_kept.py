@@ -26,7 +26,7 @@ from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.view import View
 from pairmark.service.settings import Settings
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
-from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
 PEOPLE = [f"p{number}" for number in range(20)]
 PROBES = [f"p{number}" for number in range(12, 20)] + [f"q{number}" for number in range(60)]
@@ -79,7 +79,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
 ) -> None:
     estimator = estimators[kind]
     model = served(estimator)
-    room = Identification(galleries, None, None, None)
+    identification = Identification(galleries, None, None, None)
     count = 0
 
     @hypothesis_settings(
@@ -108,7 +108,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
         upsert([0, 1, 2])
         probes = rng.normal(size=(30, WIDTH)).astype(np.float32)
         left = dict(zip(PROBES, probes, strict=False))
-        made = room.calibrate(name, model, request(probes))
+        made = identification.calibrate(name, model, request(probes))
         # Three workers, each with its own memory.
         workers = [Thresholds(galleries) for _ in range(3)]
         for what, argument in [*steps, ("look", 0), ("look", 1)]:
@@ -174,15 +174,15 @@ def calibrated(galleries: Galleries, estimators: dict[str, Any]) -> tuple[Identi
         "g",
         {f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(40)},
     )
-    room = Identification(galleries, None, None, None)
-    return room, model, rng.normal(size=(60, WIDTH)).astype(np.float32)
+    identification = Identification(galleries, None, None, None)
+    return identification, model, rng.normal(size=(60, WIDTH)).astype(np.float32)
 
 
 def test_an_erased_subject_is_in_no_probe(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray], settings: Settings
 ) -> None:
-    room, model, probes = calibrated
-    made = room.calibrate("g", model, request(probes))
+    identification, model, probes = calibrated
+    made = identification.calibrate("g", model, request(probes))
     thresholds = Thresholds(galleries)
     thresholds.at(galleries.state("g"), model, 0.2, 0.95)
     subject, vector = PROBES[5], probes[5].astype("<f4").tobytes()
@@ -206,9 +206,9 @@ def test_an_erased_subject_is_in_no_probe(
 def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
 ) -> None:
-    room, model, probes = calibrated
-    first = room.calibrate("g", model, request(probes))
-    second = room.calibrate("g", model, request(probes[:50]))
+    identification, model, probes = calibrated
+    first = identification.calibrate("g", model, request(probes))
+    second = identification.calibrate("g", model, request(probes[:50]))
     with galleries.database.read() as session:
         assert set(session.scalars(select(GalleryProbe.calibration_id))) == {second.id}
         assert session.get_one(GalleryCalibrationRow, first.id).kept is None
@@ -222,15 +222,15 @@ def test_a_newer_calibration_replaces_the_probes_of_an_older_one(
 def test_without_kept_probes_a_changed_gallery_is_refused(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
 ) -> None:
-    room, model, probes = calibrated
-    made = room.calibrate("g", model, request(probes, keep_probes=False))
+    identification, model, probes = calibrated
+    made = identification.calibrate("g", model, request(probes, keep_probes=False))
     assert not made.probes_kept
     thresholds = Thresholds(galleries)
     thresholds.at(galleries.state("g"), model, 0.2, 0.95)
     enrol(galleries, "g", {f"n{at}": (np.ones(WIDTH, np.float32), None, None) for at in range(5)})
     with pytest.raises(Conflict, match="not kept"):
         thresholds.at(galleries.state("g"), model, 0.2, 0.95)
-    assert room.calibration("g", made.id).stale
+    assert identification.calibration("g", made.id).stale
 
 
 def test_a_long_catching_up_goes_on_where_a_request_gave_up(
@@ -238,9 +238,9 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
     calibrated: tuple[Identification, Any, np.ndarray],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room, model, probes = calibrated
+    identification, model, probes = calibrated
     monkeypatch.setattr(kept_module, "PROBES_AT_A_TIME", 1)
-    room.calibrate("g", model, request(probes))
+    identification.calibrate("g", model, request(probes))
     thresholds = Thresholds(galleries)
     enrol(galleries, "g", {"n": (np.zeros(WIDTH, np.float32), None, None)})
     searched = 0
@@ -270,8 +270,8 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
 def test_probes_that_were_all_enrolled_promise_nothing(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
 ) -> None:
-    room, model, probes = calibrated
-    room.calibrate("g", model, request(probes[:3]))
+    identification, model, probes = calibrated
+    identification.calibrate("g", model, request(probes[:3]))
     enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
     with pytest.raises(Conflict, match="enrolled or erased"):
         Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)

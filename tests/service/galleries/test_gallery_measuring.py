@@ -17,76 +17,80 @@ from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryEvaluationRequest, ProbesRequest
 from pairmark.service.runtime.runtime import Runtime
 from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
-from tests.service.conftest import House, people
-from tests.service.galleries.gallery_rooms import rows
+from tests.service.conftest import Deployment, people
+from tests.service.galleries.gallery_cases import rows
 
 PROBES = ProbesRequest(dataset="probes")
 
 
 @pytest.fixture
-def room(house: House) -> Iterator[Identification]:
+def identification(deployment: Deployment) -> Iterator[Identification]:
     """A gallery ``g`` of ten people, and probes of thirty others."""
-    house.train()
+    deployment.train()
     X, y = people(30, 2, seed=7)
-    house.upload("probes", X, np.array([f"stranger {at}" for at in y]))
-    galleries = Galleries(house.db, house.settings)
-    runtime = Runtime(house.store, house.db, house.settings)
+    deployment.upload("probes", X, np.array([f"stranger {at}" for at in y]))
+    galleries = Galleries(deployment.db, deployment.settings)
+    runtime = Runtime(deployment.store, deployment.db, deployment.settings)
     galleries.put("g", asyncio.run(runtime.version_for("faces", "search")))
     X, _ = people(10, 1, seed=8)
     enrolled = {f"i{at}": (row, f"s{at}", None) for at, row in enumerate(X)}
     galleries.write("g", [rows(enrolled)], RowErrors(), None)
-    yield Identification(galleries, house.datasets, house.store, house.settings)
+    yield Identification(galleries, deployment.datasets, deployment.store, deployment.settings)
     galleries.close()
 
 
-def kept(house: House) -> list[int]:
-    with house.db.read() as session:
+def kept(deployment: Deployment) -> list[int]:
+    with deployment.db.read() as session:
         return [
             session.scalar(select(func.count()).select_from(table)) or 0
             for table in (GalleryCalibrationRow, GalleryEvaluationRow)
         ]
 
 
-def test_what_was_made_and_the_jobs_end_are_one(house: House, room: Identification) -> None:
-    job = room.submit("g", "gallery-calibration", PROBES)
-    claim = house.queue.claim("test", only=job.id)
+def test_what_was_made_and_the_jobs_end_are_one(
+    deployment: Deployment, identification: Identification
+) -> None:
+    job = identification.submit("g", "gallery-calibration", PROBES)
+    claim = deployment.queue.claim("test", only=job.id)
     assert claim is not None
-    made = runner_of(claim, house.db, house.blobs, house.settings).run(claim)
-    done = house.queue.get(job.id)
+    made = runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
+    done = deployment.queue.get(job.id)
     assert (done.state, done.result, done.version) == ("succeeded", {"calibration": made}, None)
-    assert room.calibration("g", str(made)).n_probes == 30
+    assert identification.calibration("g", str(made)).n_probes == 30
     # An attempt that is no longer held keeps nothing.
     with pytest.raises(Fenced):
-        runner_of(claim, house.db, house.blobs, house.settings).run(claim)
-    assert kept(house) == [1, 0]
+        runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
+    assert kept(deployment) == [1, 0]
 
 
-def test_a_cancelled_evaluation_keeps_nothing(house: House, room: Identification) -> None:
-    job = room.submit("g", "gallery-evaluation", GalleryEvaluationRequest(dataset="probes"))
-    claim = house.queue.claim("test", only=job.id)
+def test_a_cancelled_evaluation_keeps_nothing(deployment: Deployment, identification: Identification) -> None:
+    job = identification.submit("g", "gallery-evaluation", GalleryEvaluationRequest(dataset="probes"))
+    claim = deployment.queue.claim("test", only=job.id)
     assert claim is not None
-    house.queue.cancel(job.id)
+    deployment.queue.cancel(job.id)
     with pytest.raises(Fenced):
-        runner_of(claim, house.db, house.blobs, house.settings).run(claim)
-    house.queue.cancelled(claim)
-    assert house.queue.get(job.id).state == "cancelled"
-    assert kept(house) == [0, 0]
+        runner_of(claim, deployment.db, deployment.blobs, deployment.settings).run(claim)
+    deployment.queue.cancelled(claim)
+    assert deployment.queue.get(job.id).state == "cancelled"
+    assert kept(deployment) == [0, 0]
 
 
-def test_jobs_take_probes_of_a_dataset_and_wait_their_turn(house: House, room: Identification) -> None:
+def test_jobs_take_probes_of_a_dataset_and_wait_their_turn(
+    deployment: Deployment, identification: Identification
+) -> None:
     with pytest.raises(InvalidInput, match="dataset"):
-        room.submit("g", "gallery-calibration", ProbesRequest(vectors=[[0.0] * 6], subjects=["a"]))
-    first = room.submit("g", "gallery-calibration", PROBES)
-    house.queue.cancel(first.id)
-    assert house.queue.get(first.id).state == "cancelled"
-    full = house.settings.model_copy(update={"max_queued_jobs": 1})
-    galleries = Galleries(house.db, full)
+        identification.submit("g", "gallery-calibration", ProbesRequest(vectors=[[0.0] * 6], subjects=["a"]))
+    first = identification.submit("g", "gallery-calibration", PROBES)
+    deployment.queue.cancel(first.id)
+    assert deployment.queue.get(first.id).state == "cancelled"
+    full = deployment.settings.model_copy(update={"max_queued_jobs": 1})
+    galleries = Galleries(deployment.db, full)
     try:
-        other = Identification(galleries, house.datasets, house.store, full)
+        other = Identification(galleries, deployment.datasets, deployment.store, full)
         other.submit("g", "gallery-calibration", PROBES)
         with pytest.raises(RateLimited):
             other.submit("g", "gallery-calibration", PROBES)
-        runtime = Runtime(house.store, house.db, house.settings)
+        runtime = Runtime(deployment.store, deployment.db, deployment.settings)
         galleries.put("empty", asyncio.run(runtime.version_for("faces", "search")))
         with pytest.raises(Conflict, match="empty"):
             other.submit("empty", "gallery-calibration", PROBES)

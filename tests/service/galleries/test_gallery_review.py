@@ -18,7 +18,7 @@ from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.searching import Searches, parse_search
 from pairmark.service.runtime.scoring import Decision
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_rooms import WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import WIDTH, add_model, rows, served
 
 
 @pytest.fixture

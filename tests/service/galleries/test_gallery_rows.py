@@ -17,7 +17,7 @@ SUBJECTS: list[Any] = [None, "s", "é", "", 3]
 
 @given(st.data())
 def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject) -> None:
-    told = []
+    reported = []
     batches = data.draw(
         st.lists(st.lists(st.sampled_from(IDS), min_size=1, max_size=4), min_size=1, max_size=3)
     )
@@ -36,13 +36,13 @@ def test_rows_checked_together_are_those_checked_one_by_one(data: st.DataObject)
                 checks.rows(10 * at, list(ids), vectors[at], list(subjects[at]), None)
                 for at, ids in enumerate(batches)
             ]
-        told.append(
+        reported.append(
             (
                 [(one.ids, one.subjects, one.vectors.tolist(), one.metadata, one.places) for one in found],
                 errors.listed,
             )
         )
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=4))

@@ -26,8 +26,8 @@ from pairmark.service.jobs.processes import child_environment
 from pairmark.service.runtime.catalogue import VersionEntry
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
-from tests.service.conftest import House, people
-from tests.service.galleries.gallery_rooms import NOTHING, rows
+from tests.service.conftest import Deployment, people
+from tests.service.galleries.gallery_cases import NOTHING, rows
 from tests.serving import ROOT, free_port
 
 WIDTH = 6
@@ -70,37 +70,39 @@ class Cluster:
 @pytest.fixture(scope="module")
 def world(
     new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[House, Cluster]]:
-    """A house on SQLite with a trained forest, and a cluster whose workers have its settings."""
+) -> Iterator[tuple[Deployment, Cluster]]:
+    """A deployment on SQLite with a trained forest, and a cluster whose workers have its settings."""
     folder = tmp_path_factory.mktemp("spread")
     settings = Settings(home=folder / "home", database_url=new_database("sqlite"))
     database = Database(settings.resolved_database_url)
-    house = House(settings, database, open_blobs(settings), folder)
-    house.upload("people", *people(40, 5))
-    house.train()
+    deployment = Deployment(settings, database, open_blobs(settings), folder)
+    deployment.upload("people", *people(40, 5))
+    deployment.train()
     cluster = Cluster(folder, {**os.environ, **child_environment(settings)})
     try:
-        yield house, cluster
+        yield deployment, cluster
     finally:
         cluster.stop()
         database.dispose()
 
 
 @pytest.fixture
-def galleries(world: tuple[House, Cluster], monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
+def galleries(world: tuple[Deployment, Cluster], monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 100)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 30)
     monkeypatch.setattr(spread, "LEAST_ROWS", 1)
-    house, cluster = world
-    made = Galleries(house.db, house.settings.model_copy(update={"dask_scheduler": cluster.address}))
+    deployment, cluster = world
+    made = Galleries(
+        deployment.db, deployment.settings.model_copy(update={"dask_scheduler": cluster.address})
+    )
     yield made
     made.close()
 
 
-def served(house: House) -> Served:
+def served(deployment: Deployment) -> Served:
     """The trained version."""
-    row = house.store.version("faces", 1)
-    with house.db.read() as session:
+    row = deployment.store.version("faces", 1)
+    with deployment.db.read() as session:
         from pairmark.service.store import repository as store_repository
 
         model = store_repository.find_model(session, "faces")
@@ -115,7 +117,7 @@ def served(house: House) -> Served:
         calibration_id=None,
         artefact_sha256="",
     )
-    estimator = house.store.load("faces", 1)
+    estimator = deployment.store.load("faces", 1)
     return Served(entry=entry, estimator=estimator, n_features=WIDTH, accepts_sparse=False)
 
 
@@ -159,9 +161,11 @@ def both(galleries: Galleries, name: str, version: Served, queries: np.ndarray, 
     return there
 
 
-def test_a_cluster_finds_what_this_machine_finds(world: tuple[House, Cluster], galleries: Galleries) -> None:
-    house, cluster = world
-    version = served(house)
+def test_a_cluster_finds_what_this_machine_finds(
+    world: tuple[Deployment, Cluster], galleries: Galleries
+) -> None:
+    deployment, cluster = world
+    version = served(deployment)
     items = enrolled(galleries, "spread", version, 640)
     rng = np.random.default_rng(4)
     queries = rng.integers(-2, 3, (3, WIDTH)).astype(np.float32)
@@ -189,10 +193,10 @@ def test_a_cluster_finds_what_this_machine_finds(world: tuple[House, Cluster], g
 
 
 def test_blocks_are_made_from_rows_where_no_file_is_seen(
-    world: tuple[House, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
+    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house, _ = world
-    version = served(house)
+    deployment, _ = world
+    version = served(deployment)
     enrolled(galleries, "elsewhere", version, 230)
     given = spread.recipe_of
     # As on a machine that has no such folder.
@@ -201,10 +205,10 @@ def test_blocks_are_made_from_rows_where_no_file_is_seen(
 
 
 def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
-    world: tuple[House, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
+    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house, _ = world
-    version = served(house)
+    deployment, _ = world
+    version = served(deployment)
     enrolled(galleries, "newer", version, 230)
     state = galleries.state("newer")
     view = galleries.live(state, version.estimator).view(state.seq)
@@ -217,10 +221,10 @@ def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
 
 
 def test_what_was_erased_leaves_the_workers_memory(
-    world: tuple[House, Cluster], galleries: Galleries
+    world: tuple[Deployment, Cluster], galleries: Galleries
 ) -> None:
-    house, cluster = world
-    version = served(house)
+    deployment, cluster = world
+    version = served(deployment)
     enrolled(galleries, "forgotten", version, 230)
     queries = np.ones((1, WIDTH), np.float32)
     hit = both(galleries, "forgotten", version, queries)[0][0]
@@ -249,14 +253,14 @@ def test_what_was_erased_leaves_the_workers_memory(
 
 
 def test_without_the_cluster_searches_go_on_here(
-    world: tuple[House, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
+    world: tuple[Deployment, Cluster], galleries: Galleries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house, _ = world
-    version = served(house)
+    deployment, _ = world
+    version = served(deployment)
     enrolled(galleries, "alone", version, 230)
     monkeypatch.setattr(spread, "CONNECT_S", 1)
-    nowhere = house.settings.model_copy(update={"dask_scheduler": f"tcp://127.0.0.1:{free_port()}"})
-    other = Galleries(house.db, nowhere)
+    nowhere = deployment.settings.model_copy(update={"dask_scheduler": f"tcp://127.0.0.1:{free_port()}"})
+    other = Galleries(deployment.db, nowhere)
     try:
         state = other.state("alone")
         view = other.live(state, version.estimator).view(state.seq)

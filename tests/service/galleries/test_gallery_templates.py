@@ -16,7 +16,7 @@ from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
 RANDOM = np.random.default_rng(0)
 X = (RANDOM.normal(size=(40, 1, WIDTH)) + 0.5 * RANDOM.normal(size=(40, 5, WIDTH))).reshape(-1, WIDTH)
@@ -45,7 +45,7 @@ def brute(estimator: Any, truth: dict[str, Any], query: np.ndarray, k: int) -> l
     if not people:
         return []
     scores = estimator.subject_score([query[None]], [np.array(samples) for samples in people.values()])
-    told = [
+    reported = [
         (
             None if kind == "item" else name,
             name if kind == "item" else None,
@@ -54,7 +54,7 @@ def brute(estimator: Any, truth: dict[str, Any], query: np.ndarray, k: int) -> l
         )
         for ((kind, name), samples), score in zip(people.items(), scores, strict=True)
     ]
-    return sorted(told, key=lambda hit: (-hit[3], hit[0] or hit[1]))[:k]
+    return sorted(reported, key=lambda hit: (-hit[3], hit[0] or hit[1]))[:k]
 
 
 @pytest.mark.parametrize("how", ESTIMATORS)

@@ -22,7 +22,7 @@ from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.settings import Settings
-from tests.service.galleries.gallery_rooms import NOTHING, WIDTH, add_model, rows, served
+from tests.service.galleries.gallery_cases import NOTHING, WIDTH, add_model, rows, served
 
 
 @pytest.fixture(scope="module")
@@ -273,10 +273,10 @@ def test_a_gallery_moves_to_another_version_while_the_first_serves(
     galleries.write("g", [rows(items)], RowErrors(), None)
     woken = []
     galleries.on_move = lambda: woken.append(1)
-    told, made = galleries.put("g", second)
+    reported, made = galleries.put("g", second)
     assert not made
     assert woken == [1]
-    assert (told.model.version, told.moving_to and told.moving_to.version) == (1, 2)
+    assert (reported.model.version, reported.moving_to and reported.moving_to.version) == (1, 2)
     (state,) = galleries.moving()
     galleries.move(state, second)
     now = galleries.state("g")

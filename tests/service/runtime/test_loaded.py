@@ -28,7 +28,7 @@ def entry(version: int, name: str = "faces") -> VersionEntry:
     )
 
 
-class Shelf:
+class Store:
     """Where versions come from: counts how often, and can be slow or broken."""
 
     def __init__(self) -> None:
@@ -47,15 +47,15 @@ class Shelf:
 
 def test_a_version_is_loaded_once_for_all_who_wait() -> None:
     async def scenario() -> None:
-        shelf = Shelf()
-        versions = LoadedVersions(shelf, limit=4)
-        shelf.gate.clear()
+        store = Store()
+        versions = LoadedVersions(store, limit=4)
+        store.gate.clear()
         waiting = [asyncio.create_task(versions.get(entry(1), "production")) for _ in range(20)]
         await asyncio.sleep(0.02)
         waiting[0].cancel()
-        shelf.gate.set()
+        store.gate.set()
         got = await asyncio.gather(*waiting[1:])
-        assert shelf.loads == [1]
+        assert store.loads == [1]
         assert all(one is got[0] for one in got)
 
     asyncio.run(scenario())
@@ -65,9 +65,9 @@ def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "RETRY_FAILED_S", 0.1)
 
     async def scenario() -> None:
-        shelf = Shelf()
-        shelf.broken.add(2)
-        versions = LoadedVersions(shelf, limit=4)
+        store = Store()
+        store.broken.add(2)
+        versions = LoadedVersions(store, limit=4)
         old = await versions.get(entry(1), "production")
         assert await versions.get(entry(2), "production") is old
         assert await versions.get(entry(2), "production") is old
@@ -75,8 +75,8 @@ def test_a_broken_version_leaves_the_old_one_serving(monkeypatch: pytest.MonkeyP
         for _ in range(3):
             with pytest.raises(CorruptArtefact):
                 await versions.get(entry(2), None)
-        assert shelf.loads == [1, 2]
-        shelf.broken.clear()
+        assert store.loads == [1, 2]
+        store.broken.clear()
         await asyncio.sleep(0.12)
         assert (await versions.get(entry(2), "production")).entry.version == 2
 
@@ -89,27 +89,27 @@ def test_a_slow_version_delays_requests_once_and_then_the_old_one_answers(
     monkeypatch.setattr(module, "SWITCH_PATIENCE_S", 0.1)
 
     async def scenario() -> None:
-        shelf = Shelf()
-        versions = LoadedVersions(shelf, limit=4)
+        store = Store()
+        versions = LoadedVersions(store, limit=4)
         old = await versions.get(entry(1), "production")
-        shelf.gate.clear()
+        store.gate.clear()
         assert await versions.get(entry(2), "production") is old
         started = time.perf_counter()
         for _ in range(10):
             assert await versions.get(entry(2), "production") is old
         assert time.perf_counter() - started < 0.1
-        shelf.gate.set()
+        store.gate.set()
         while versions.at_hand(entry(2)) is None:
             await asyncio.sleep(0.01)
         assert (await versions.get(entry(2), "production")).entry.version == 2
-        assert shelf.loads == [1, 2]
+        assert store.loads == [1, 2]
 
     asyncio.run(scenario())
 
 
 def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
     async def scenario() -> None:
-        versions = LoadedVersions(Shelf(), limit=2)
+        versions = LoadedVersions(Store(), limit=2)
         for version in (1, 2, 3):
             await versions.get(entry(version), None)
         assert len(versions) == 2
@@ -124,14 +124,14 @@ def test_memory_is_bounded_and_deleted_versions_leave_it() -> None:
 
 def test_a_loaded_version_answers_with_the_calibration_it_has_now() -> None:
     async def scenario() -> None:
-        shelf = Shelf()
-        versions = LoadedVersions(shelf, limit=2)
+        store = Store()
+        versions = LoadedVersions(store, limit=2)
         before = await versions.get(entry(1), "production")
         now = replace(entry(1), calibration_id="newer")
         after = await versions.get(now, "production")
         assert after.entry is now
         assert after.estimator is before.estimator
         assert versions.at_hand(now) is after
-        assert shelf.loads == [1]
+        assert store.loads == [1]
 
     asyncio.run(scenario())

@@ -15,12 +15,12 @@ from pairmark.service.runtime.runtime import Runtime
 pytestmark = pytest.mark.database("postgresql")
 
 
-def test_ready_means_that_what_is_promoted_is_loaded(house, database: Database) -> None:
-    assert house.train(learner="metric", params={}) == 1
-    house.train(learner="metric", params={}, model="others", promote=False)
+def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Database) -> None:
+    assert deployment.train(learner="metric", params={}) == 1
+    deployment.train(learner="metric", params={}, model="others", promote=False)
 
     async def start() -> list[bool]:
-        runtime = Runtime(house.store, database, house.settings)
+        runtime = Runtime(deployment.store, database, deployment.settings)
         await runtime.catalogue.refreshed()
         with pytest.raises(NotReady):
             runtime.ready()
@@ -37,16 +37,16 @@ def test_ready_means_that_what_is_promoted_is_loaded(house, database: Database) 
     assert asyncio.run(start()) == [True, False]
 
 
-def test_one_spoiled_version_keeps_no_other_from_serving(house, database: Database) -> None:
-    house.train(learner="metric", params={}, model="a-spoiled")
-    spoiled = [found.parent for found in Path(house.settings.resolved_artefacts).rglob("manifest.json")]
+def test_one_spoiled_version_keeps_no_other_from_serving(deployment, database: Database) -> None:
+    deployment.train(learner="metric", params={}, model="a-spoiled")
+    spoiled = [found.parent for found in Path(deployment.settings.resolved_artefacts).rglob("manifest.json")]
     assert spoiled
-    house.train(learner="metric", params={"metric": "euclidean"}, model="whole")
+    deployment.train(learner="metric", params={"metric": "euclidean"}, model="whole")
     for folder in spoiled:
         shutil.rmtree(folder)
 
     async def start() -> list[bool]:
-        runtime = Runtime(house.store, database, house.settings)
+        runtime = Runtime(deployment.store, database, deployment.settings)
         await runtime.catalogue.refreshed()
         await runtime.load_promoted()
         view = runtime.catalogue.view

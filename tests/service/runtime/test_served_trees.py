@@ -1,4 +1,4 @@
-"""Trees of served versions, told from what is in memory."""
+"""Trees of served versions, read from what is in memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pairmark.service.runtime.trees import tree_data, tree_svg
 pytestmark = pytest.mark.database("sqlite")
 
 
-def test_trees_are_told_by_the_version_in_memory(house, database: Database) -> None:
-    house.train(learner="similarity-tree", model="tree", params={"max_depth": 3, "n_pairs": 2000})
-    house.train()
-    house.train(learner="metric", params={}, model="metric")
-    assert house.store.version("tree", 1).has_tree
-    assert not house.store.version("metric", 1).has_tree
+def test_trees_are_told_by_the_version_in_memory(deployment, database: Database) -> None:
+    deployment.train(learner="similarity-tree", model="tree", params={"max_depth": 3, "n_pairs": 2000})
+    deployment.train()
+    deployment.train(learner="metric", params={}, model="metric")
+    assert deployment.store.version("tree", 1).has_tree
+    assert not deployment.store.version("metric", 1).has_tree
 
     async def asked() -> None:
-        runtime = Runtime(house.store, database, house.settings)
+        runtime = Runtime(deployment.store, database, deployment.settings)
         alone, forest, metric = [await runtime.version(name, 1) for name in ("tree", "faces", "metric")]
         assert tree_data(alone)["cells"]
         assert tree_data(forest, 2)["tree"] == 2
@@ -37,7 +37,7 @@ def test_trees_are_told_by_the_version_in_memory(house, database: Database) -> N
             with pytest.raises(UnknownModel):
                 await runtime.version(name, number)
         # Were it read again, it would not be found.
-        for manifest in list(Path(house.settings.resolved_artefacts).rglob("manifest.json")):
+        for manifest in list(Path(deployment.settings.resolved_artefacts).rglob("manifest.json")):
             shutil.rmtree(manifest.parent)
         assert (await runtime.version("faces", 1)).estimator is forest.estimator
         assert (await runtime.version_for("faces:1", "similarity")).estimator is forest.estimator

@@ -1,4 +1,4 @@
-"""What tests of the galleries' room share: a served version without training, and rows."""
+"""What tests of galleries share: a served version without training, and rows."""
 
 from __future__ import annotations
 
