@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,8 +51,31 @@ def timed(
     return score, time.process_time() - started
 
 
+class OverLimitError(Exception):
+    """It took more CPU time than it was given."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `OverLimitError` in what takes more CPU seconds, at its next step in Python."""
+
+    def over(*_: object) -> None:
+        raise OverLimitError
+
+    before = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def in_blocks(score: Score, X: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Scores of pairs of rows of X, a bounded block at a time."""
+    """Scores of pairs of rows of X, a bounded block at a time; our learners prepare each row once."""
+    learner: Any = getattr(score, "__self__", None)
+    if getattr(score, "__name__", "") == "pair_score" and hasattr(learner, "score_pairs"):
+        return np.asarray(learner.score_pairs(X, left, right))
     return np.concatenate(
         [
             np.asarray(score(X[left[at : at + BLOCK]], X[right[at : at + BLOCK]]), dtype=np.float32)

@@ -29,6 +29,7 @@ from pairmark.models.core.base import (
 )
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import preparing, report
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
 from pairmark.models.evaluation.pair_folds import pair_folds
@@ -309,6 +310,10 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         return np.asarray(self.model_._pair_score(self._taken(left), self._taken(right)))
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        found: PairsOfRows = self.model_._pairs_of(self._taken(rows))
+        return found
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         return dict(self.model_._index_arrays(self._taken(vectors)))

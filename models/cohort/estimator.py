@@ -23,6 +23,7 @@ from pairmark.models.core.base import (
     checked_matrix,
     checked_pairs,
 )
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.evaluation.validation import Fold, learner_protocol, validation_folds
 from pairmark.models.search.index import Rows
@@ -194,6 +195,17 @@ class CohortSimilarity(CohortState, PairScorerMixin, BaseEstimator):
         if self._cohort_index is None:
             return scores
         return normalised(scores, self._spread(left), self._spread(right))
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        score = self.model_._pairs_of(rows)
+        if self._cohort_index is None:
+            return score  # type: ignore[no-any-return]
+        spread = self._spread(rows)
+
+        def scored(left: NDArray[np.int64], right: NDArray[np.int64]) -> Float32:
+            return normalised(score(left, right), spread.take(left), spread.take(right))
+
+        return scored
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         arrays = dict(self.model_._index_arrays(vectors))

@@ -28,6 +28,10 @@ class Spread:
     mean: Float64 = field(repr=False)
     sd: Float64 = field(repr=False)
 
+    def take(self, rows: NDArray[np.int64]) -> Spread:
+        """Those of some rows."""
+        return Spread(mean=self.mean[rows], sd=self.sd[rows])
+
     def of(self, scores: Float32) -> Float64:
         """Scores in standard deviations above that mean."""
         found: Float64 = (scores.astype(np.float64) - self.mean) / self.sd

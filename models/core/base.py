@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pairmark.models.core import subjects as subject_scores
+from pairmark.models.core.row_pairs import PairsOfRows, scored_rows
 from pairmark.models.core.schema import Stateful
 from pairmark.models.core.subjects import OF_SCORES, Samples, SampleSets, SubjectIndex
 from pairmark.models.search import index as search
@@ -90,6 +91,37 @@ class PairScorerMixin(Stateful):
                     "row on one side"
                 )
         return self._pair_score(a, b)
+
+    def score_pairs(
+        self,
+        X: ArrayLike,
+        left: ArrayLike,
+        right: ArrayLike,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Float32:
+        """Similarity of pairs of rows of one matrix: much faster than `pair_score` where rows are in many pairs.
+
+        Parameters
+        ----------
+        X : (n, d) rows.
+        left, right : (n_pairs,) row numbers, 0 to n - 1.
+        on_progress : called with the share done, 0 to 1, after each block.
+
+        Returns
+        -------
+        (n_pairs,) float32, equal to ``pair_score(X[left], X[right])`` to the last bit.
+
+        Raises
+        ------
+        ValueError
+            On numbers that are no rows or do not fit, and as `pair_score`.
+        """
+        check_is_fitted(self)
+        rows: Any = X if issparse(X) or isinstance(X, np.ndarray) else np.asarray(X)
+        a, b = _row_numbers(left, rows.shape[0], "left"), _row_numbers(right, rows.shape[0], "right")
+        if a.size != b.size:
+            raise ValueError(f"left names {a.size} rows and right {b.size}: expected one of each a pair")
+        return scored_rows(lambda some: self._pairs_of(self._validated(some, "X")), rows, a, b, on_progress)
 
     @property
     def aggregations(self) -> tuple[str, ...]:
@@ -303,6 +335,10 @@ class PairScorerMixin(Stateful):
             search.checked_above(above),
         )
 
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        """Scores of pairs of rows by number; a family that maps rows does so here, once for all pairs."""
+        return lambda left, right: self._pair_score(rows[left], rows[right])
+
     # What a family may replace: columns it works out once a gallery, how it scores them, how it searches.
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
@@ -464,6 +500,15 @@ def checked_matrix(
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return checked
+
+
+def _row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> NDArray[np.int64]:
+    given = np.asarray(numbers)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise ValueError(f"{name} has shape {given.shape} of {given.dtype}; expected (n_pairs,) row numbers")
+    if given.size and (given.min() < 0 or given.max() >= n_rows):
+        raise ValueError(f"{name} names rows {given.min()} to {given.max()}; X has rows 0 to {n_rows - 1}")
+    return given.astype(np.int64, copy=False)
 
 
 def checked_identities(

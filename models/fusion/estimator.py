@@ -21,6 +21,7 @@ from pairmark.models.core.base import (
     checked_pairs,
 )
 from pairmark.models.core.progress import preparing, report
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.evaluation.pair_folds import PairFold, pair_folds
 from pairmark.models.evaluation.validation import (
@@ -299,6 +300,12 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         return self._combined(lambda _, model: model._pair_score(left, right))
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        scores: dict[int, PairsOfRows] = {
+            number: model._pairs_of(rows) for number, model in enumerate(self.models_) if model is not None
+        }
+        return lambda left, right: self._combined(lambda number, _: scores[number](left, right))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         return {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
@@ -22,6 +22,7 @@ from pairmark.models.core.base import (
     checked_matrix,
     checked_pairs,
 )
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.learning import fit_weights
@@ -189,6 +190,16 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         a, b = (self._map.prepared(_one_of_equals(side)) for side in (left, right))
         self._score(a, b, out, grid=False)
         return out[:, 0]
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        prepared = self._map.prepared(rows)
+
+        def score(left: NDArray[np.int64], right: NDArray[np.int64]) -> Float32:
+            out = np.empty((left.size, 1), dtype=np.float32)
+            self._score(prepared.some(left), prepared.some(right), out, grid=False)
+            return out[:, 0]
+
+        return score
 
     def _score(self, a: Rows, b: Rows, out: Float32, *, grid: bool) -> None:
         weights, terms, plain = self._weights.weights, self._weights.terms, self._map.plain

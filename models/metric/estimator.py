@@ -21,6 +21,7 @@ from pairmark.models.core.base import (
     checked_matrix,
     checked_pairs,
 )
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
@@ -200,8 +201,14 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
         )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        n = left.shape[0]
         a, b = self._prepared(_one_of_equals(left)), self._prepared(_one_of_equals(right))
+        return self._score_prepared(a, b, left.shape[0])
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        prepared = self._prepared(rows)
+        return lambda left, right: self._score_prepared(prepared[left], prepared[right], left.size)
+
+    def _score_prepared(self, a: Any, b: Any, n: int) -> Float32:
         if _is_csr(a) or _is_csr(b):
             column: Float32 = np.empty((n, 1), dtype=np.float32)
             self._score_sparse(a, b, column, grid=False)

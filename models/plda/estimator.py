@@ -23,6 +23,7 @@ from pairmark.models.core.base import (
     checked_pairs,
 )
 from pairmark.models.core.kernels import rows as row_kernels
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.core.subjects import OF_SCORES, SampleSets, SubjectIndex, sides_of
 from pairmark.models.core.two_covariance import pair_terms
@@ -362,6 +363,15 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         ratios = self._ratios(*(self._columns_of(self._map.of_prepared(side)) for side in rows))
         scores = self._corrected(ratios, *rows)
         return scores if scores.size == n else np.repeat(scores, n)
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        prepared = self._map.prepared(rows)
+        columns = self._columns_of(self._map.of_prepared(prepared))
+        if self._trees is None:
+            return lambda left, right: self._ratios(columns[left], columns[right]).astype(np.float32)
+        return lambda left, right: self._corrected(
+            self._ratios(columns[left], columns[right]), prepared[left], prepared[right]
+        )
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         columns = self._columns(vectors)

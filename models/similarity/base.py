@@ -24,6 +24,7 @@ from pairmark.models.core.base import (
 )
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.progress import report
+from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.search.index import Found, Rows
@@ -277,6 +278,12 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             None if self.learned_ is None else (self.learned_.columns(left), self.learned_.columns(right))
         )
         return self._scored(left, right, columns)
+
+    def _pairs_of(self, rows: Matrix) -> PairsOfRows:
+        columns = None if self.learned_ is None else self.learned_.columns(rows)
+        return lambda left, right: self._scored(
+            rows[left], rows[right], None if columns is None else (columns[left], columns[right])
+        )
 
     def _scored(self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)

@@ -14,7 +14,6 @@ from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import InvalidInput
 
-_BLOCK_BYTES = 64 * 1024 * 1024
 _MIB = 1024 * 1024
 
 
@@ -62,14 +61,7 @@ def score_pairs(
     ----------
     on_progress : called with the share done, 0 to 1, after each block.
     """
-    width = max(1, int(X.shape[1]))
-    block = int(min(SCORE_BLOCK, max(256, _BLOCK_BYTES // (8 * width))))
-    scores = np.empty(left.size, dtype=np.float32)
-    for start in range(0, left.size, block):
-        part = slice(start, start + block)
-        scores[part] = estimator.pair_score(X[left[part]], X[right[part]])
-        if on_progress is not None:
-            on_progress(min(1.0, (start + block) / left.size))
+    scores: Float32 = estimator.score_pairs(X, left, right, on_progress)
     return scores
 
 

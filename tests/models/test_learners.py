@@ -110,6 +110,23 @@ class TestPairScorers:
         assert grid[2].tobytes() == model.pair_score(gallery, queries[2:3]).tobytes()
         assert grid.tobytes() == model.score_against(queries, model.index(gallery)).tobytes()
 
+    def test_pairs_of_rows_by_number_score_as_pairs_of_rows(self, spec: LearnerSpec) -> None:
+        model, rng = fitted(spec), np.random.default_rng(2)
+        left, right = rng.integers(
+            0, 40, (2, 300)
+        )  # most rows in many pairs, some with themselves, some in none
+        done: list[float] = []
+        got = model.score_pairs(X[30:90], left, right, done.append)
+        assert got.dtype == np.float32
+        assert got.tobytes() == model.pair_score(X[30:90][left], X[30:90][right]).tobytes()
+        assert done[-1] == 1.0
+        assert model.score_pairs(X, [], []).shape == (0,)
+        for wrong in ([60], [-1], [0.5], [[0]]):
+            with pytest.raises(ValueError, match="left"):
+                model.score_pairs(X[30:90], wrong, [0])
+        with pytest.raises(ValueError, match="left names 2 rows and right 1"):
+            model.score_pairs(X, [0, 1], [0])
+
     def test_top_k_is_exact_best_first_and_ties_by_row(self, spec: LearnerSpec) -> None:
         model = fitted(spec)
         gallery = np.vstack([X[50:100], X[50:60]])  # repeated rows tie

@@ -1,0 +1,61 @@
+"""Pairs of rows of one matrix: rows are prepared once, however many pairs they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Indices = NDArray[np.int64]
+PairsOfRows = Callable[[Indices, Indices], Float32]
+"""Scores of pairs of prepared rows, by row numbers."""
+
+_CELLS = 16 * 1024 * 1024
+"""Numbers of rows that are prepared at a time."""
+_PAIR_CELLS = 8 * 1024 * 1024
+_MOST_PAIRS, _LEAST_PAIRS = 65_536, 256
+
+
+def scored_rows(
+    prepare: Callable[[Any], PairsOfRows],
+    X: Any,
+    left: Indices,
+    right: Indices,
+    on_progress: Callable[[float], None] | None = None,
+) -> Float32:
+    """Scores of the pairs (X[left], X[right]), some rows and some pairs at a time, which bounds memory.
+
+    Parameters
+    ----------
+    prepare : rows (m, d) -> scores of pairs of them.
+    on_progress : called with the share done, 0 to 1, after each block.
+    """
+    width = max(1, int(X.shape[1]))
+    step = min(_MOST_PAIRS, max(_LEAST_PAIRS, _PAIR_CELLS // width))
+    scores = np.empty(left.size, dtype=np.float32)
+    for first, last in _parts(left, right, max(1, _CELLS // width), 0, left.size):
+        used, place = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
+        score = prepare(X[used])
+        a, b = place[: last - first], place[last - first :]
+        for start in range(0, last - first, step):
+            part = slice(start, start + step)
+            scores[first:last][part] = score(a[part], b[part])
+            if on_progress is not None:
+                on_progress(min(1.0, (first + start + step) / left.size))
+    return scores
+
+
+def _parts(left: Indices, right: Indices, most_rows: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Ranges of pairs that are of so many rows at most, or so few that it does not matter."""
+    if last == first:
+        return
+    few = 2 * (last - first) <= most_rows or last - first <= _LEAST_PAIRS
+    if few or np.unique(np.concatenate([left[first:last], right[first:last]])).size <= most_rows:
+        yield first, last
+        return
+    middle = (first + last) // 2
+    yield from _parts(left, right, most_rows, first, middle)
+    yield from _parts(left, right, most_rows, middle, last)
