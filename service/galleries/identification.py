@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,10 @@ from pairmark.service.errors import (
     UnknownEvaluation,
 )
 from pairmark.service.galleries import probe_repository, repository
+from pairmark.service.galleries.catching_up import MAX_TEMPLATES, CatchingUp, CatchingUpSubjects, KeptProbes
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.kept import (
     MAX_KEPT_BYTES,
-    MAX_TEMPLATES,
-    CatchingUp,
-    KeptProbes,
     Thresholds,
     calibration_of,
     is_stale,
@@ -158,24 +156,16 @@ class Identification:
                 "score is what a threshold is made from",
                 field="subjects",
             )
-        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors)
         how = None if request.aggregation is None else served.aggregation(request.aggregation)
-        if how is None:
-            kept = CatchingUp(self._galleries, state, served, fresh, view).run()
-        else:
-            kept = self._of_wholes(state, served, view, probes, fresh, how)
+        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, how)
+        way = CatchingUp if how is None else CatchingUpSubjects
+        kept = way(self._galleries, state, served, fresh, view).run()
         calibration = kept.calibration
-        # Thresholds that follow the gallery are of single items.
-        keeps = how is None and request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
+        keeps = request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
         if request.keep_probes and not keeps:
-            why = (
-                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept"
-                if how is None
-                else "probes of searches for whole subjects are not kept"
-            )
             warnings.append(
-                f"{why}: the threshold does not follow the gallery, and is refused once more than a tenth of it has "
-                "changed"
+                f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: the threshold does not follow "
+                "the gallery, and is refused once more than a tenth of it has changed"
             )
         row: GalleryCalibrationRow | None = None
 
@@ -405,17 +395,6 @@ class Identification:
             some = self._searched(state, view, probes[start : start + PROBES_AT_A_TIME], 1, how)
             found += [hits[0].score if hits else -np.inf for hits in some]
         return np.array(found, dtype=np.float32)
-
-    def _of_wholes(
-        self, state: State, served: Served, view: View, probes: Probes, fresh: KeptProbes, how: str
-    ) -> KeptProbes:
-        """What probes score with whole subjects, in the form of what they score with items."""
-        records = fresh.records.copy()
-        enrolled = probes.enrolled
-        records["best"][~enrolled] = self._best(state, view, probes.vectors[~enrolled], (0.0, 0.9), how)
-        records["own"][enrolled] = self._mated(state, served, probes, how)
-        records["own_items"][enrolled] = 1
-        return replace(fresh, records=records, seq=view.seq, size=view.n_items)
 
     def _mated(self, state: State, served: Served, probes: Probes, how: str | None) -> Float32:
         """Score of each enrolled probe with its own subject: the best of its items, or with all of them as a whole."""

@@ -5,6 +5,9 @@ gave it. At a later moment the best score is the larger one of that and of the b
 the item itself is gone, the probe is searched anew. So the scores are those of a calibration made just now, from the
 rows in the database alone: nothing has to be written beside an item, and nothing is lost with a process.
 
+Where whole subjects are searched, every item that is written or erased changes its subject's score: probes meet the
+subjects that were touched as they are now, and keep their best score among the others.
+
 Probes whose subject was enrolled meanwhile are no strangers: they leave the rate, and say how often their subject is
 missed, until the subject is erased again.
 """
@@ -15,8 +18,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,12 @@ from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
 from pairmark.models.calibration.operating_points import InsufficientCalibrationData
-from pairmark.models.core.progress import report
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
 from pairmark.service.galleries import probe_repository, repository
+from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes, Searched
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.probe_repository import CalibrationHead
-from pairmark.service.galleries.records import RECORD, columns_of, scores_of
+from pairmark.service.galleries.records import RECORD, columns_of
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.view import View
 from pairmark.service.runtime.scoring import Served, plain
@@ -38,147 +39,10 @@ from pairmark.service.tables import GalleryCalibrationRow
 
 Float32 = NDArray[np.float32]
 
-PROBES_AT_A_TIME = 64
-MAX_TEMPLATES = 10_000
-"""Most items of one subject that a probe of the subject is compared with."""
 MAX_KEPT_BYTES = 64 * 2**20
 """Vectors of more bytes are not kept with a calibration."""
 KEPT_CALIBRATIONS = 16
 """Calibrations whose probes one process holds."""
-
-
-@dataclass(frozen=True)
-class KeptProbes:
-    """Probes and what they score in a gallery at ``seq``.
-
-    Attributes
-    ----------
-    id : of the calibration, "" while it has none. revision : counts erasures of probes.
-    subjects : n different texts. vectors : (n, d). records : (n,) of `RECORD`.
-    size : items of the gallery.
-    """
-
-    id: str
-    revision: int
-    subjects: list[str]
-    vectors: Float32
-    records: NDArray[np.void]
-    seq: int
-    size: int
-
-    @classmethod
-    def unsearched(cls, subjects: list[str], vectors: Float32) -> KeptProbes:
-        """Probes that were never compared with anything."""
-        records = np.zeros(len(subjects), dtype=RECORD)
-        records["best"], records["at"] = -np.inf, -1
-        return cls("", 0, subjects, vectors, records, 0, 0)
-
-    @cached_property
-    def calibration(self) -> GalleryCalibration:
-        """What the strangers among them say.
-
-        Raises
-        ------
-        ValueError
-            When none is left.
-        """
-        best, mated = scores_of(self.records)
-        return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
-
-
-class CatchingUp:
-    """Brings probes up to a view, a few probes at a time; it can be left and resumed.
-
-    Parameters
-    ----------
-    kept : at an earlier moment than the view.
-    """
-
-    def __init__(
-        self, galleries: Galleries, state: State, served: Served, kept: KeptProbes, view: View
-    ) -> None:
-        self._galleries, self._state, self._kept, self.view = galleries, state, kept, view
-        self._records = records = kept.records.copy()
-        self._found: dict[int, str] = {}
-        self._enrol(served)
-        strangers = records["own_items"] == 0
-        records["at"][~strangers] = -1
-        anew = strangers & ~view.holds(records["at"])
-        records["best"][anew] = -np.inf
-        rest = np.flatnonzero(strangers & ~anew)
-        # Like with like: what a few probes have in common as their best score need not be looked below.
-        rest = rest[np.argsort(-records["best"][rest], kind="stable")]
-        self._todo = [(some, 0) for some in _pieces(np.flatnonzero(anew))]
-        if view.seq > kept.seq:
-            self._todo += [(some, kept.seq) for some in _pieces(rest)]
-        self._n = len(self._todo)
-
-    def _enrol(self, served: Served) -> None:
-        """See who of the probes' subjects is enrolled, and score those whose items changed."""
-        records, kept, state = self._records, self._kept, self._state
-        with self._galleries.database.read() as session:
-            now = repository.stamps(session, state.id, kept.subjects)
-        for at, subject in enumerate(kept.subjects):
-            n, newest = now.get(subject, (0, 0))
-            record = records[at]
-            if (n, newest) == (record["own_items"], record["own_newest"]):
-                continue
-            if n:
-                with self._galleries.database.read() as session:
-                    items = repository.subject_rows(session, state, subject, MAX_TEMPLATES)
-                # Erased since: found by nobody.
-                own = (
-                    -np.inf if items is None else served.score(kept.vectors[at : at + 1], items.vectors).max()
-                )
-                record["own"] = own
-            record["own_items"], record["own_newest"] = n, newest
-
-    def run(self, deadline: float | None = None) -> KeptProbes:
-        """Search until everything is done.
-
-        Raises
-        ------
-        SearchTooLong
-            When the deadline passed; what was done is kept for the next call.
-        """
-        records = self._records
-        while self._todo:
-            if deadline is not None and time.monotonic() > deadline:
-                raise SearchTooLong(
-                    f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
-                    f"({1 - len(self._todo) / self._n:.0%} done); ask again"
-                )
-            report(0.9 * (1 - len(self._todo) / self._n), "searching with probes")
-            some, after = self._todo[0]
-            least = records["best"][some].min()
-            elsewhere = None if after else self._galleries.elsewhere(self._state, (), self.view.seq)
-            hits = self.view.search(
-                self._kept.vectors[some],
-                1,
-                above=np.float32(least) if np.isfinite(least) else None,
-                elsewhere=elsewhere,
-                after=after,
-            )
-            for at, found in zip(some.tolist(), hits, strict=True):
-                if found and np.float32(found[0].score) > records["best"][at]:
-                    records["best"][at], self._found[at] = found[0].score, found[0].id
-            self._todo.pop(0)
-        self._number()
-        return replace(self._kept, records=records, seq=self.view.seq, size=self.view.n_items)
-
-    def _number(self) -> None:
-        """Note which rows gave the best scores; one that was replaced or erased since the view counts as gone."""
-        if not self._found:
-            return
-        with self._galleries.database.read() as session:
-            seqs = repository.seqs_of(session, self._state.id, sorted(set(self._found.values())))
-        for at, id in self._found.items():
-            seq = seqs.get(id, -1)
-            self._records["at"][at] = seq if seq <= self.view.seq else -1
-
-
-def _pieces(which: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    return [which[at : at + PROBES_AT_A_TIME] for at in range(0, len(which), PROBES_AT_A_TIME)]
 
 
 class Thresholds:
@@ -188,6 +52,7 @@ class Thresholds:
         self._galleries = galleries
         self._kept: OrderedDict[str, KeptProbes] = OrderedDict()
         self._works: dict[str, CatchingUp] = {}
+        self._searched: dict[str, Searched] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._stored: dict[str, int] = {}
         self._points: OrderedDict[tuple[str, int, int, float, float], IdentificationPoint] = OrderedDict()
@@ -294,6 +159,8 @@ class Thresholds:
             kept = loaded
             with self._lock:
                 self._works.pop(head.id, None)
+                # Its places are those of the probes that were there.
+                self._searched.pop(head.id, None)
                 self._kept[head.id], self._stored[head.id] = kept, kept.seq
                 while len(self._kept) > KEPT_CALIBRATIONS:
                     self._forget(next(iter(self._kept)))
@@ -315,7 +182,7 @@ class Thresholds:
                 return kept
             work = self._works.get(head.id)
             if work is None:
-                work = CatchingUp(self._galleries, state, served, kept, view)
+                work = self._work(state, served, kept, view)
                 with self._lock:
                     self._works[head.id] = work
             made = work.run(deadline)
@@ -329,12 +196,22 @@ class Thresholds:
         finally:
             lock.release()
 
+    def _work(self, state: State, served: Served, kept: KeptProbes, view: View) -> CatchingUp:
+        if kept.aggregation is None:
+            return CatchingUp(self._galleries, state, served, kept, view)
+        work = CatchingUpSubjects(self._galleries, state, served, kept, view, self._searched.get(kept.id))
+        with self._lock:
+            self._searched[kept.id] = work.searched
+        return work
+
     def follow(self, state: State, served: Served) -> None:
         """Bring a gallery's probes up to date after a bulk import, before a search waits for it."""
+        hows = (None, *served.estimator.aggregations)
         with self._galleries.database.read() as session:
-            head = probe_repository.newest_head(session, state)
-        if head is not None and head.keeps_probes:
-            self._at_one_moment(state, served, head, None)
+            heads = [probe_repository.newest_head(session, state, how) for how in hows]
+        for head in heads:
+            if head is not None and head.keeps_probes:
+                self._at_one_moment(state, served, head, None)
 
     def keep_up(self) -> None:
         """Store what this process worked out, and let go of probes that were erased or replaced."""
@@ -355,7 +232,7 @@ class Thresholds:
                 self._stored[kept.id] = kept.seq
 
     def _forget(self, id: str) -> None:
-        for where in (self._kept, self._works, self._stored):
+        for where in (self._kept, self._works, self._stored, self._searched):
             where.pop(id, None)
 
 
@@ -366,7 +243,8 @@ def load(session: Session, id: str) -> KeptProbes | None:
         return None
     _, subjects, vectors = probe_repository.probes_of(session, id)
     records = np.frombuffer(row.kept, dtype=RECORD)
-    return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, int(row.summary["gallery_size"]))
+    size = int(row.summary["gallery_size"])
+    return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)
 
 
 def is_stale(size: int, changed: int) -> bool:

@@ -47,13 +47,13 @@ def revision_of(session: Session, calibration_id: str) -> int | None:
 def add_probes(
     session: Session, row: GalleryCalibrationRow, subjects: Sequence[str], vectors: NDArray[np.float32]
 ) -> None:
-    """Keep the probes of a calibration; those of earlier ones of the same version go."""
+    """Keep the probes of a calibration; those of earlier ones of the same version and aggregation go."""
     table = GalleryCalibrationRow
     earlier = select(table.id).where(
         table.gallery_id == row.gallery_id,
         table.model_id == row.model_id,
         table.version == row.version,
-        table.aggregation.is_(None),
+        table.aggregation.is_(None) if row.aggregation is None else table.aggregation == row.aggregation,
         table.id != row.id,
     )
     session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))

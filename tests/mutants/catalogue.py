@@ -52,7 +52,7 @@ GALLERIES = (
     mutant(
         "erased-best-items-count-on",
         "a gallery's threshold follows every erasure",
-        "service/galleries/kept.py",
+        "service/galleries/catching_up.py",
         'strangers & ~view.holds(records["at"])',
         'strangers & (records["at"] < 0)',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -60,9 +60,17 @@ GALLERIES = (
     mutant(
         "new-items-are-not-searched",
         "a gallery's threshold follows every write",
-        "service/galleries/kept.py",
-        "if view.seq > kept.seq:",
-        "if view.seq < kept.seq:",
+        "service/galleries/catching_up.py",
+        "if view.seq > self._kept.seq:",
+        "if view.seq < self._kept.seq:",
+        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+    ),
+    mutant(
+        "touched-subjects-keep-their-scores",
+        "a threshold of whole subjects follows every write and erasure",
+        "service/galleries/catching_up.py",
+        "self.searched.whose[at] in touched",
+        "self.searched.whose[at] is None",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
     ),
     mutant(

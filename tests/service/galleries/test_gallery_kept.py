@@ -12,11 +12,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from pairmark.models import MetricSimilarity, SimilarityForest
+from pairmark.models import MetricSimilarity, Plda, SimilarityForest
 from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, SearchTooLong
-from pairmark.service.galleries import kept as kept_module
+from pairmark.service.galleries import catching_up, templates
 from pairmark.service.galleries import live as live_module
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
@@ -38,13 +38,19 @@ def estimators() -> dict[str, Any]:
     X = rng.normal(size=(200, WIDTH)).astype(np.float32)
     y = np.repeat(np.arange(40), 5)
     forest = SimilarityForest(n_estimators=3, n_pairs=1_000, max_depth=4, leaf_depth=2, random_state=0)
-    return {"metric": MetricSimilarity().fit(X, y), "similarity-forest": forest.fit(X, y)}
+    plda = Plda(marginals="raw", length_norm=False, shrink_within=0.1, shrink_between=0.1)
+    return {
+        "metric": MetricSimilarity().fit(X, y),
+        "similarity-forest": forest.fit(X, y),
+        "plda": plda.fit(X, y),
+    }
 
 
 @pytest.fixture
 def galleries(settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Galleries]:
     monkeypatch.setattr(live_module, "BLOCK_ROWS", 12)
     monkeypatch.setattr(live_module, "TAIL_ROWS", 5)
+    monkeypatch.setattr(templates, "TOUCHED", 6)
     add_model(database, 1)
     made = Galleries(database, settings)
     yield made
@@ -73,10 +79,19 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize(("kind", "examples"), [("metric", 8), ("similarity-forest", 3)])
+@pytest.mark.parametrize(
+    ("kind", "how", "examples"),
+    [
+        ("metric", None, 8),
+        ("similarity-forest", None, 3),
+        ("metric", "mean", 5),
+        ("plda", "plda", 8),
+    ],
+)
 def test_every_interleaving_scores_as_a_fresh_calibration_does(
-    galleries: Galleries, estimators: dict[str, Any], kind: str, examples: int
+    galleries: Galleries, estimators: dict[str, Any], kind: str, how: str | None, examples: int
 ) -> None:
+    """Of items, and with ``how`` of whole subjects."""
     estimator = estimators[kind]
     model = served(estimator)
     identification = Identification(galleries, None, None, None)
@@ -89,7 +104,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
     def run(steps: list[Any], seed: int) -> None:
         nonlocal count
         count += 1
-        name, rng = f"g{kind}{count}", np.random.default_rng(seed)
+        name, rng = f"g{kind}{how}{count}", np.random.default_rng(seed)
         galleries.put(name, model)
         truth: dict[str, Any] = {}
 
@@ -108,7 +123,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
         upsert([0, 1, 2])
         probes = rng.normal(size=(30, WIDTH)).astype(np.float32)
         left = dict(zip(PROBES, probes, strict=False))
-        made = identification.calibrate(name, model, request(probes))
+        made = identification.calibrate(name, model, request(probes, aggregation=how))
         # Three workers, each with its own memory.
         workers = [Thresholds(galleries) for _ in range(3)]
         for what, argument in [*steps, ("look", 0), ("look", 1)]:
@@ -133,7 +148,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
             else:
                 state = galleries.state(name)
                 try:
-                    point, threshold, view = workers[argument].at(state, model, 0.4, 0.95)
+                    point, threshold, view = workers[argument].at(state, model, 0.4, 0.95, aggregation=how)
                 except Conflict:
                     continue
                 assert view.seq == state.seq == point["sequence"]
@@ -141,7 +156,7 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
                 some = np.array([left[subject] for subject in left])
                 best, mated = [], []
                 for subject, vector in zip(left, some, strict=True):
-                    b, m = brute_one(estimator, truth, subject, vector)
+                    b, m = brute_one(estimator, truth, subject, vector, how)
                     (mated if m is not None else best).append(b if m is None else m)
                 assert np.sort(kept.records["best"][kept.records["own_items"] == 0]).tolist() == sorted(best)
                 assert np.sort(kept.records["own"][kept.records["own_items"] > 0]).tolist() == sorted(mated)
@@ -155,8 +170,17 @@ def test_every_interleaving_scores_as_a_fresh_calibration_does(
 
 
 def brute_one(
-    estimator: Any, truth: dict[str, Any], subject: str, vector: np.ndarray
+    estimator: Any, truth: dict[str, Any], subject: str, vector: np.ndarray, how: str | None
 ) -> tuple[float, float | None]:
+    if how is not None:
+        people: dict[str, list[np.ndarray]] = {}
+        for name in sorted(truth):
+            people.setdefault(truth[name][1], []).append(truth[name][0])
+        scores = estimator.subject_score(
+            [vector[None]], [np.array(samples) for samples in people.values()], aggregation=how
+        )
+        of = dict(zip(people, scores.tolist(), strict=True))
+        return max(of.values()), of.get(subject)
     names = sorted(truth)
     items = np.array([truth[name][0] for name in names], dtype=np.float32)
     scores = estimator.pair_score(np.repeat(vector[None], len(names), 0), items)
@@ -239,7 +263,7 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     identification, model, probes = calibrated
-    monkeypatch.setattr(kept_module, "PROBES_AT_A_TIME", 1)
+    monkeypatch.setattr(catching_up, "PROBES_AT_A_TIME", 1)
     identification.calibrate("g", model, request(probes))
     thresholds = Thresholds(galleries)
     enrol(galleries, "g", {"n": (np.zeros(WIDTH, np.float32), None, None)})
@@ -265,6 +289,45 @@ def test_a_long_catching_up_goes_on_where_a_request_gave_up(
             continue
     # 60 probes, each once.
     assert (attempts, searched) == (3, 60)
+
+
+def test_of_whole_subjects_only_what_was_touched_is_searched(
+    galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identification, model, probes = calibrated
+    of_items = identification.calibrate("g", model, request(probes))
+    made = identification.calibrate("g", model, request(probes, aggregation="mean"))
+    assert made.probes_kept
+    assert made.warnings == []
+    assert identification.calibration("g", of_items.id).probes_kept
+    thresholds = Thresholds(galleries)
+    compared: list[tuple[int, int]] = []
+    best = templates.Templates.best
+
+    def counted(self: Any, queries: Any, *args: Any) -> Any:
+        compared.append((len(queries), len(self.keys)))
+        return best(self, queries, *args)
+
+    monkeypatch.setattr(templates.Templates, "best", counted)
+
+    def look() -> list[tuple[int, int]]:
+        compared.clear()
+        point, *_ = thresholds.at(galleries.state("g"), model, 0.2, 0.95, aggregation="mean")
+        assert point["calibration_id"] == made.id
+        assert point["aggregation"] == "mean"
+        assert not identification.calibration("g", made.id).stale
+        return list(compared)
+
+    assert look() == []
+    enrol(galleries, "g", {"n0": (np.ones(WIDTH, np.float32), "nina", None)})
+    first = look()
+    assert (60, 40) in first or sum(n for n, _ in first) > 60
+    for at in range(1, 5):
+        enrol(galleries, "g", {f"n{at}": (np.full(WIDTH, at, np.float32), "nina", None)})
+        # Everybody meets those that were touched; at most whose best one was touched meets the others again.
+        assert sum(n * m for n, m in look()) < 60 * 20
+    galleries.erase("g", NOTHING, subject="nina")
+    look()
 
 
 def test_probes_that_were_all_enrolled_promise_nothing(
