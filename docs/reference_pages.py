@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,14 @@ def http_page() -> str:
             if operation.get("description"):
                 lines += ["", operation["description"]]
             parameters = [
-                (f"`{one['name']}`", one["in"], _type(one.get("schema", {})), one.get("description", ""))
+                (
+                    f"`{one['name']}`<br>{one['in']}, {_type(one.get('schema', {}))}",
+                    one.get("description", ""),
+                )
                 for one in operation.get("parameters", [])
             ]
             if parameters:
-                lines += ["", *_table(("parameter", "in", "type", "meaning"), parameters)]
+                lines += ["", *_table(("parameter", "meaning"), parameters)]
             for media, content in operation.get("requestBody", {}).get("content", {}).items():
                 shape = _type(content.get("schema", {}))
                 lines += ["", f"Body: `{media}`" + ("" if shape == "string" else f", {shape}")]
@@ -80,15 +84,13 @@ def http_page() -> str:
         needed = schema.get("required", [])
         fields = [
             (
-                f"`{field}`",
-                _type(shape),
-                "yes" if field in needed else "",
+                f"`{field}`<br>{_type(shape)}{', required' if field in needed else ''}",
                 shape.get("description", ""),
             )
             for field, shape in schema.get("properties", {}).items()
         ]
         if fields:
-            lines += ["", *_table(("field", "type", "required", "meaning"), fields)]
+            lines += ["", *_table(("field", "meaning"), fields)]
     return "\n".join(lines) + "\n"
 
 
@@ -122,11 +124,10 @@ def command_line_page() -> str:
                 else str(one.metavar or one.name).upper()
             )
             default = "" if one.default is None or callable(one.default) else str(one.default)
-            options.append(
-                (f"`{name}`", "required" if one.required else default, getattr(one, "help", "") or "")
-            )
+            shown = "required" if one.required else f"default `{default}`" if default else ""
+            options.append((f"`{name}`{shown and '<br>' + shown}", getattr(one, "help", "") or ""))
         if options:
-            lines.extend(["", *_table(("argument or option", "default", "meaning"), options)])
+            lines.extend(["", *_table(("argument or option", "meaning"), options)])
 
     visit(root, "pairmark")
     return "\n".join(lines) + "\n"
@@ -139,19 +140,15 @@ def settings_page() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=True)
-        rows.append(
-            (
-                f"`PAIRMARK_{name.upper()}`",
-                f"`{default}`" if default is not None else "",
-                field.description or "",
-            )
-        )
+        # A variable is a word that cannot be broken: the default goes below it, so that a phone shows the meaning.
+        shown = f"<br>default `{default}`" if default not in (None, "") else ""
+        rows.append((f"`PAIRMARK_{name.upper()}`{shown}", field.description or ""))
     lines = [
         "# Settings",
         "",
-        "All settings are environment variables.",
+        "Set them as environment variables before you start `pairmark serve`, `pairmark worker` or another command.",
         "",
-        *_table(("variable", "default", "meaning"), rows),
+        *_table(("variable", "meaning"), rows),
     ]
     return "\n".join(lines) + "\n"
 
@@ -209,10 +206,13 @@ def learners_page() -> str:
             f"{spec.title}. Python: `{spec.estimator.__name__}`. Serves: {', '.join(sorted(spec.capabilities))}.",
         ]
         rows = [
-            (f"`{name}`", _type(shape), f"`{json.dumps(shape.get('default'))}`", shape.get("description", ""))
+            (
+                f"`{name}`<br>{_type(shape)}, default `{json.dumps(shape.get('default'))}`",
+                shape.get("description", ""),
+            )
             for name, shape in schema.get("properties", {}).items()
         ]
-        lines += ["", *_table(("parameter", "type", "default", "meaning"), rows)]
+        lines += ["", *_table(("parameter", "meaning"), rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -220,7 +220,9 @@ def python_page() -> str:
     """Every public name with its signature and docstring, and the methods that Pairmark defines."""
     import pairmark
     import pairmark.client
+    from pairmark.models.core.registry import LEARNERS
 
+    kinds = {spec.estimator.__name__: spec.kind for spec in LEARNERS}
     lines = [
         "# Python",
         "",
@@ -241,6 +243,9 @@ def python_page() -> str:
             *_block(f"from {module} import {name}", "python"),
             *_documented(name, one),
         ]
+        if name in kinds:
+            anchor = f"learners.md#{kinds[name]}"
+            lines += ["", f"Every parameter with its default and meaning: [`{kinds[name]}`]({anchor})."]
         if inspect.isclass(one):
             for method in sorted(dir(one)):
                 member = inspect.getattr_static(one, method)
@@ -271,13 +276,61 @@ def code_map_page() -> str:
 
 def _documented(name: str, one: Any) -> list[str]:
     signature = str(inspect.signature(one)) if callable(one) else ""
-    text = inspect.getdoc(one) or ""
-    return ["", *_block(_wrapped(f"{name}{signature}"), "python"), *_block(text, "text")]
+    # Annotations are strings, and a method's reader never passes itself.
+    signature = re.sub(r"(: |-> )(['\"])(.*?)\2(?=[,)\s]|$)", r"\1\3", signature)
+    signature = re.sub(r"^\((self|cls)(, )?", "(", signature)
+    if inspect.isclass(one):
+        signature = signature.removesuffix(" -> None")
+    return ["", *_block(_wrapped(f"{name}{signature}"), "python"), *_prose(inspect.getdoc(one) or "")]
+
+
+def _prose(text: str) -> list[str]:
+    """A numpydoc docstring as Markdown: paragraphs, lists of what sections name, and code."""
+    lines: list[str] = []
+    section = ""
+    for part in re.split(r"\n\n+", text):
+        rows = part.splitlines()
+        while len(rows) > 1 and set(rows[1]) == {"-"}:
+            section, rows = rows[0], rows[2:]
+            lines += ["", f"**{section}**"]
+        if not rows:
+            continue
+        if section == "Examples" or rows[0].startswith((">>>", "    ")):
+            code = [re.sub(r"\s*# doctest:.*", "", row) for row in rows]
+            lines += _block(inspect.cleandoc("\n".join(["", *code])), "python" if ">>>" in part else "text")
+        elif section:
+            lines.append("")
+            for row in rows:
+                named, _, meaning = row.partition(" : ")
+                if row.startswith(" "):
+                    lines.append("  " + _escaped(row.strip()))
+                elif meaning:
+                    lines.append(f"- `{named.strip().replace('`', '')}`: {_escaped(meaning)}")
+                else:
+                    name = row.removesuffix(" :").strip()
+                    is_code = re.fullmatch(r"[\w.*]+(, [\w.*]+)*", name) is not None
+                    lines.append(f"- `{name}`" if is_code else f"- {_escaped(name)}")
+        else:
+            lines += ["", *(_escaped(row) for row in rows)]
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Text whose code is Markdown's, and whose other signs mean themselves."""
+    parts = re.split(r"(``.+?``|`[^`]+`)", text)
+    return "".join(
+        f"`{part.strip('`')}`" if at % 2 else re.sub(r"([\\*_<>\[\]$#~|])", r"\\\1", part)
+        for at, part in enumerate(parts)
+    )
 
 
 def _wrapped(signature: str) -> str:
     head, _, rest = signature.partition("(")
-    return signature if len(signature) <= 100 else f"{head}(\n    " + ",\n    ".join(_arguments(rest))
+    if len(signature) <= 100:
+        return signature
+    *arguments, last = _arguments(rest)
+    last, closing, answer = last.rpartition(")")
+    return f"{head}(\n    " + ",\n    ".join([*arguments, last]) + f",\n{closing}{answer}"
 
 
 def _arguments(rest: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a worker starts for one attempt at a job: only the package that runs such jobs is imported."""
+"""Entry point of one attempt at a job; imports only the package that runs such jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong, as the service says it. Free of HTTP: the API maps each class to a status and a page."""
+"""The errors of the service, free of HTTP. The API maps each class to a status and a page."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ class PairmarkError(Exception):
 class InvalidInput(PairmarkError):
     """The input is not of the expected form."""
 
-    slug, title = "invalid-input", "The input is not of the expected form"
+    slug, title = "invalid-input", "The input is not valid"
 
 
 class TooLarge(PairmarkError):
     """The input is beyond a bound of this service."""
 
-    slug, title = "too-large", "The input is beyond a bound of this service"
+    slug, title = "too-large", "The input is larger than this service accepts"
 
 
 class UnknownModel(PairmarkError):
     """There is no such model, version or alias."""
 
-    slug, title = "unknown-model", "There is no such model, version or alias"
+    slug, title = "unknown-model", "No such model, version or alias"
 
 
 class AmbiguousModel(PairmarkError):
     """Several models could serve the request."""
 
-    slug, title = "ambiguous-model", "Several models could serve the request"
+    slug, title = "ambiguous-model", "Several models match; name one"
 
 
 class ModelNotCapable(PairmarkError):
     """The model cannot do what was asked."""
 
-    slug, title = "model-not-capable", "The model cannot do what was asked"
+    slug, title = "model-not-capable", "The model does not support this request"
 
 
 class InsufficientCalibration(PairmarkError):
@@ -122,19 +122,19 @@ class UnknownKey(PairmarkError):
 class Conflict(PairmarkError):
     """The state of things forbids it."""
 
-    slug, title = "conflict", "The present state forbids it"
+    slug, title = "conflict", "The request conflicts with the current state"
 
 
 class PreconditionFailed(PairmarkError):
     """The thing was changed by someone else meanwhile."""
 
-    slug, title = "precondition-failed", "It was changed by someone else meanwhile"
+    slug, title = "precondition-failed", "The resource was changed in the meantime"
 
 
 class RateLimited(PairmarkError):
     """Too much is waiting already."""
 
-    slug, title = "rate-limited", "Too much is waiting already"
+    slug, title = "rate-limited", "Too many requests"
 
 
 class Unauthenticated(PairmarkError):
@@ -146,7 +146,7 @@ class Unauthenticated(PairmarkError):
 class Forbidden(PairmarkError):
     """The API key does not carry the scope."""
 
-    slug, title = "forbidden", "The API key lacks the scope"
+    slug, title = "forbidden", "The API key does not have the required scope"
 
 
 class NotReady(PairmarkError):
@@ -162,13 +162,13 @@ class SchemaMismatch(NotReady):
 class StorageFailed(PairmarkError):
     """Storage did not take the data."""
 
-    slug, title = "storage-failed", "Storage did not take the data"
+    slug, title = "storage-failed", "The data could not be stored"
 
 
 class CorruptArtefact(PairmarkError):
     """An artefact's bytes are not those that were stored."""
 
-    slug, title = "corrupt-artefact", "An artefact's bytes were changed"
+    slug, title = "corrupt-artefact", "A stored model file is damaged"
 
 
 class TrainingFailed(PairmarkError):
@@ -192,10 +192,10 @@ class TrainingKilled(PairmarkError):
 class JobTimeout(PairmarkError):
     """The job took longer than a job may."""
 
-    slug, title = "job-timeout", "The job took longer than a job may"
+    slug, title = "job-timeout", "The job exceeded its time limit"
 
 
 class Fenced(PairmarkError):
     """This attempt at the job was superseded or cancelled; its writes are refused."""
 
-    slug, title = "fenced", "This attempt was superseded"
+    slug, title = "fenced", "Another attempt took over the job"

@@ -1,4 +1,4 @@
-"""Opaque cursors: where a list goes on, as clients hand it back."""
+"""Opaque cursors for paging through lists."""
 
 from __future__ import annotations
 

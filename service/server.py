@@ -1,4 +1,4 @@
-"""What each process of ``pairmark serve`` runs. It is ours alone, so unused imports may wait."""
+"""The entry point of each process of ``pairmark serve``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times as people and JSON see them."""
+"""Times as ISO 8601 text, for people and JSON."""
 
 from __future__ import annotations
 

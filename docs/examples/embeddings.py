@@ -8,7 +8,8 @@ n_people, n_photos, n_dimensions = 1_000, 5, 32
 # Some directions of an embedding tell people apart, others hold light and pose.
 telling = np.linspace(1.5, 0.3, n_dimensions)
 person = rng.normal(size=(n_people, 1, n_dimensions)) * telling
-X = (person + rng.normal(size=(n_people, n_photos, n_dimensions)) * 0.8).reshape(-1, n_dimensions)
+photos = person + 0.8 * rng.normal(size=(n_people, n_photos, n_dimensions))
+X = photos.reshape(-1, n_dimensions)
 y = np.repeat(np.arange(n_people), n_photos)
 train, calibration, new = y < 200, (y >= 200) & (y < 900), y >= 900
 # [fit]
@@ -39,10 +40,9 @@ from pairmark import operating_point
 points = {}
 for name, model in (("cosine", cosine), ("PLDA", plda)):
     scores = model.pair_score(X[left], X[right])
-    points[name] = operating_point(scores, same, fpr=0.01, units=people, random_state=0)
-    print(
-        f"{name}: TPR {points[name].tpr:.2f} at FPR 0.01, {points[name].guarantee}, {points[name].n_units} people"
-    )
+    point = operating_point(scores, same, fpr=0.01, units=people, random_state=0)
+    print(f"{name}: TPR {point.tpr:.2f} at FPR 0.01, {point.guarantee}, {point.n_units} people")
+    points[name] = point
 # [check]
 left, right = all_pairs(new)
 same = y[left] == y[right]
@@ -52,8 +52,6 @@ for name, model in (("cosine", cosine), ("PLDA", plda)):
 # [refuse]
 from pairmark import InsufficientCalibrationData
 
-left, right = all_pairs(new)
-same = y[left] == y[right]
 people = np.stack([y[left], y[right]], axis=1)
 try:
     operating_point(plda.pair_score(X[left], X[right]), same, fpr=0.001, units=people)

@@ -30,6 +30,9 @@ from pairmark import operating_point
 for name, model in models.items():
     scores = model.fit(X[train], y[train]).pair_score(rows[left], rows[right])
     point = operating_point(scores, same, fpr=0.05, units=units, random_state=0)
-    print(
-        f"{name}: TPR {point.tpr:.2f} at FPR 0.05, guaranteed at {point.confidence:.0%} from {point.n_units} people"
-    )
+    print(f"{name}: TPR {point.tpr:.2f} at FPR 0.05, {point.guarantee}, {point.n_units} people")
+# [file]
+with open("keystrokes.csv", "w", encoding="utf-8") as file:
+    file.write("person," + ",".join(f"key{number}" for number in range(n_keys)) + "\n")
+    for who, row in zip(y, X, strict=True):
+        file.write(f"p{who}," + ",".join(f"{duration:.4f}" for duration in row) + "\n")

@@ -1,4 +1,4 @@
-"""Who races, the simplest first."""
+"""The candidates that `similarity-auto` compares, simplest first."""
 
 from __future__ import annotations
 

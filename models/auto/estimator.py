@@ -1,4 +1,4 @@
-"""The best similarity without choosing: candidates race on held-out identities, the winner learns from all rows."""
+"""`SimilarityAuto`: compares candidates on held-out identities, and fits the winner on all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of the race: names, defaults, bounds; the source of their JSON Schema."""
+"""Parameters of `similarity-auto`: names, defaults, bounds; the source of their JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The race: quick candidates are judged on all folds, slow ones as long as they may win and there is time.
+"""The comparison of candidates: quick ones on all folds, slow ones while they can still win and time is left.
 
 Rates of two candidates on one fold move together, so candidates are compared fold by fold. The simplest one whose mean
 is within one standard error of the best's, of the mean difference over folds, wins: a difference that small is no

@@ -1,4 +1,4 @@
-"""The race, for the registry."""
+"""`similarity-auto`, for the registry."""
 
 from __future__ import annotations
 

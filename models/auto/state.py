@@ -1,4 +1,4 @@
-"""A race's winner as named arrays, with the race."""
+"""The winner of a comparison as named arrays, with the leaderboard."""
 
 from __future__ import annotations
 

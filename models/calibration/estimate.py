@@ -1,4 +1,4 @@
-"""The threshold that the data suggest for a false positive rate: an estimate, without a promise.
+"""The threshold that the data suggest for a false positive rate: an estimate, without a guarantee.
 
 log A(t), A being the share of different pairs above t with units weighed equally, is fitted by a straight line over the
 scores whose rate lies within a factor `WINDOW` of the one asked: smoother than the empirical quantile, which jumps

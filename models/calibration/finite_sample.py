@@ -1,4 +1,4 @@
-"""Which finite-sample bound answers, and what it says: decided by sizes, never by scores or labels.
+"""Chooses the finite-sample bound by sample sizes only (never by scores or labels), and evaluates it.
 
 - independent rows of equal weight: the exact binomial tail;
 - weighted rows: the average over all pairs (`pairmark.models.calibration.bounds`);

@@ -1,4 +1,4 @@
-"""1:N search: the chance that somebody who is not in the gallery gets any match in it, and what it costs.
+"""1:N search: thresholds for a false positive identification rate (FPIR), and the FNIR at them.
 
 In ISO/IEC 19795-1 words: FPIR, the false positive identification rate, is the share of searches with an un-enrolled
 probe that return anything; FNIR, the false negative identification rate, the share of searches with an enrolled
@@ -139,7 +139,7 @@ class GalleryCalibration:
             needed, floor = order_pairs_needed(fpir, confidence), self.smallest_fpir(confidence)
             raise InsufficientCalibrationData(
                 f"{self.n_probes:,} un-enrolled probes cannot support a false positive identification rate of "
-                f"{fpir:g} at confidence {confidence:g}: they answer rates from {floor:.3g} up, {fpir:g} takes "
+                f"{fpir:g} at confidence {confidence:g}: the smallest supported rate is {floor:.3g}; {fpir:g} takes "
                 f"{needed:,} people who are not in the gallery, one probe each",
                 smallest_fpr={"finite-sample": floor},
                 required_units={"finite-sample": needed},

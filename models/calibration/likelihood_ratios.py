@@ -1,4 +1,4 @@
-"""Scores as likelihood ratios: how much likelier a score is between same than between different pairs.
+"""Scores as likelihood ratios: how much more likely a score is for same than for different pairs.
 
 ``log LR`` is natural. Two maps are fitted on the calibration pairs, both rising with the score:
 

@@ -607,9 +607,9 @@ class Calibration:
             needed = order_pairs_needed(fnr, each)
             raise InsufficientCalibrationData(
                 f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
-                f"{each:g}, which {confidence:g} for both rates takes: {order_upper(0, same.size, each):.3g} is the "
-                f"smallest, {fnr:g} takes {needed:,} people with two samples. Ask for a higher rate, or calibrate with "
-                "more people",
+                f"{each:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
+                f"{order_upper(0, same.size, each):.3g}; {fnr:g} takes {needed:,} people with two samples. Ask for a "
+                "higher rate, or calibrate with more people",
                 smallest_fpr=self.smallest_fpr(each),
                 required_units={"finite-sample": needed},
             )
@@ -711,13 +711,13 @@ class Calibration:
         said = []
         for name in tried:
             floor, needed = smallest[name], required[name]
-            answered = "answers no rate" if floor is None else f"answers rates from {floor:.3g} up"
+            supports = "no rate" if floor is None else f"rates of {floor:.3g} and above"
             takes = (
                 ""
                 if needed is None
-                else f", {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{needed:,} {unit}"
+                else f"; {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{needed:,} {unit}"
             )
-            said.append(f"{name} {answered}{takes}")
+            said.append(f"{name} supports {supports}{takes}")
         alternatives: dict[str, dict[str, Any]] = {}
         for name in ("finite-sample", "bootstrap", "estimate"):
             if name not in tried:
@@ -729,7 +729,7 @@ class Calibration:
                 )
         return InsufficientCalibrationData(
             f"{int(self._meta['n_units']):,} held-out {unit} ({int(self._meta['n_negative_pairs']):,} different pairs) "
-            f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'; '.join(said)}. Ask for "
+            f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(said)}. Ask for "
             f"a higher rate, or calibrate with more {unit}",
             smallest_fpr=smallest,
             required_units=required,

@@ -1,4 +1,4 @@
-"""What can be promised before any score is there: by the number of units alone."""
+"""Which rates a number of units supports, before there are scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cohort normalisation of any pair scorer, where held-out identities say that it pays."""
+"""Cohort normalisation of any pair scorer, kept only if it raises the TPR on held-out identities."""
 
 from __future__ import annotations
 

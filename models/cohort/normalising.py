@@ -1,4 +1,4 @@
-"""Scores normalised by a cohort: strangers that both sides are held against.
+"""Scores normalised by those of both sides with a cohort of other people.
 
 Somebody who resembles everybody has high scores with the cohort too, so what is left after normalising is how much
 more alike two people are than each is to strangers. Z-norm (Li & Porter 1988) uses one side's scores with the cohort,

@@ -1,4 +1,4 @@
-"""Parts of a long fit kept on disk, so that a fit that was killed goes on where it stood.
+"""Checkpoints of a long fit on disk, so that a killed fit continues where it stopped.
 
 A caller opens `keeping` around the fit, with a folder that outlives it; a learner asks `checkpoints_of` for a place
 under a key that names everything its parts depend on, and leaves finished parts there. Without a folder nothing is

@@ -1,4 +1,4 @@
-"""The state of a learner that another one holds: its arrays under a prefix; its kind, parameters and facts beside."""
+"""The state of a learner inside another one: its arrays under a prefix, with its kind, parameters and facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of long fits, reported to whoever listens.
+"""Progress of long fits, reported to a callback.
 
 A learner calls `report` as parts of its work finish; the caller (a job, a command line) opens `listening`
 around the fit. Nobody listening costs nothing. A listener may raise to abandon the fit. A learner that chooses among

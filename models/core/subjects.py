@@ -1,4 +1,4 @@
-"""Subjects: people (or things) that are compared by several samples a side, with one score.
+"""Subjects: people (or things) with several samples, compared with one score.
 
 Every pair scorer compares subjects by the scores of their samples, left with right: their ``mean``, the ``best`` or
 the ``median``. PLDA has an exact score of its own (`pairmark.models.plda.subjects`). A subject of one sample scores as

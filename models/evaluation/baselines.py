@@ -1,4 +1,4 @@
-"""What costs nothing to try: a learner that does not beat these is not worth serving."""
+"""Simple baselines for comparison with a trained learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of error rates: one look, two formats. Curves come as JSON-able mappings, as reports hold them."""
+"""Plots of error rates as SVG and PNG, from the curves of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open-set identification and enrolment with several samples, played on people who are held out.
+"""Open-set identification and enrolment with several samples, simulated with held-out people.
 
 The first plays a gallery: half of the people are enrolled with one sample each, another sample of each is searched, and
 so is one sample of each of the others, who are strangers. The second enrols k samples of everybody and compares one

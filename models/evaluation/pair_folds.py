@@ -1,4 +1,4 @@
-"""Folds of listed pairs: those among held-out points judge, those among the others are learned from."""
+"""Folds of listed pairs: training on the pairs of some points, evaluation on the pairs of the others."""
 
 from __future__ import annotations
 

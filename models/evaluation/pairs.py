@@ -248,12 +248,12 @@ def pair_report(
         "n_negative_pairs": n_different,
         "n_same_pairs": len(sample.same),
         "confidence": confidence,
-        "intervals": f"percentiles of {n_replicates} draws of "
+        "intervals": f"{confidence:.0%} intervals, the wider of a bootstrap over "
         + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples")
-        + ", and Wilson's for as many observations as the figure is worth, whichever reaches further",
-        "estimand": "pairs of people and people weigh equally"
+        + f" ({n_replicates} draws) and Wilson's interval",
+        "estimand": "every person counts the same, however many samples they have"
         if sample.protocol == "open-set" and not sample.independent
-        else "pairs weigh equally",
+        else "every pair counts the same",
     }
     bands = {
         "fpr_low": curves[0, 0],

@@ -1,4 +1,4 @@
-"""Pictures made from scored pairs, for notebooks and scripts: ``plot_roc(scores, same).save("roc.svg")``."""
+"""Plots of scored pairs for notebooks and scripts: ``plot_roc(scores, same).save("roc.svg")``."""
 
 from __future__ import annotations
 

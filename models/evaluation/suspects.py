@@ -1,4 +1,4 @@
-"""Rows that look as if something were wrong with them: near-duplicates, one person under two names, wrong labels.
+"""Finds doubtful rows: near-duplicates, one person under two names, wrong labels.
 
 A promise counts people. Somebody who is in the data under two names makes different pairs that are the same person, a
 wrong label makes both kinds of pairs wrong, and near-duplicate rows say less than their number. Nothing here proves a

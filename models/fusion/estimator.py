@@ -1,4 +1,4 @@
-"""Several learners' scores as one, with weights from scores of people that none of them had seen."""
+"""`Fusion`: a weighted sum of several learners' scores, with weights from people that none was fitted on."""
 
 from __future__ import annotations
 

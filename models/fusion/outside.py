@@ -1,4 +1,4 @@
-"""Scores of several systems for the same pairs: weighed on half of the people, so that the others may calibrate."""
+"""Scores of several systems for the same pairs: half of the people set the weights, the others calibrate."""
 
 from __future__ import annotations
 

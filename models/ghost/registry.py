@@ -1,4 +1,4 @@
-"""What GHOST can weigh: the meta-features by name, and how a user adds one."""
+"""The meta-features of GHOST by name, and how to add one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meta-feature space: from rows to the numbers that GHOST weighs, pair by pair, set by set."""
+"""The meta-feature space: from rows to one number per meta-feature for each pair or set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairwise shares turned into probabilities that mean what they say."""
+"""Calibration of pairwise vote shares to probabilities."""
 
 from __future__ import annotations
 

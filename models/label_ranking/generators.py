@@ -1,4 +1,4 @@
-"""Label rankings made to order: noise models, missing labels and ties whose truth is known.
+"""Synthetic label rankings with known truth: noise models, missing labels and ties.
 
 The generative processes of Fotakis, Kalavasis and Psaroudaki, Label Ranking through Nonparametric Regression
 (2022): complete rankings from a noisy score function (Definition 1.1), incomplete ones by survival probabilities

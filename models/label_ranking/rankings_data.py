@@ -1,4 +1,4 @@
-"""Training rankings as every ranker of the family takes them: checked, on one scale, labels in a canonical order."""
+"""Checks training rankings and brings them to one scale and a canonical order of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growing label ranking trees in parallel, and what they answer."""
+"""Grows label ranking trees in parallel, and predicts with them."""
 
 from __future__ import annotations
 

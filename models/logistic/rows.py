@@ -1,4 +1,4 @@
-"""From rows to what pairs are compared by: weighed, scaled, with two numbers each."""
+"""Prepares rows for comparison: weighted and scaled, with two extra numbers per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dividing the variation within identities out of the vectors."""
+"""Whitening: removes the covariance within identities from vectors."""
 
 from __future__ import annotations
 

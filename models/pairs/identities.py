@@ -1,4 +1,4 @@
-"""Identities that explicit pairs tell of."""
+"""Identities derived from explicit pairs."""
 
 from __future__ import annotations
 

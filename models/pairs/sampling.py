@@ -1,4 +1,4 @@
-"""Which pairs are learned from, and the symmetric maps that turn a pair into features.
+"""Samples training pairs, and maps a pair to symmetric features.
 
 Pairs are drawn by number: every pair of a kind (same or different identity) has a rank in an order that is never
 written out, ranks are drawn, and each is decoded by a search in one cumulated array of the rows. So nothing of size

@@ -1,4 +1,4 @@
-"""Which rows are trained on, which calibrate, which test; and which held-out pairs get scored.
+"""Splits rows into training, calibration and test, and chooses the held-out pairs to score.
 
 Two protocols. *Closed-set*: classes are shared between training and use, so samples are held out. *Open-set*:
 whoever comes later was never seen, so whole identities are held out. The sampling unit (sample or identity)

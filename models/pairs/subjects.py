@@ -1,4 +1,4 @@
-"""Pairs of subjects to calibrate a decision on: k enrolled samples of one person against p samples of another.
+"""Draws pairs of subjects to calibrate on: k enrolled samples of one person against p samples of another.
 
 A decision about subjects of k and p samples is calibrated as a whole, on held-out people. A person's samples are put
 in a random order, the first k enrolled and the next p probes; nothing looks at scores. The unit is the person: all

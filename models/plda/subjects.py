@@ -1,4 +1,4 @@
-"""Subjects of several samples: what of them the model needs to know."""
+"""Sufficient statistics of subjects with several samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel learned by ranking, and what is made of it: similarity, embedding, classes."""
+"""RankBoost kernels as a scikit-learn estimator: similarity, embedding, classes."""
 
 from __future__ import annotations
 

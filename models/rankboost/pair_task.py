@@ -1,4 +1,4 @@
-"""Learning from explicit pairs: pairs are what is ranked, and a weak ranker fires where it does on both sides."""
+"""Learns from explicit pairs: same pairs are ranked above different ones."""
 
 from __future__ import annotations
 

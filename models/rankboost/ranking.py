@@ -1,4 +1,4 @@
-"""What a RankBoost kernel is as a ranking of single rows: scores, their AUC by round, margin, distorted features."""
+"""A RankBoost kernel as a ranking of single rows: scores, AUC by round, margin, distorted features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weak rankers as arrays, and the map that they make of rows."""
+"""Weak rankers as arrays, and the feature map they define."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both kernels take as input beyond a matrix of the width they learned with."""
+"""Input checks of both kernels, including sparse rows with other columns than in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be ranked, from labels: one class against the rest, halves of many classes, or graded levels."""
+"""Ranking tasks from labels: one class against the rest, halves of many classes, or graded levels."""
 
 from __future__ import annotations
 

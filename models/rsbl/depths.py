@@ -1,4 +1,4 @@
-"""How each depth of one growth classifies: all of them for the price of the deepest."""
+"""Errors at every depth of one fitted space, at the cost of the deepest."""
 
 from __future__ import annotations
 

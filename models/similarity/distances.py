@@ -1,4 +1,4 @@
-"""Distances of rows whose features were made comparable: pair features for which nothing is learned but how to scale.
+"""Pair features without learning: distances of rows with scaled features.
 
 Also what every learned feature rests on: scalings, forms of coordinates, and pairs that judge.
 """

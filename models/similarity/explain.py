@@ -1,4 +1,4 @@
-"""Trees and scores for people: a tree as data, and the path of a pair."""
+"""Explanations: a tree as data, and the path of a pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Growing trees of given seeds: in this thread, in threads, or wherever joblib's active backend sends them."""
+"""Grows trees of given seeds: in this thread, in threads, or with joblib's active backend."""
 
 from __future__ import annotations
 

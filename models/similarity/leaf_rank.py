@@ -1,4 +1,4 @@
-"""LeafRank by classifiers: each cell of a tree is split by what a classifier says of f.
+"""LeafRank by classifiers: a classifier on the pair features f splits each cell.
 
 The classifier is a plane (``linear``), a sum of stumps (``boosting``), the best of all trees of depth 2
 (``exhaustive``) or any of a user's own. It meets the pairs of one

@@ -1,4 +1,4 @@
-"""Learned pair features: a few symmetric numbers of a pair that enter f beside the raw coordinates.
+"""Learned pair features: symmetric numbers of a pair, added to the raw features f.
 
 The best similarity is any increasing transform of ``eta(x, x') = sum_k eta_k(x) eta_k(x')`` (Clemencon & Vogel,
 section 2.1), which axis-parallel splits of (|x - x'|, x + x') approach slowly. So estimates of it, or of what stands in

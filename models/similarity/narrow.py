@@ -1,4 +1,4 @@
-"""Trees' nodes packed into one word each."""
+"""Tree nodes packed into one word each."""
 
 from __future__ import annotations
 

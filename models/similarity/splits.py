@@ -1,4 +1,4 @@
-"""What the nodes of a similarity tree test: one class for each kind of split.
+"""The tests at the nodes of a similarity tree: one class for each kind of split.
 
 A pair goes to a node's high child where the value that the node tests is above its threshold. Values are computed in
 one order at training and at scoring time, so the cells that were counted are the cells that score.

@@ -1,4 +1,4 @@
-"""Who asks and what they may: the key or session that a request shows, and whether it comes from this machine."""
+"""Authenticates a request: its key or session, its rights, and whether it comes from this machine."""
 
 from __future__ import annotations
 

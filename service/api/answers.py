@@ -1,4 +1,4 @@
-"""What the routes that the edge calls itself answer, for the OpenAPI document."""
+"""Answer schemas of the routes that the edge calls directly, for the OpenAPI document."""
 
 from __future__ import annotations
 

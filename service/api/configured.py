@@ -1,4 +1,4 @@
-"""The settings in force, for administrators: what each is, without what is secret."""
+"""The settings in force, without secrets, for administrators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One look at the database for all event streams of a process."""
+"""Polls the database once for all event streams of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operating points without scoring, and what live scores look like: what people choose a threshold from."""
+"""Operating points without scoring a pair, and the live check."""
 
 from __future__ import annotations
 

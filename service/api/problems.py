@@ -42,19 +42,19 @@ class NotAcceptable(PairmarkError):
 class UnsupportedMediaType(PairmarkError):
     """The body's media type is not one that this address reads."""
 
-    slug, title = "unsupported-media-type", "The body's media type is not read here"
+    slug, title = "unsupported-media-type", "The media type is not supported here"
 
 
 class SlowBody(PairmarkError):
     """The request's body did not arrive in time."""
 
-    slug, title = "request-timeout", "The request's body did not arrive in time"
+    slug, title = "request-timeout", "The request body did not arrive in time"
 
 
 class TimedOut(PairmarkError):
     """The answer took longer than this service allows."""
 
-    slug, title = "timed-out", "The answer took too long"
+    slug, title = "timed-out", "The request took too long"
 
 
 class Internal(PairmarkError):
@@ -79,20 +79,20 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.InvalidInput,
             status=422,
-            fix="Read `detail`: it names the field and what was expected. Vectors are lists of finite numbers "
-            "(no NaN, no infinities, no strings), all of the model's dimension; numbers must fit float32.",
+            fix="`detail` names the field and what was expected. Vectors are lists of finite numbers (no NaN, no "
+            "infinities, no strings) that fit float32. Their length is the model's number of features.",
         ),
         Page(
             error=errors.TooLarge,
             status=413,
-            fix="Send less at a time. `detail` names the bound; the operator can raise it with the `PAIRMARK_MAX_*` "
+            fix="Send less at a time. `detail` names the limit; the operator can raise it with the `PAIRMARK_MAX_*` "
             "settings. Raw float32 bodies (`application/octet-stream`) are far smaller than JSON.",
         ),
         Page(
             error=errors.UnknownModel,
             status=404,
             fix="Write a model as `name` (its production version), `name@alias` or `name:version`. `GET /models` "
-            "lists what there is. A new version serves under its plain name once it is promoted to `production`.",
+            "lists all models. A new version answers to the plain name once it is promoted to `production`.",
         ),
         Page(
             error=errors.AmbiguousModel,
@@ -103,23 +103,22 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.ModelNotCapable,
             status=422,
-            fix="The model's learner does not offer this. `GET /learners` lists what each kind can do and "
-            "`GET /models` the kind of each model.",
+            fix="`GET /models` shows the learner of each model, and `GET /learners` what each learner can do.",
         ),
         Page(
             error=errors.InsufficientCalibration,
             status=422,
-            fix="A guarantee at this rate needs more independent people (or samples) than the calibration data "
-            "has. Rates are never extrapolated. Ask for `smallest_fpr` or more, lower `confidence`, or calibrate on "
-            "`required_units` people or samples: `POST /models/{name}/versions/{version}/calibrations`. "
-            "`alternatives` holds what the other methods would answer: the guarantee of `method=bootstrap` is "
-            "asymptotic, `method=estimate` gives none.",
+            fix="A guarantee at this rate needs more people (closed-set: samples) than the calibration data has. "
+            "Ask for `smallest_fpr` or a higher rate, lower `confidence`, or calibrate on `required_units` people or "
+            "samples: `POST /models/{name}/versions/{version}/calibrations`. "
+            "`alternatives` shows what the other methods would answer. The guarantee of `method=bootstrap` is "
+            "asymptotic; `method=estimate` gives no guarantee.",
         ),
         Page(
             error=errors.CalibrationOverlap,
             status=422,
-            fix="A threshold measured on training data is too low. Calibrate on identities (closed-set: on rows) that "
-            "the model was not trained on.",
+            fix="Scores of training data are too good, so a threshold from them is wrong. Calibrate on people (or, "
+            "closed-set, rows) that were not in the training data.",
         ),
         Page(
             error=errors.UnknownCalibration,
@@ -135,17 +134,17 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.UnknownGallery,
             status=404,
-            fix="`GET /galleries` lists what there is; `PUT /galleries/{name}` with a model creates one.",
+            fix="`GET /galleries` lists all galleries; `PUT /galleries/{name}` with a model creates one.",
         ),
         Page(
             error=errors.UnknownItem,
             status=404,
-            fix="`GET /galleries/{name}/items` lists a gallery's items; `?subject=` only those of one subject.",
+            fix="`GET /galleries/{name}/items` lists a gallery's items; add `?subject=` for those of one subject.",
         ),
         Page(
             error=errors.UnknownEvaluation,
             status=404,
-            fix="`POST /galleries/{name}/evaluations` measures a gallery; its answer has the `id`.",
+            fix="`POST /galleries/{name}/evaluations` makes an evaluation and answers with its `id`.",
         ),
         Page(
             error=errors.SearchTooLong,
@@ -163,17 +162,17 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.Conflict,
             status=409,
-            fix="Read `detail`: it names what stands in the way. Remove that, or change the request.",
+            fix="`detail` names the conflict. Resolve it, or change the request.",
         ),
         Page(
             error=errors.PreconditionFailed,
             status=412,
-            fix="Read the alias again, take its new ETag, and decide again.",
+            fix="Read the alias again and send its new ETag, if you still want the change.",
         ),
         Page(
             error=errors.RateLimited,
             status=429,
-            fix="Wait for the seconds in the `Retry-After` header and try again, with fewer requests at a time.",
+            fix="Wait as many seconds as the `Retry-After` header says, and send fewer requests at a time.",
             retry_after=1,
         ),
         Page(
@@ -190,27 +189,27 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.NotReady,
             status=503,
-            fix="The service is starting, or its database does not answer. Wait and try again; `GET /readyz` "
-            "says when.",
+            fix="The service is starting, or its database does not answer. Wait until `GET /readyz` answers 200, and "
+            "try again.",
             retry_after=2,
         ),
         Page(
             error=errors.StorageFailed,
             status=507,
-            fix="Nothing was stored. Free some space (or repair the storage) and send the request again.",
+            fix="Nothing was stored. Free disk space (or repair the storage), then send the request again.",
         ),
         Page(
             error=errors.CorruptArtefact,
             status=503,
-            fix="The stored bytes differ from those that were registered, so this version is not served. Restore "
-            "the artefact from a backup, promote another version, or train again.",
+            fix="The checksum of the stored file differs from the registered one, so this version is not served. "
+            "Restore the file from a backup, promote another version, or train again.",
             retry_after=30,
         ),
         Page(
             error=errors.TrainingFailed,
             status=500,
-            fix="Every attempt was lost, or something unexpected happened. `GET /jobs/{id}` lists the attempts; the "
-            "worker's log has the details under the job's id. Fix the cause and submit the job again.",
+            fix="`GET /jobs/{id}` lists the attempts and their errors; search the worker's log for the job's id. Fix "
+            "the cause and submit the job again.",
         ),
         Page(
             error=errors.OutOfMemory,
@@ -221,8 +220,8 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.TrainingKilled,
             status=500,
-            fix="Something outside ended the job's process at each attempt, most often the system because memory ran "
-            "out. Give workers more memory, or train on fewer pairs, then submit again.",
+            fix="The system ended the job's process at each attempt, most often because memory ran out. Give workers "
+            "more memory, or train on fewer pairs (`n_pairs`), then submit again.",
         ),
         Page(
             error=errors.JobTimeout,
@@ -233,9 +232,9 @@ PAGES: dict[str, Page] = {
         Page(
             error=errors.Fenced,
             status=409,
-            fix="Another attempt has taken the job over. There is nothing to do.",
+            fix="Another attempt does the job now. You do not have to do anything.",
         ),
-        Page(error=NotFound, status=404, fix="`/docs` lists the addresses of this service."),
+        Page(error=NotFound, status=404, fix="`/docs` lists all addresses of this service."),
         Page(
             error=MethodNotAllowed,
             status=405,
@@ -255,7 +254,7 @@ PAGES: dict[str, Page] = {
         Page(
             error=SlowBody,
             status=408,
-            fix="Send the whole body, as long as `Content-Length` says, without a pause.",
+            fix="Send the whole body, with the length that `Content-Length` states, without a pause.",
         ),
         Page(
             error=TimedOut,
@@ -266,7 +265,7 @@ PAGES: dict[str, Page] = {
         Page(
             error=Internal,
             status=500,
-            fix="This is a fault of the service. Report it with its `request_id`, which finds it in the logs.",
+            fix="This is a bug of the service. Report it with its `request_id`, which is in the logs too.",
         ),
     )
 }
@@ -387,7 +386,7 @@ async def list_problems() -> HTMLResponse:
     )
     return _html(
         "Problems",
-        '<div class="head"><div><h1>Problems</h1><p>Errors are answered as <code>application/problem+json</code>. '
+        '<div class="head"><div><h1>Problems</h1><p>Errors are <code>application/problem+json</code>. '
         "Their <code>type</code> is one of these pages.</p></div></div>"
         '<div class="scroll" tabindex="0" role="region" aria-label="Problems"><table><thead><tr><th scope="col">Problem'
         '</th><th scope="col" class="number">Status</th><th scope="col">Meaning</th></tr></thead>'

@@ -1,4 +1,4 @@
-"""Queries: each address reads its query into a pydantic model, and all of them refuse what they do not know alike."""
+"""Query parameters, read into pydantic models; unknown ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a caller may do something: token buckets that the processes of one machine share.
+"""Rate limits: token buckets that the processes of one machine share.
 
 Each bucket is one number in a memory-mapped file, the moment at which it will be full again (the generic cell rate
 algorithm), so taking from it reads and writes eight bytes and waits for nobody. Two processes that take in the same

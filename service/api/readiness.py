@@ -1,4 +1,4 @@
-"""Questions to the database that are answered in time, whatever the database does."""
+"""Readiness checks of the database, with a time limit."""
 
 from __future__ import annotations
 

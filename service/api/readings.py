@@ -1,4 +1,4 @@
-"""What a scrape tells of the whole deployment, as the database and the disk have it at that moment."""
+"""Metrics of the whole deployment, read from the database and the disk at each scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version's report as one page: everything in it, nothing asked from elsewhere."""
+"""A version's report as one self-contained HTML page."""
 
 from __future__ import annotations
 

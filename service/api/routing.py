@@ -1,4 +1,4 @@
-"""What a route is, and how a request finds the one it is for. The routes themselves are listed in `routes.py`."""
+"""Route definitions and the lookup of a request's route; `routes.py` lists the routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers work with: one object for each feature folder, made once for a process."""
+"""The services that handlers use: one object for each feature folder, made once per process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a serving process does for galleries beside answering: catches up, moves them, sweeps."""
+"""Background work of a serving process for galleries: catching up, moving, cleaning."""
 
 from __future__ import annotations
 

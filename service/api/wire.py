@@ -1,4 +1,4 @@
-"""What goes over the wire on the routes that the edge calls itself: bodies in, answers out, and their media types."""
+"""Bodies, answers and media types of the routes that the edge calls directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was put right after a crash: an audit entry and a log line for each, and what `pairmark doctor` says of them."""
+"""Records each repair after a crash in the audit log and the log, and counts them for `pairmark doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Naming and deleting blobs so that no committed row ever names a missing one."""
+"""Adds and deletes blobs so that no committed row ever refers to a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for what is kept: datasets and models."""
+"""Commands for datasets and models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LABELS_SHOWN = 12
 COLUMNS_SHOWN = 40
 datasets = typer.Typer(
-    help="Datasets: labelled vectors that do not change once uploaded.", no_args_is_help=True
+    help="Datasets: labelled vectors. A dataset never changes after its upload.", no_args_is_help=True
 )
 models = typer.Typer(help="Models, their versions and aliases.", no_args_is_help=True)
 Ref = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
@@ -35,16 +35,20 @@ Ranking = Annotated[
     typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
 ]
 Time = Annotated[
-    str | None, typer.Option(help="Column of when each row was taken: numbers, or dates in ISO 8601.")
+    str | None, typer.Option(help="Column with the time of each row: numbers, or dates in ISO 8601.")
 ]
-Group = Annotated[str | None, typer.Option(help="Column of groups that stay together.", show_default=False)]
+Group = Annotated[
+    str | None,
+    typer.Option(help="Column of groups. A split keeps the rows of a group together.", show_default=False),
+]
 Exclude = Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")]
-NoHeader = Annotated[bool, typer.Option("--no-header", help="CSV: the first line holds data already.")]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="CSV: the first line is data, not column names.")]
 Format = Annotated[
-    str | None, typer.Option(help="csv, parquet, npz or svmlight; default by extension.", show_default=False)
+    str | None,
+    typer.Option(help="csv, parquet, npz or svmlight. Default: by the file's extension.", show_default=False),
 ]
 Points = Annotated[
-    str | None, typer.Option(help="npz: the array of points (default: X).", show_default=False)
+    str | None, typer.Option(help="npz: name of the array of points. Default: X.", show_default=False)
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -59,17 +63,20 @@ def add_dataset(
     time: Time = None,
     row_id: Annotated[
         str | None,
-        typer.Option("--id", help="Column of row ids, for a pairs file to refer to.", show_default=False),
+        typer.Option("--id", help="Column of row ids that a pairs file refers to.", show_default=False),
     ] = None,
     exclude: Exclude = None,
     no_header: NoHeader = False,
     format: Format = None,
     points: Points = None,
     unlabelled: Annotated[
-        bool, typer.Option("--unlabelled", help="Take rows without labels, for learners that use them.")
+        bool, typer.Option("--unlabelled", help="Accept rows without labels, for learners that use them.")
     ] = False,
     pairs: Annotated[
-        Path | None, typer.Option(help="File of explicit pairs: left, right, same, weight.", exists=True)
+        Path | None,
+        typer.Option(
+            help="File of explicit pairs, with columns left, right, same and optionally weight.", exists=True
+        ),
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
@@ -109,7 +116,7 @@ def inspect_dataset(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Show what would be read from a file and what it can promise, without storing it."""
+    """Show how a file would be read and which rate it supports, without storing it."""
     with connected(url) as client, output.progress_bar(f"reading {file.name}") as progress:
         found = client.inspect_dataset(
             file,
@@ -130,11 +137,13 @@ def inspect_dataset(
 
 @datasets.command("list")
 def list_datasets(
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1, show_default=False)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Maximum number to list.", min=1, show_default=False)
+    ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Datasets, newest first."""
+    """List datasets, newest first."""
     with connected(url) as client:
         found = client.datasets(limit=limit)
     columns = ("name", "version", "rows", "features", "created_at")
@@ -145,7 +154,7 @@ def list_datasets(
 
 @datasets.command("show")
 def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """Show what a dataset holds."""
+    """Show a dataset: columns, rows, labels and the smallest supported rate."""
     with connected(url) as client:
         found = client.dataset(ref)
     output.show(found, lambda to: _show_dataset(to, found.json))
@@ -153,7 +162,7 @@ def show_dataset(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption
 
 @datasets.command("ledger")
 def show_ledger(ref: DatasetRef, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """Show which versions were calibrated on a dataset, and what a choice among them costs."""
+    """Show which versions were calibrated on a dataset, and the smallest rate if you choose among them."""
     with connected(url) as client:
         found = client.ledger(ref)
     columns = ("number", "version", "rates asked", "calibrated_at")
@@ -193,11 +202,13 @@ def delete_dataset(
 
 @models.command("list")
 def list_models(
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1, show_default=False)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Maximum number to list.", min=1, show_default=False)
+    ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Models with their aliases."""
+    """List models with their aliases."""
     with connected(url) as client:
         found = client.models(limit=limit)
     rows = [
@@ -245,12 +256,12 @@ def promote_model(
     ],
     alias: Annotated[str, typer.Option(help="Alias to move.")] = "production",
     reason: Annotated[
-        str | None, typer.Option(help="Why, for the alias's history and the audit log.")
+        str | None, typer.Option(help="The reason, for the alias's history and the audit log.")
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Move an alias to a version. Running services follow by themselves."""
+    """Move an alias to a version. Running services switch by themselves."""
     with connected(url) as client:
         name, number = resolve(client, ref)
         moved = client.promote(name, number, alias, reason=reason)
@@ -264,14 +275,14 @@ def model_policy(
         bool | None,
         typer.Option(
             "--allow-asymptotic/--finite-sample-only",
-            help="Whether a decision may rest on the bootstrap where the finite-sample method refuses.",
+            help="Whether the bootstrap may answer where the finite-sample method refuses.",
         ),
     ] = None,
-    server: Annotated[bool, typer.Option("--server", help="Follow the server's setting again.")] = False,
+    server: Annotated[bool, typer.Option("--server", help="Use the server's setting again.")] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Show or set whether a model may make asymptotic promises."""
+    """Show or set whether a model may answer with asymptotic guarantees."""
     if server and allow_asymptotic is not None:
         raise typer.BadParameter("expected --server or one of the others, not both")
     with connected(url) as client:
@@ -307,12 +318,14 @@ def import_model(
     file: Annotated[Path, typer.Argument(help="A file written by export.", exists=True, dir_okay=False)],
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Name to register it under; default: as exported.", show_default=False),
+        typer.Option(
+            "--name", help="Name to register it under. Default: the exported name.", show_default=False
+        ),
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Register a version from an exported file; every byte is checked, and it is tried in a process of its own."""
+    """Register a version from an exported file. The file is checked and tried in a separate process first."""
     with connected(url) as client, output.progress_bar(f"importing {file.name}") as progress:
         found = client.import_version(file, name=name, progress=progress)
     output.show(found, lambda to: to.print(f"registered {found['model']}:{found['version']}", markup=False))
@@ -325,7 +338,7 @@ def delete_model(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Delete a version that no alias holds."""
+    """Delete a version that no alias points to."""
     if ":" not in ref:
         raise typer.BadParameter(f"{ref!r}: expected NAME:VERSION, so that no alias decides what is deleted")
     confirm(f"Delete {ref}?", yes)

@@ -39,7 +39,7 @@ def classify(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Name the label of one point, or of each line of a file."""
+    """Classify one point, or each line of a file."""
     either(features, file)
     names: list[str] = []
     if file is not None:

@@ -30,7 +30,7 @@ def create(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Create a gallery for a model, or move it to another version (indexed again in the background)."""
+    """Create a gallery for a model, or move it to another version. Indexing runs in the background."""
     with connected(url) as client:
         found = client.put_gallery(name, model)
     output.show(found, output.facts(_flat(found.json)))
@@ -38,11 +38,13 @@ def create(
 
 @galleries.command("list")
 def list_galleries(
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1, show_default=False)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Maximum number to list.", min=1, show_default=False)
+    ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Galleries by name."""
+    """List galleries by name."""
     with connected(url) as client:
         found = client.galleries(limit=limit)
     rows = [[_flat(entry.json).get(column) for column in COLUMNS] for entry in found]
@@ -52,7 +54,7 @@ def list_galleries(
 
 @galleries.command("show")
 def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """A gallery: its version, items and metadata fields."""
+    """Show a gallery: its version, items and metadata fields."""
     with connected(url) as client:
         found = client.gallery(name)
     output.show(found, output.facts(_flat(found.json)))
@@ -75,7 +77,7 @@ def add(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Enrol the rows of a file, or replace items of the same ids."""
+    """Enrol the rows of a file. Items with the same id are replaced."""
     with connected(url) as client, output.progress_bar(f"enrolling {file.name}") as progress:
         answer = client.upsert_file(
             name,
@@ -100,27 +102,38 @@ def add(
 def search(
     name: Name,
     query: Annotated[
-        str, typer.Argument(help="Numbers with commas, or @FILE with a JSON vector or list of them.")
+        str,
+        typer.Argument(help="Numbers separated by commas, or @FILE with a JSON vector or a list of vectors."),
     ],
-    k: Annotated[int, typer.Option("-k", help="Most items to return.", min=1)] = 10,
-    where: Annotated[str | None, typer.Option("--filter", help="JSON filter.", show_default=False)] = None,
-    by_subject: Annotated[bool, typer.Option("--by-subject", help="The best item of each subject.")] = False,
+    k: Annotated[int, typer.Option("-k", help="Maximum number of items to return.", min=1)] = 10,
+    where: Annotated[
+        str | None, typer.Option("--filter", help="Filter on metadata, as JSON.", show_default=False)
+    ] = None,
+    by_subject: Annotated[
+        bool, typer.Option("--by-subject", help="Return only the best item of each subject.")
+    ] = False,
     fpir: Annotated[
-        float | None, typer.Option(help="Only matches, at this rate of the search.", show_default=False)
+        float | None,
+        typer.Option(
+            help="Return only matches, at this false positive rate of whole searches.", show_default=False
+        ),
     ] = None,
     fpr: Annotated[
-        float | None, typer.Option(help="Only matches, at this rate of a comparison.", show_default=False)
+        float | None,
+        typer.Option(
+            help="Return only matches, at this false positive rate of single comparisons.", show_default=False
+        ),
     ] = None,
     fnr: Annotated[
         float | None,
         typer.Option(
-            help="With --fpr, a false negative rate: items for review are returned too.", show_default=False
+            help="With --fpr: a false negative rate. Items for review are returned too.", show_default=False
         ),
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Find the most similar items; with a rate, only matches."""
+    """Find the most similar items. With --fpir or --fpr, return only matches."""
     options: dict[str, Any] = {
         "fpir": fpir,
         "fpr": fpr,
@@ -148,12 +161,12 @@ def search(
 def erase(
     name: Name,
     id: Annotated[str | None, typer.Option("--id", help="One item.", show_default=False)] = None,
-    subject: Annotated[str | None, typer.Option(help="Everything of a subject.", show_default=False)] = None,
+    subject: Annotated[str | None, typer.Option(help="All items of a subject.", show_default=False)] = None,
     yes: Yes = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Erase an item or a subject from rows, index and files, and print the receipt."""
+    """Erase an item or a subject from the database, the index and all files, and print a receipt."""
     if (id is None) == (subject is None):
         raise typer.BadParameter("expected either --id or --subject")
     confirm(f"Erase {id or subject} from {name}?", yes)
@@ -164,7 +177,7 @@ def erase(
 
 @galleries.command("calibrate")
 def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.JsonOption = False) -> None:
-    """Calibrate with people who are not enrolled, so that searches take --fpir."""
+    """Calibrate a gallery for --fpir, with people who are not enrolled."""
     with connected(url) as client:
         found = client.calibrate_gallery(name, dataset)
     output.show(found, output.facts(_flat(found.json)))
@@ -174,14 +187,15 @@ def calibrate(name: Name, dataset: Dataset, url: UrlOption = None, json: output.
 def evaluate(
     name: Name,
     dataset: Dataset,
-    max_rank: Annotated[int, typer.Option(help="Ranks of the CMC.", min=1, max=100)] = 20,
+    max_rank: Annotated[int, typer.Option(help="Highest rank of the CMC.", min=1, max=100)] = 20,
     leave_one_out: Annotated[
-        bool, typer.Option("--leave-one-out", help="Also search enrolled subjects among the others.")
+        bool,
+        typer.Option("--leave-one-out", help="Also estimate by leaving out one enrolled subject at a time."),
     ] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Measure who is found: rank-1, CMC, and FNIR at each FPIR."""
+    """Measure searches: rank-1 rate, CMC, and FNIR at each FPIR."""
     with connected(url) as client:
         found = client.evaluate_gallery(name, dataset, max_rank=max_rank, leave_one_out=leave_one_out)
 

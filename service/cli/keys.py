@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pairmark.service.keys import Keys, NewKey
     from pairmark.service.settings import Settings
 
-keys = typer.Typer(help="API keys (in the database of the settings).", no_args_is_help=True)
+keys = typer.Typer(help="API keys, in the database that the settings name.", no_args_is_help=True)
 SCOPES = (
     "score, decide (decisions without scores), gallery, train, import or admin (which includes the others), or one of "
     "them on a resource, e.g. score:people, gallery:people:read"
@@ -25,21 +25,24 @@ SCOPES = (
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 ExpiresOption = Annotated[
     str | None,
-    typer.Option(help="When it ends: 90d, 12h, 30m, or a date such as 2027-01-31.", show_default=False),
+    typer.Option(
+        help="When the key expires: 90d, 12h, 30m, or a date such as 2027-01-31.", show_default=False
+    ),
 ]
 
 
 @keys.command()
 def create(
     scope: Annotated[list[str], typer.Option(help=f"What it may do (repeatable): {SCOPES}.")],
-    name: Annotated[str, typer.Option(help="Whose it is, for the list.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the key in lists, e.g. its owner.")] = "",
     resource: Annotated[
         str | None,
         typer.Option(help="Only on this model or gallery (all its scopes), e.g. people.", show_default=False),
     ] = None,
     expires: ExpiresOption = None,
     rate: Annotated[
-        float | None, typer.Option(help="Requests a second that it may send.", min=0.001, show_default=False)
+        float | None,
+        typer.Option(help="Maximum requests per second with this key.", min=0.001, show_default=False),
     ] = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -54,10 +57,10 @@ def create(
 @keys.command()
 def rotate(
     key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
-    overlap: Annotated[str, typer.Option(help="How long the old key stays valid: 1d, 2h, 0m.")] = "1d",
+    overlap: Annotated[str, typer.Option(help="How long the old key stays valid, e.g. 1d, 2h, 0m.")] = "1d",
     json: output.JsonOption = False,
 ) -> None:
-    """Replace a key by a new one with the same rights. Both work during the overlap."""
+    """Replace a key by a new one with the same scopes. Both work during the overlap."""
     seconds = seconds_until(overlap)
     with opened_keys(settings()) as stored:
         made = stored.rotate(key_id, overlap_s=seconds)
@@ -108,7 +111,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")],
     json: output.JsonOption = False,
 ) -> None:
-    """Revoke a key. Running services refuse it within a moment."""
+    """Revoke a key. Running services refuse it from the next request on."""
     with opened_keys(settings()) as stored:
         stored.revoke(key_id)
     output.show({"revoked": key_id}, lambda to: to.print(f"revoked {key_id}", markup=False))

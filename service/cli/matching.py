@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 
-LogLr = Annotated[bool, typer.Option("--log-lr", help="State the log likelihood ratio of each score too.")]
+LogLr = Annotated[
+    bool, typer.Option("--log-lr", help="Also print the natural log likelihood ratio of each score.")
+]
 LrMethod = Annotated[
     str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.", show_default=True)
 ]
@@ -57,7 +59,7 @@ def similarity(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Score pairs row by row, or one point with many."""
+    """Score pairs row by row, or one point against many."""
     sides = _side(left, subject), _side(right, subject)
     with connected(url) as client:
         scores = client.similarity(*sides, model=model, aggregation=aggregation).tolist()
@@ -77,16 +79,18 @@ def match(
     right: Side,
     fpr: Annotated[
         float | None,
-        typer.Option(help="The false positive rate you allow.", min=0.0, max=1.0, show_default=False),
+        typer.Option(help="The false positive rate that you choose.", min=0.0, max=1.0, show_default=False),
     ] = None,
     fnr: Annotated[
         float | None,
-        typer.Option(help="A false negative rate too: pairs in between are for review.", min=0.0, max=1.0),
+        typer.Option(
+            help="Also bound the false negative rate: pairs in between are for review.", min=0.0, max=1.0
+        ),
     ] = None,
     prior: Annotated[
         float | None,
         typer.Option(
-            help="Instead of --fpr: decide at the least cost, given this chance that a pair is the same.",
+            help="Instead of --fpr: decide at the lowest cost, for this probability that a pair is the same.",
             min=0.0,
             max=1.0,
             show_default=False,
@@ -95,7 +99,7 @@ def match(
     cost_ratio: Annotated[
         float | None,
         typer.Option(
-            help="With --prior: what a false match costs, in missed matches (default 1).",
+            help="With --prior: cost of a false match divided by the cost of a missed match. Default: 1.",
             min=0.0,
             show_default=False,
         ),
@@ -103,14 +107,18 @@ def match(
     log_lr: LogLr = False,
     lr_method: LrMethod = "pav",
     confidence: Annotated[
-        float | None, typer.Option(help="How sure the promise is to hold (default 0.95).", show_default=False)
+        float | None, typer.Option(help="Confidence of the guarantee. Default: 0.95.", show_default=False)
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(help="auto (default), finite-sample, bootstrap or estimate.", show_default=False),
     ] = None,
     simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="A promise for all rates at once.")
+        bool,
+        typer.Option(
+            "--simultaneous",
+            help="Guarantee all rates at once, so that you may choose among rates and versions.",
+        ),
     ] = False,
     subject: SubjectOption = None,
     aggregation: AggregationOption = None,
@@ -118,7 +126,7 @@ def match(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Decide which pairs are the same, at the false positive rate you allow (or, with --prior, at the least cost)."""
+    """Decide which pairs match, at a false positive rate you choose (or, with --prior, at the lowest cost)."""
     if (fpr is None) == (prior is None):
         raise typer.BadParameter("expected --fpr, or --prior to decide by costs, and not both")
     if prior is not None:

@@ -22,18 +22,23 @@ if TYPE_CHECKING:
 
 
 def audit(
-    limit: Annotated[int, typer.Option(help="Most entries to show.", min=1)] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of entries to show.", min=1)] = 50,
     actor: Annotated[
-        str | None, typer.Option(help="Only by this one, e.g. 'key 0123456789ab'.", show_default=False)
+        str | None,
+        typer.Option(help="Only changes by this actor, e.g. 'key 0123456789ab'.", show_default=False),
     ] = None,
     action: Annotated[
-        str | None, typer.Option(help="Only this action (alias.move) or group (alias).", show_default=False)
+        str | None,
+        typer.Option(help="Only this action (alias.move) or group of actions (alias).", show_default=False),
     ] = None,
     resource: Annotated[
-        str | None, typer.Option(help="Only on this, e.g. model:faces or gallery:people.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Only changes of this resource, e.g. model:faces or gallery:people.", show_default=False
+        ),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only from this time on, ISO 8601.", show_default=False)
+        str | None, typer.Option(help="Only from this time on (ISO 8601).", show_default=False)
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
@@ -65,7 +70,7 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Back up the database and the artefacts while the service runs. Exit code 1: something is damaged."""
+    """Back up the database and the artefacts while the service runs. Exit code 1: a stored file is damaged."""
     from pairmark.service.operations.backup import back_up
 
     if file.exists() and not force:
@@ -112,11 +117,12 @@ def restore(
 
 def doctor(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Skip the checksums of blobs and the compiling of kernels.")
+        bool,
+        typer.Option("--quick", help="Skip the checksums of stored files and the compilation of kernels."),
     ] = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Check database, clocks, workers, data, calibrations, disk and kernels. Exit code 1: something is broken."""
+    """Check database, clocks, workers, data, calibrations, disk and kernels. Exit code 1: a check failed."""
     from pairmark.service.operations.doctor import Doctor, as_json
 
     with _opened() as (chosen, database, blobs):

@@ -15,7 +15,7 @@ ROWS_A_REQUEST = 5_000
 PointsOption = Annotated[
     Path | None,
     typer.Option(
-        help="A CSV of points; its first line holds the features' names. '-': standard input.",
+        help="A CSV of points; the first line names the features. '-' reads standard input.",
         allow_dash=True,
         exists=True,
         dir_okay=False,

@@ -37,7 +37,7 @@ def rank_labels(
         int | None, typer.Option(help="Show only the first N labels.", min=1, show_default=False)
     ] = None,
     detail: Annotated[
-        bool, typer.Option("--detail", help="Show the confidence of each ranking too.")
+        bool, typer.Option("--detail", help="Also print the confidence of each ranking.")
     ] = False,
     abstain: Annotated[
         float | None,

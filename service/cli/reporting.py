@@ -1,4 +1,4 @@
-"""The commands that say what is known of a version, as a document and as pictures."""
+"""Commands for a version's report and its plots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Write the whole report here: .html is one page with pictures, .json the figures.",
+            help="Write the whole report to this file: .html for a page with pictures, .json for the numbers.",
             dir_okay=False,
             show_default=False,
         ),
@@ -46,7 +46,7 @@ def report(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Show a version's report: promise, error rates, groups, evidence and limits."""
+    """Show a version's report: guarantee, error rates, groups, likelihood ratios and limits."""
     ending = None if file is None else file.suffix.lower()
     if ending not in (None, ".html", ".json"):
         raise typer.BadParameter(
@@ -72,7 +72,7 @@ def report(
 
 def plot(
     ref: ModelRef,
-    picture: Annotated[Pictured, typer.Argument(help="What to draw.")],
+    picture: Annotated[Pictured, typer.Argument(help="Which picture to draw.")],
     file: Annotated[
         Path | None,
         typer.Option(

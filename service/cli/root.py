@@ -30,7 +30,7 @@ from pairmark.service.deferred import defer_unused
 _POINT = re.compile(r"-\.?\d[^,\s]*,")
 app = typer.Typer(
     name="pairmark",
-    help="Learn similarity from your own data; answer 'same or different' at the false positive rate you ask for.",
+    help="Learn similarity from your own data, and decide 'same or different' at a false positive rate you choose.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -78,7 +78,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Learn similarity from your own data; answer 'same or different' at the false positive rate you ask for."""
+    """Learn similarity from your own data, and decide 'same or different' at a false positive rate you choose."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -25,7 +25,7 @@ WaitOption = Annotated[
 ]
 # For processes that must not outlive the one that started them.
 UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
-database = typer.Typer(help="The database's schema.", no_args_is_help=True)
+database = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 
 
 @database.command()
@@ -56,15 +56,17 @@ def serve(
     port: Annotated[
         int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8000,
-    workers: Annotated[int, typer.Option(help="Processes that answer requests.", min=1, max=256)] = 1,
+    workers: Annotated[
+        int, typer.Option(help="Number of processes that answer requests.", min=1, max=256)
+    ] = 1,
     with_worker: Annotated[
-        bool, typer.Option("--with-worker", help="Also run one training worker, which ends with the service.")
+        bool, typer.Option("--with-worker", help="Also run one training worker. It stops with the service.")
     ] = False,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
     json: output.JsonOption = False,
 ) -> None:
-    """Start the HTTP service. It listens beyond this machine only once an API key exists."""
+    """Start the HTTP service. Other machines can reach it only once an API key exists."""
     from pairmark.service.cli.supervising import worker_beside
     from pairmark.service.logs import configure_logging
 
@@ -84,7 +86,7 @@ def serve(
 
 def worker(
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queue is empty.")] = False,
-    job: Annotated[str | None, typer.Option(help="Only this job, then stop.", show_default=False)] = None,
+    job: Annotated[str | None, typer.Option(help="Run only this job, then stop.", show_default=False)] = None,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
     json: output.JsonOption = False,
@@ -105,7 +107,7 @@ def worker(
 
 
 def warmup(json: output.JsonOption = False) -> None:
-    """Compile all kernels into the cache, so that first requests do not wait."""
+    """Compile all kernels into the cache, so that the first requests do not wait."""
     from pairmark.models.core.warmup import warm
 
     started = time.perf_counter()

@@ -20,13 +20,14 @@ def setup(
     secrets: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the database password: `password`, and `pgpass` for clients.", show_default=False
+            help="Folder for the database password: the files `password`, and `pgpass` for clients.",
+            show_default=False,
         ),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 60.0,
     json: output.JsonOption = False,
 ) -> None:
-    """Prepare a deployment: password file, tables, first admin key (shown once). Run again, it changes nothing."""
+    """Prepare a deployment: password file, tables and first admin key (shown once). Safe to run again."""
     from pairmark.service.cli.keys import opened_keys
     from pairmark.service.db import open_database
 

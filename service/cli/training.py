@@ -1,4 +1,4 @@
-"""Commands that make and judge models: train, evaluate, plan."""
+"""Commands that train and evaluate models: train, evaluate, plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(
     learner: Annotated[
         str | None,
         typer.Option(
-            help="Learner kind. Default: the automatic learner for the dataset's kind of labels.",
+            help="Learner. Default: similarity-auto, or label-ranking-auto for rankings.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def train(
     param: Annotated[
         list[str] | None,
         typer.Option(
-            help="A parameter of the learner, k=v; v is read as JSON where it is JSON.", metavar="K=V"
+            help="A parameter of the learner as NAME=VALUE; VALUE may be JSON (repeatable).", metavar="K=V"
         ),
     ] = None,
     protocol: Annotated[
@@ -52,14 +52,16 @@ def train(
     ] = None,
     calibration_fraction: Annotated[
         float | None,
-        typer.Option(help="Share held out to calibrate on (default: 0.25).", show_default=False),
+        typer.Option(help="Share held out to calibrate on. Default: 0.25.", show_default=False),
     ] = None,
     test_fraction: Annotated[
-        float | None, typer.Option(help="Share held out to test on (default: 0.2).", show_default=False)
+        float | None, typer.Option(help="Share held out to test on. Default: 0.2.", show_default=False)
     ] = None,
     n_pairs: Annotated[
         int | None,
-        typer.Option(help="Most pairs scored in each held-out part (default: 200,000).", show_default=False),
+        typer.Option(
+            help="Maximum number of pairs scored in each held-out part. Default: 200,000.", show_default=False
+        ),
     ] = None,
     target_fpr: Annotated[
         float | None,
@@ -80,7 +82,8 @@ def train(
     budget_seconds: Annotated[
         float | None,
         typer.Option(
-            help="About how long a learner that compares candidates may search.", show_default=False
+            help="About how many seconds an automatic learner may spend on comparing candidates.",
+            show_default=False,
         ),
     ] = None,
     unlabelled: Annotated[
@@ -94,14 +97,14 @@ def train(
             show_default=False,
         ),
     ] = None,
-    no_promote: Annotated[bool, typer.Option("--no-promote", help="Move no alias.")] = False,
+    no_promote: Annotated[bool, typer.Option("--no-promote", help="Do not move any alias.")] = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Submit the job and return; a worker trains.")
     ] = False,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Train a model through the job queue of the service, or in this process if no service is given."""
+    """Train a model with the service at PAIRMARK_URL or --url. Without one, train in this process."""
     if promote is not None and no_promote:
         raise typer.BadParameter("expected one of --promote and --no-promote")
     evaluation = {
@@ -145,7 +148,7 @@ def evaluate(
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
-    """Measure a version on another dataset: its ROC curve and what its thresholds do there."""
+    """Measure a version on another dataset: its ROC curve, and the rates at its thresholds."""
     with connected(url) as client:
         name, number = resolve(client, model)
         report = client.evaluate(name, number, dataset, protocol=protocol)
@@ -154,18 +157,17 @@ def evaluate(
 
 def plan(
     fpr: Annotated[
-        float, typer.Option(help="The false positive rate you want to ask for.", min=0.0, max=1.0)
+        float, typer.Option(help="The false positive rate that you will ask for.", min=0.0, max=1.0)
     ],
-    confidence: Annotated[
-        float, typer.Option(help="How sure the guarantee is to hold.", min=0.0, max=1.0)
-    ] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of the guarantee.", min=0.0, max=1.0)] = 0.95,
     samples: Annotated[
-        int, typer.Option(help="Samples you collect of each person; two or more show the TPR.", min=1)
+        int, typer.Option(help="Samples of each person; two or more are needed to measure the TPR.", min=1)
     ] = 2,
     classes: Annotated[
         int | None,
         typer.Option(
-            help="Closed-set instead: how many classes, the same ones in use as in training.", min=2
+            help="For closed-set use (the classes in use are those of training): the number of classes.",
+            min=2,
         ),
     ] = None,
     json: output.JsonOption = False,
@@ -336,7 +338,7 @@ def show_leaderboard(to: Console, facts: dict[str, Any]) -> None:
     race = facts.get("race") or {}
     if race.get("candidates"):
         to.print(f"\nchosen by cross-validation: {race['winner']}", markup=False)
-        of = ("candidate", "mean TPR", "less the chosen one", "folds", "CPU seconds")
+        of = ("candidate", "mean TPR", "difference", "folds", "CPU seconds")
         output.table(of, [_candidate(one) for one in race["candidates"]], empty="")(to)
     board = facts.get("leaderboard")
     for one in () if not board else (board, board.get("classification")):
@@ -374,7 +376,6 @@ _METRICS = {
     "auc": "AUC",
     "eer": "equal error rate",
     "tpr_at_fpr": "TPR at FPR",
-    "fnmr_at_fmr": "FNMR at FMR",
     "n_units": "held-out units",
     "n_negative_pairs": "held-out different pairs",
     "n_same_pairs": "held-out same pairs",
@@ -396,7 +397,11 @@ def show_metrics(to: Console, metrics: dict[str, Any]) -> None:
             rows.append((name, value, None))
 
     for name, value in metrics.items():
-        if name not in _FOOTNOTES:
+        if name == "likelihood_ratios":
+            for method, worth in (value or {}).items():
+                add(f"Cllr of likelihood ratios by {method}, bits", worth.get("cllr"))
+        # FNMR is 1 - TPR: JSON has both.
+        elif name not in (*_FOOTNOTES, "fnmr_at_fmr"):
             add(_METRICS.get(name, name), value)
     output.table(("metric", "value", "interval"), rows, empty="no metrics")(to)
     for name in _FOOTNOTES:

@@ -1,4 +1,4 @@
-"""What can go wrong: one tree of exceptions."""
+"""The client's exceptions."""
 
 from __future__ import annotations
 

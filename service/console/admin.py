@@ -1,4 +1,4 @@
-"""For administrators: keys, what was changed by whom, and the state of the service."""
+"""Pages for administrators: keys, the audit log, and the settings."""
 
 from __future__ import annotations
 

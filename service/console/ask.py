@@ -1,4 +1,4 @@
-"""The public API, asked in this process with the rights of whoever asked for the page.
+"""Calls of the public API in this process, with the rights of the page's caller.
 
 Pages hold no data access of their own: what the caller's key may not read, or what this version of the service does
 not offer, is simply absent from them.

@@ -1,4 +1,4 @@
-"""What all pages share: templates, headers, navigation, and which controls the caller's rights cover."""
+"""What all pages share: templates, headers, navigation, and the controls that the caller may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Galleries: what is in them, who is found in them, and who is erased from them."""
+"""Gallery pages: items, search, verification and erasure."""
 
 from __future__ import annotations
 

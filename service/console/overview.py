@@ -1,4 +1,4 @@
-"""The first page: what is in production and what it promises, what is under way, what needs attention."""
+"""The first page: production versions with their guarantees, running jobs, and warnings."""
 
 from __future__ import annotations
 

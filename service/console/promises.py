@@ -1,4 +1,4 @@
-"""What a version promises, asked of the API: an operating point in words, or why there is none."""
+"""A version's operating point in words, or why there is none."""
 
 from __future__ import annotations
 

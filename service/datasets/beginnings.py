@@ -1,4 +1,4 @@
-"""The beginning of an upload, looked at as it arrives: a wrong name or column is refused before the rest is sent."""
+"""Checks the beginning of an upload, so that a wrong name or column is refused before the rest is sent."""
 
 from __future__ import annotations
 

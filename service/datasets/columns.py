@@ -1,4 +1,4 @@
-"""Which column is what: names made distinct, and the roles a request gives them."""
+"""Column names, made distinct, and the roles that a request gives them."""
 
 from __future__ import annotations
 

@@ -28,18 +28,18 @@ def duplicate_warnings(folder: Path) -> list[str]:
     reported = []
     if len(found.across):
         reported.append(
-            f"{len(found.across)} pair(s) of rows are nearly equal and have different labels{_first(found.across)}: "
-            "one person under two names, or a wrong label? Promises count them as different; nothing was removed"
+            f"nearly equal rows with different labels: {_counted(found.across)}. Check for a wrong label, or for one "
+            "person under two names. Guarantees count these rows as different people. Nothing was removed"
         )
     if len(found.within):
         reported.append(
-            f"{len(found.within)} pair(s) of rows"
-            + ("" if y is None else " of one label")
-            + f" are nearly equal{_first(found.within)}: a copy says nothing new; nothing was removed"
+            f"nearly equal rows{'' if y is None else ' with the same label'}: {_counted(found.within)}. "
+            "A copy adds no information. Nothing was removed"
         )
     return reported
 
 
-def _first(pairs: NDArray[np.int64]) -> str:
-    first = ", ".join(f"{left} and {right}" for left, right in pairs[:SHOWN].tolist())
-    return f" (first rows {first}, counted from 0)"
+def _counted(pairs: NDArray[np.int64]) -> str:
+    shown = ", ".join(f"{left} and {right}" for left, right in pairs[:SHOWN].tolist())
+    first = "first: " if len(pairs) > SHOWN else ""
+    return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {shown}, counted from 0)"

@@ -1,4 +1,4 @@
-"""What an upload would become, without keeping it: columns and their roles, rows, identities, and what they promise."""
+"""Previews an upload without storing it: columns with roles, rows, identities and the smallest supported rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pairs file: which rows are the same, said one pair a line."""
+"""The pairs file: one line for each pair, same or different."""
 
 from __future__ import annotations
 

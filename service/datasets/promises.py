@@ -1,4 +1,4 @@
-"""What data of a size can promise, before anything is trained: by the number of people alone."""
+"""The smallest rate that a number of people supports, before training."""
 
 from __future__ import annotations
 

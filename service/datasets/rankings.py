@@ -1,4 +1,4 @@
-"""Rankings as people write them: ``b>a>c``, ties ``b>a=c``, absent labels simply left out."""
+"""Parses rankings: ``b>a>c``, with ties ``b>a=c``; absent labels are left out."""
 
 from __future__ import annotations
 

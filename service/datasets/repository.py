@@ -1,4 +1,4 @@
-"""All SQL of ."""
+"""All SQL of datasets. Nothing here commits."""
 
 from __future__ import annotations
 

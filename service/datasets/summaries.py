@@ -1,4 +1,4 @@
-"""What a stored dataset is, for lists and details."""
+"""Summaries of stored datasets, for lists and details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text uploads made plain: unpacked, checked to be UTF-8, and their first line read."""
+"""Text uploads: unpacked, checked for UTF-8, and their first line read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zip files from strangers: what they may unpack to, and what going wrong in them looks like."""
+"""Safe reading of uploaded zip files, with limits on their unpacked size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The galleries' front door: making and moving them, writing and erasing items, and the views that searches use."""
+"""The interface of galleries: create and move them, write and erase items, open views to search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gallery's blocks on the workers of a Dask cluster: made there, held there, searched there.
+"""A gallery's blocks on the workers of a Dask cluster, where they are made, kept and searched.
 
 This is the workers' side; `pairmark.service.galleries.spread` asks. A worker has the service's own settings in
 its environment

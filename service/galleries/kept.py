@@ -1,4 +1,4 @@
-"""Probes that a gallery keeps: thresholds that follow every write and every erasure.
+"""Kept probes of a calibrated gallery: thresholds that follow every write and erasure.
 
 A calibration at sequence number c holds, for each probe, its best score in the gallery and the number of the item that
 gave it. At a later moment the best score is the larger one of that and of the best among the items written since; where

@@ -1,4 +1,4 @@
-"""Measuring galleries as jobs: a worker's child calibrates or evaluates, tells how far it is, and can be stopped."""
+"""Calibration and evaluation of galleries as jobs, with progress and cancelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of items: flat, bounded JSON objects, and the filters that choose by it.
+"""Metadata of items (flat, bounded JSON objects), and filters on it.
 
 A filter is an object of field -> condition, all of which must hold: a plain value (equality), ``{"in": [..]}``, or a
 range of ``gt``, ``gte``, ``lt``, ``lte``. Text is compared with text and numbers with numbers; an item without the

@@ -1,4 +1,4 @@
-"""What kept probes score, as a calibration's row holds it: see `kept.py`."""
+"""Scores of kept probes, as a calibration's row stores them; see `kept.py`."""
 
 from __future__ import annotations
 

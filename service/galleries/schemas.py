@@ -1,4 +1,4 @@
-"""What galleries take and give as JSON."""
+"""Requests and answers about galleries."""
 
 from __future__ import annotations
 

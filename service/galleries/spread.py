@@ -1,4 +1,4 @@
-"""Searching a gallery's blocks on a Dask cluster: which worker holds which, and one answer from all of theirs.
+"""Searches a gallery's blocks on a Dask cluster, and merges the workers' answers.
 
 Every block is one task whose result, the block, stays with a worker; a search is one task a worker's thread, beside
 the blocks that are there. Dask sees to the rest: blocks of a worker that is lost are made again by another one, and

@@ -1,4 +1,4 @@
-"""What went wrong on held-out pairs: the hardest of them by row, and how scores are spread."""
+"""The hardest held-out pairs, by row, and the distributions of scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a version's scores are worth on its held-out part, beyond the ROC."""
+"""Measures a version on its held-out part beyond the ROC: likelihood ratios, searches, several samples."""
 
 from __future__ import annotations
 

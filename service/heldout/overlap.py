@@ -1,4 +1,4 @@
-"""Whether data was trained on: digests of training rows and identities, kept in a version's report."""
+"""Detects training data by digests of rows and identities, kept in a version's report."""
 
 from __future__ import annotations
 

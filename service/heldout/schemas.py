@@ -1,4 +1,4 @@
-"""How rows are held out, and what is reported about measuring them."""
+"""Schemas of held-out splits and of reports about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child process that never outlives the process that started it."""
+"""A child process that ends with the process that started it."""
 
 from __future__ import annotations
 

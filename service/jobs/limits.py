@@ -1,4 +1,4 @@
-"""How much memory a job may take, and how much it takes."""
+"""The memory limit of a job, and the memory it uses."""
 
 from __future__ import annotations
 

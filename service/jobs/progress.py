@@ -1,4 +1,4 @@
-"""How far an attempt is, reported to the queue: rows at most every half second, events every percent."""
+"""Reports an attempt's progress to the queue: rows at most every half second, events every percent."""
 
 from __future__ import annotations
 

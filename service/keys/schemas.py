@@ -1,4 +1,4 @@
-"""What keys are made from, and what is answered about them."""
+"""Requests and answers about keys."""
 
 from __future__ import annotations
 

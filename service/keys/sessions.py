@@ -1,4 +1,4 @@
-"""Sessions of the console: a random word in a cookie that stands for a key, for some hours.
+"""Sessions of the console: a random cookie that stands for a key for some hours.
 
 The key itself never goes into the browser's store. Only the word's hash is kept, so that who reads the database
 cannot become somebody.

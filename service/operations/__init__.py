@@ -1,1 +1,1 @@
-"""Keeping a deployment safe: backup, restore, and a check-up that says what to do."""
+"""Operations: backup, restore and the checks of `pairmark doctor`."""

@@ -1,4 +1,4 @@
-"""Backups: one file with every row and every blob, taken while the service goes on."""
+"""Backups: one file with every row and every blob, taken while the service runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check-up of a deployment: what is wrong, and what to do about it."""
+"""`pairmark doctor`: checks a deployment, and says how to fix what is wrong."""
 
 from __future__ import annotations
 

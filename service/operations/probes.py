@@ -1,4 +1,4 @@
-"""Scores of fixed points, to tell whether a restored version answers as it did."""
+"""Scores of fixed points, to check that a restored version gives the same scores."""
 
 from __future__ import annotations
 

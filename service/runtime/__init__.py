@@ -1,1 +1,1 @@
-"""Loaded versions and what they answer."""
+"""Loaded versions: scoring, decisions and live checks."""

@@ -1,4 +1,4 @@
-"""The live check: whether the scores that are asked for look like those a version was calibrated on.
+"""The live check: whether live scores look like those of the calibration.
 
 Live pairs are same and different in a proportion nobody knows. If their scores come from where calibration's came
 from, then above every threshold t lies a share pi TPR(t) + (1 - pi) FPR(t), with one pi for all t. The distance is how

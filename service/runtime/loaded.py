@@ -1,4 +1,4 @@
-"""Loaded versions: each loaded once, warmed before it serves, and the new one before the old is dropped."""
+"""Loads each version once and warms it up before it serves; keeps the old one until then."""
 
 from __future__ import annotations
 

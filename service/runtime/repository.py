@@ -1,4 +1,4 @@
-"""What a worker reads to know which versions serve."""
+"""SQL that reads which versions are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime's front door: references to served versions, batches to threads, operating points from cache."""
+"""The interface of the runtime: finds served versions, scores batches in threads, caches operating points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of a served version: as data and as a drawing, from what is in memory anyway."""
+"""The tree of a served version, as data and as a drawing."""
 
 from __future__ import annotations
 

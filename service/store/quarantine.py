@@ -1,4 +1,4 @@
-"""Versions that a process did not survive: each load leaves a mark, and a mark that was left behind raises a question.
+"""Quarantine of versions that crashed a process: each load leaves a mark, which is removed when it succeeds.
 
 Who finds the mark of a process that is gone tries the version in a process of its own first. If that survives, the
 death had another cause. If not, the version is quarantined: it is shown as that, and nothing loads it again.

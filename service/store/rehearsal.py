@@ -1,4 +1,4 @@
-"""What an imported version would be reported as, made once before it is registered.
+"""Builds the report of an imported version once, before it is registered.
 
 Its facts, report and calibration come from the file. Whatever is wrong with them must refuse the import: later it would
 be an error of every request that shows the version.

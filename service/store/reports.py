@@ -1,4 +1,4 @@
-"""What training found out about a version, for people who judge it."""
+"""Reports about a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model store tells, and what is registered in it."""
+"""Requests and answers about models and versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model store's front door: versions, aliases with history, artefacts, calibrations."""
+"""The interface of the model store: versions, aliases with history, artefacts, calibrations."""
 
 from __future__ import annotations
 

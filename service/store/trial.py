@@ -1,4 +1,4 @@
-"""A version's first load and first score, in a process that may die of them.
+"""The first load and score of an imported version, in a separate process.
 
 What an artefact's schema does not rule out ends here: a crash in native code, a loop without end, more memory than
 there is. Only what survived is registered, and only then a process that serves loads it.

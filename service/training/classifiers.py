@@ -1,4 +1,4 @@
-"""What a classifier's classes are called, and how good it is on held-out rows."""
+"""Names of a classifier's classes, and its metrics on held-out rows."""
 
 from __future__ import annotations
 

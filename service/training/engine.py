@@ -1,4 +1,4 @@
-"""Where the parallel parts of a fit run: on this machine's cores, or on a Dask cluster."""
+"""Runs the parallel parts of a fit on this machine's cores or on a Dask cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a dataset is held out to calibrate on, and what that can promise."""
+"""The share of a dataset that is held out to calibrate on, and the rate it supports."""
 
 from __future__ import annotations
 

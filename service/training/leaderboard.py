@@ -1,4 +1,4 @@
-"""Cheap baselines on the same held-out data as the model, and what that says of it."""
+"""The leaderboard: the model and simple baselines on the same held-out data."""
 
 from __future__ import annotations
 

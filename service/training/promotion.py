@@ -1,4 +1,4 @@
-"""Whether a new version takes production: only if it is not worse there, on the same held-out data."""
+"""Promotes a new version only if it is not worse than production on the same held-out data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each stage of a job makes and the next one takes."""
+"""The records that the stages of a job pass on."""
 
 from __future__ import annotations
 

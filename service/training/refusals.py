@@ -1,4 +1,4 @@
-"""What a learner refuses, in words for the job's owner."""
+"""Turns a learner's refusals into messages for the job's owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store what a job made, and register it: one transaction, all or nothing."""
+"""Stores the result of a job and registers it in one transaction."""
 
 from __future__ import annotations
 

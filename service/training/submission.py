@@ -1,4 +1,4 @@
-"""Training jobs come in here: validated, queued once however often they are asked for."""
+"""Submits training jobs: validated, and queued once per idempotency key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a job can be trained as it is asked for, before it is queued."""
+"""Validates a job before it is queued."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     ]
     assert [point["guarantee"] for point in points] == ["finite-sample", "asymptotic"]
     assert points[1]["fpr"] == 0.001
-    assert "is answered because this demo allows asymptotic promises" in first.stdout
-    assert "The strict answer would be a refusal" in first.stdout
+    assert "is answered approximately (guarantee: asymptotic)" in first.stdout
+    assert "Without the policy the answer is a refusal" in first.stdout
     for point in points:
         assert point["protocol"] == "closed-set"
         assert point["fpr_upper_bound"] <= point["fpr"]
@@ -52,7 +52,7 @@ def test_once_answers_and_stops_and_a_second_run_reuses(tmp_path: Path) -> None:
     assert set(json.loads((tmp_path / "pair.json").read_text())) == {"model", "left", "right"}
     second = demo(tmp_path, "--once", "--port", str(port))
     assert second.returncode == 0, second.stderr
-    assert second.stdout.count("there already") == 2
+    assert second.stdout.count("exists already") == 2
     # The same questions get the same answers from the model that was kept.
     assert second.stdout.partition("Ask it")[2] == first.stdout.partition("Ask it")[2]
 

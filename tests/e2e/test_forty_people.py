@@ -69,7 +69,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     left, right = (",".join(f"{value:.5f}" for value in X[row]) for row in (0, 1))
     refused = deployment.cli("match", left, right, "--fpr", "0.01", "--model", "forty", *at)
     assert refused.returncode == 1
-    assert f"answers rates from {smallest:.3g} up" in " ".join(refused.stderr.split())
+    assert f"supports rates of {smallest:.3g} and above" in " ".join(refused.stderr.split())
     reported = deployment.http.post("/match?fpr=0.01", json={"left": X[0].tolist(), "right": X[1].tolist()})
     assert reported.status_code == 422
     assert reported.json()["alternatives"]["estimate"]["guarantee"] == "none"

@@ -189,7 +189,7 @@ def test_perfect_separation_of_few_people_is_no_certainty() -> None:
         assert 0.8 < found["interval"][0] < 0.93
         assert found["interval"][1] == 1
     assert 0.05 < metrics["eer"]["interval"][1] < 0.2
-    assert metrics["estimand"] == "pairs of people and people weigh equally"
+    assert metrics["estimand"] == "every person counts the same, however many samples they have"
 
 
 def test_intervals_cover_what_they_say_with_thirty_people_and_unequal_samples() -> None:

@@ -92,7 +92,7 @@ def test_an_independent_block_is_what_the_graph_says() -> None:
     starred = Calibration.fit(rng.random(9), np.zeros(9), star, random_state=0)
     # All nine share a person: one pair is all that can be matched, and its order statistic reaches 1 - 0.05.
     assert starred.smallest_fpr() == {"finite-sample": pytest.approx(0.95), "bootstrap": None}
-    with pytest.raises(InsufficientCalibrationData, match=r"finite-sample answers rates from 0\.95 up"):
+    with pytest.raises(InsufficientCalibrationData, match=r"finite-sample supports rates of 0\.95 and above"):
         starred.operating_point(0.9)
 
 

@@ -126,10 +126,8 @@ def test_one_person_under_two_names_is_reported_and_kept(deployment):
     content = table(person=names, **{f"f{at}": X[:, at] for at in range(6)})
     reported = look(deployment, content, label="person")
     across, within = reported.warnings
-    assert across.startswith(
-        "3 pair(s) of rows are nearly equal and have different labels (first rows 15 and 180"
-    )
-    assert within.startswith("1 pair(s) of rows of one label are nearly equal (first rows 27 and 183")
+    assert across.startswith("nearly equal rows with different labels: 3 pairs (rows 15 and 180, ")
+    assert within.startswith("nearly equal rows with the same label: 1 pair (rows 27 and 183, ")
     assert reported.rows == 184
 
 

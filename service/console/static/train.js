@@ -202,7 +202,7 @@ upload.addEventListener("submit", async (event) => {
     chosen.value = ref;
     await describe();
     upload.hidden = true;
-    $("#dataset-said").prepend(el("p", { class: "note good" }, reported.existing ? `${ref} was here already, byte for byte.` : `Stored as ${ref}.`));
+    $("#dataset-said").prepend(el("p", { class: "note good" }, reported.existing ? `${ref} exists already, with the same content.` : `Stored as ${ref}.`));
     $("#learner").focus();
   } catch (error) {
     say(problem, error);
