@@ -71,7 +71,7 @@ def http_page() -> str:
             answers = [
                 (
                     f"`{status}`",
-                    answer.get("description", "").replace("Successful Response", ""),
+                    answer.get("description", "").replace("Successful Response", "").strip() or "done",
                     _media(answer),
                 )
                 for status, answer in operation["responses"].items()
