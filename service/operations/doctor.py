@@ -101,7 +101,9 @@ class Doctor:
             detail, _, advice = error.detail.partition(": ")
             yield Finding(check="database", status="failure", detail=detail, advice=advice or "start it")
             return
-        yield Finding(check="database", status="ok", detail=f"{shown} answers, at revision {migrations.HEAD}")
+        yield Finding(
+            check="database", status="ok", detail=f"{shown} answers; schema revision {migrations.HEAD}"
+        )
 
     def _clock(self) -> Iterator[Finding]:
         with self._db.read() as session:
@@ -112,14 +114,16 @@ class Doctor:
         skew = theirs - ours
         if abs(skew) <= SKEW_S:
             yield Finding(
-                check="clock", status="ok", detail=f"the database's clock is {skew:+.3f} s from this host's"
+                check="clock",
+                status="ok",
+                detail=f"the database's clock differs from this host's by {skew:+.3f} s",
             )
             return
         yield Finding(
             check="clock",
             status="warning",
-            detail=f"the database's clock is {skew:+.1f} s from this host's",
-            advice="synchronise both with NTP; leases run on the database's clock and stay right, times in logs do not",
+            detail=f"the database's clock differs from this host's by {skew:+.1f} s",
+            advice="synchronise both with NTP; leases use the database's clock and stay right, but times in logs do not",
         )
 
     def _workers(self) -> Iterator[Finding]:
@@ -153,19 +157,21 @@ class Doctor:
                     self._blobs.folder(key)
             except PairmarkError as error:
                 damaged.append(error.detail)
-        how = "there" if self._quick else "there, with the right checksums"
+        how = "present" if self._quick else "present, with the right checksums"
         if not damaged:
-            yield Finding(check="blobs", status="ok", detail=f"{len(keys)} blobs are {how}")
+            yield Finding(check="blobs", status="ok", detail=f"{len(keys)} stored files are {how}")
         for detail in damaged[:_SHOWN]:
             yield Finding(
                 check="blobs",
                 status="failure",
                 detail=detail,
-                advice="restore a backup elsewhere and copy the blob's folder from there, or delete what names it",
+                advice="restore a backup elsewhere and copy the folder from there, or delete the dataset or version",
             )
         if len(damaged) > _SHOWN:
             yield Finding(
-                check="blobs", status="failure", detail=f"{len(damaged) - _SHOWN} more blobs are damaged"
+                check="blobs",
+                status="failure",
+                detail=f"{len(damaged) - _SHOWN} more stored files are damaged",
             )
 
     def _calibrations(self) -> Iterator[Finding]:
@@ -185,7 +191,7 @@ class Doctor:
             yield Finding(
                 check="calibrations",
                 status="warning",
-                detail=f"{ref} answers by a calibration that is {days:.0f} days old",
+                detail=f"{ref} uses a calibration that is {days:.0f} days old",
                 advice="look at its live check in /metrics, and calibrate it on recent data",
             )
 
@@ -197,12 +203,12 @@ class Doctor:
                 if is_stale(items, changed)
             ]
         if not stale:
-            yield Finding(check="galleries", status="ok", detail="no gallery has outgrown its calibration")
+            yield Finding(check="galleries", status="ok", detail="no calibration is out of date")
         for name in stale[:_SHOWN]:
             yield Finding(
                 check="galleries",
                 status="warning",
-                detail=f"gallery {name!r} changed much since it was calibrated",
+                detail=f"gallery {name!r} has changed by more than a tenth since its calibration",
                 advice=f"calibrate it again: POST /galleries/{name}/calibrations",
             )
 
@@ -227,7 +233,7 @@ class Doctor:
             repairs = repairs_since(session, self._db.now(session) - RECOVERY_DAYS * _DAY_S)
         within = f"in the last {RECOVERY_DAYS:.0f} days"
         if not repairs:
-            yield Finding(check="recovery", status="ok", detail=f"nothing had to be repaired {within}")
+            yield Finding(check="recovery", status="ok", detail=f"no repairs {within}")
             return
         said = "; ".join(f"{SAID[one]}: {n}, last at {iso(last)}" for one, (n, last) in repairs.items())
         often = "job" in repairs and repairs["job"][0] >= MANY_LOST
@@ -235,7 +241,7 @@ class Doctor:
             check="recovery",
             status="warning" if often else "ok",
             detail=f"{within}: {said}",
-            advice="attempts are lost often: see `pairmark audit --action recovery`, and give workers more memory"
+            advice="attempts are often lost: see `pairmark audit --action recovery`, and give workers more memory"
             if often
             else "",
         )
@@ -246,7 +252,7 @@ class Doctor:
             days = None if made is None else (self._db.now(session) - made) / _DAY_S
         advice = "take one: `pairmark backup FILE`"
         if days is None:
-            yield Finding(check="backup", status="warning", detail="no backup was made yet", advice=advice)
+            yield Finding(check="backup", status="warning", detail="no backup yet", advice=advice)
         elif days > OLD_BACKUP_DAYS:
             yield Finding(
                 check="backup",
@@ -277,7 +283,7 @@ class Doctor:
                 detail=f"{free / 2**30:.1f} GiB free for {name} ({path})",
                 advice=""
                 if status == "ok"
-                else "free some space: nothing can be stored or erased on a full disk",
+                else "free some space: on a full disk nothing can be stored or erased",
             )
 
     def _kernels(self) -> Iterator[Finding]:

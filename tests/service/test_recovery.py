@@ -31,7 +31,7 @@ def said(caplog: pytest.LogCaptureFixture):
 
 
 def test_nothing_repaired_is_said_to_be_nothing(deployment):
-    assert shown(deployment).detail == "nothing had to be repaired in the last 7 days"
+    assert shown(deployment).detail == "no repairs in the last 7 days"
 
 
 def test_a_job_queued_again_is_told_once(deployment, caplog):
