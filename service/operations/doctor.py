@@ -123,7 +123,7 @@ class Doctor:
             check="clock",
             status="warning",
             detail=f"the database's clock differs from this host's by {skew:+.1f} s",
-            advice="synchronise both with NTP; leases use the database's clock and stay right, but times in logs do not",
+            advice="synchronise both with NTP: leases use the database's clock and stay right, times in logs do not",
         )
 
     def _workers(self) -> Iterator[Finding]:
