@@ -74,14 +74,14 @@ def backup(
     from pairmark.service.operations.backup import back_up
 
     if file.exists() and not force:
-        output.complain(f"{file} is there already: name another, or overwrite it with --force")
+        output.complain(f"{file} exists already: name another file, or overwrite it with --force")
         raise typer.Exit(2)
     with _opened() as (chosen, database, blobs):
         made = back_up(database, blobs, chosen, file)
 
     def human(to: Console) -> None:
         size = f"{made['bytes'] / 2**20:.1f} MiB"
-        to.print(f"{file}: {made['rows']} rows and {made['blobs']} blobs, {size}", markup=False)
+        to.print(f"{file}: {made['rows']} rows and {made['blobs']} stored files, {size}", markup=False)
         for what, detail in made["damaged"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)
 
@@ -103,11 +103,12 @@ def restore(
         made = restored(database, blobs, chosen, file)
 
     def human(to: Console) -> None:
-        to.print(f"restored {made['rows']} rows and {made['blobs']} blobs from {file}", markup=False)
-        to.print(f"{len(made['same'])} versions in use score as before, to the bit")
+        to.print(f"restored {made['rows']} rows and {made['blobs']} stored files from {file}", markup=False)
+        to.print(f"versions in use that give the same scores to the last bit: {len(made['same'])}")
         for ref in made["close"]:
             to.print(
-                f"{ref} scores as before but for rounding: another CPU, or other libraries", markup=False
+                f"{ref} gives the same scores except for rounding: another CPU, or other libraries",
+                markup=False,
             )
         for what, detail in made["missing"].items():
             to.print(f"NOT IN THE BACKUP: {what[:40]}: {detail}", markup=False)

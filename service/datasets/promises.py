@@ -35,7 +35,7 @@ def promise_of(
     different_share: float = 1.0,
     calibration_units: int | None = None,
 ) -> Promise:
-    """What can be promised when a share of so many people (or samples) calibrates.
+    """The rates that a number of people (or samples) supports when a share of them calibrates.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ def promise_of(
     more = max(0, math.ceil(found.next_units / fraction) - units)
     said = f"{own:,} of {units:,} {counted} calibrate. At {found.confidence:.0%} confidence "
     if found.smallest_fpr is None:
-        said += "no false positive rate can be promised"
+        said += "they support no false positive rate"
     else:
-        said += f"a false positive rate of {in_percent(found.smallest_fpr)} can be promised"
+        said += f"they support false positive rates of {in_percent(found.smallest_fpr)} and above"
     said += f"; {100 * found.next_fpr:g}% takes {more:,} more {counted}"
     return Promise(
         protocol=protocol,

@@ -191,14 +191,16 @@ def _verdict(
     behind = f"{judged_by}: {baseline.value:.3f} against {model.value:.3f}"
     ahead = f"{judged_by}: {model.value:.3f} against {baseline.value:.3f}"
     if baseline.difference == 0:
-        return f"{name} does as well on held-out data ({behind})"
+        return f"{name} is as good on held-out data ({behind})"
     if baseline.difference < 0:
         sure = interval is not None and interval[1] < 0
         hint = "" if sure else ", which may be chance"
         how = (
-            f", learner {trained_by['learner']} with {json.dumps(trained_by['params'])}" if trained_by else ""
+            f"; to use it, train {trained_by['learner']} with params {json.dumps(trained_by['params'])}"
+            if trained_by
+            else ""
         )
-        return f"{name} does better on held-out data ({behind}{hint}); consider that instead{how}"
+        return f"{name} is better on held-out data ({behind}{hint}){how}"
     if interval is not None and interval[0] <= 0:
         return f"not clearly better than {name} on held-out data ({ahead})"
     return f"better than every baseline on held-out data ({ahead} of {name})"

@@ -178,9 +178,9 @@ def _message(new: NewVersion, version: VersionSummary, reported: Reported) -> st
     if new.calibration is not None:
         smallest = new.calibration.summary["smallest_fpr"]["0.95"]["finite-sample"]
         said += (
-            ". It can promise no false positive rate: it takes more people to calibrate on"
+            ". It supports no false positive rate: calibrate on more people"
             if smallest is None
-            else f". It can promise a false positive rate of {in_percent(smallest)} (95% confidence)"
+            else f". It supports false positive rates of {in_percent(smallest)} and above (95% confidence)"
         )
     return said
 

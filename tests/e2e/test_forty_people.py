@@ -26,7 +26,7 @@ def test_forty_people_learn_at_every_step_what_can_be_promised(serve: Serve, tmp
     lines = [",".join([f"p{row // 5}", *(f"{value:.5f}" for value in X[row])]) for row in range(200)]
     file.write_text("\n".join(["person,a,b,c,d,e,f", *lines, ""]))
     promise = (
-        "10 of 40 people calibrate. At 95% confidence a false positive rate of 46% can be promised; "
+        "10 of 40 people calibrate. At 95% confidence they support false positive rates of 46% and above; "
         "10% takes 192 more people"
     )
 

@@ -93,7 +93,7 @@ def test_baselines_are_measured_beside_the_model(deployment):
         "whitened cosine",
     }
     assert board["beaten"]
-    assert f"{board['best_baseline']} does better on held-out data (mean tpr" in message.lower()
+    assert f"{board['best_baseline']} is better on held-out data (mean tpr" in message.lower()
     model = board["items"][-1]
     tpr = deployment.store.version("faces", 1).metrics["tpr_at_fpr"]["0.1"]["value"]
     assert model["tpr_at_fpr"]["0.1"] == pytest.approx(tpr)
