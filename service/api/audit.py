@@ -34,7 +34,7 @@ class AuditQuery(PageQuery):
 
 
 def list_audit(services: InServices, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
-    """Who changed what, newest first. Entries are committed with the changes they tell of."""
+    """Who changed what, newest first. An entry is committed with its change."""
     return services.audit.page(
         limit=query.limit,
         cursor=query.cursor,

@@ -51,7 +51,7 @@ class CalibrationQuery(Query):
 async def add_calibration(
     http: Request, services: InServices, response: Response, request: ScoresRequest
 ) -> CalibrationOut:
-    """Calibrate scores made elsewhere; then `POST /match?fpr=..&calibration=ID {"scores": [..]}` decides others."""
+    """Calibrate scores of another system. `POST /match?fpr=..&calibration=ID {"scores": [..]}` then decides."""
     check_may(http, "train", request.name)
     async with services.runtime.batch_place() as place:
         made = await place.run(
@@ -76,7 +76,7 @@ async def get_calibration(
 ) -> CalibrationDetail:
     """A calibration with its curve: the rate and its bound at each threshold, each by itself.
 
-    Takes a key that may see its model; for scores made elsewhere, one that may use every model, or `train` on its name.
+    Needs a key that may see its model; for scores of other systems, all models, or `train` on its name.
     """
     found = await services.runtime.in_thread(lambda: services.store.calibrations.detail(calibration_id))
     key = key_of(http)

@@ -82,8 +82,8 @@ def add_dataset(
 ) -> DatasetOut:
     """Store labelled vectors as an immutable version of a dataset.
 
-    The file is streamed to disk and checked before anything is committed: a refused upload leaves nothing behind.
-    Sending the newest version's very bytes and columns again answers with that version (`existing`).
+    The file is streamed to disk and checked before anything is stored. A refused upload leaves no data.
+    If file and columns equal the newest version, the answer is that version (`existing`).
     """
     check_may(http, "train", name)
     added = services.datasets.add(
@@ -100,8 +100,8 @@ def add_dataset(
 def inspect_dataset(
     services: InServices, file: Upload, given: Roles, pairs: PairsFile = None
 ) -> InspectionOut:
-    """What would be read of a file, without keeping it: columns, roles (inferred where not named), rows, identities,
-    and the smallest false positive rate that they could promise."""
+    """Preview a file without storing it: columns, roles (inferred if not named), rows, identities,
+    and the smallest false positive rate that they support."""
     return services.datasets.inspect(
         file.file,
         _request("inspected", given),
@@ -114,7 +114,7 @@ def inspect_dataset(
 def list_datasets(
     request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
 ) -> DatasetPage:
-    """Every stored version that the key may see, newest first."""
+    """All versions of datasets that the key may see, newest first."""
     key = key_of(request)
     return services.datasets.page(
         limit=query.limit, cursor=query.cursor, names=key.grants.datasets if key else None
@@ -129,7 +129,7 @@ def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
 def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
     """Which versions were calibrated on a dataset version, and at which rates their operating points were asked for.
 
-    Who chooses among them by their operating points needs `simultaneous=true`; a choice by the test part does not.
+    To choose among them by operating points, use `simultaneous=true`; a choice by the test part needs none.
     """
     found = services.datasets.get(ref)
     return services.store.ledger(f"{found.name}:{found.version}", found.sha256)

@@ -84,7 +84,7 @@ async def version_of(services: Services, state: State) -> Served:
 def list_galleries(
     request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
 ) -> GalleryPage:
-    """Galleries by name: those that the key may see."""
+    """Galleries that the key may see, by name."""
     key = key_of(request)
     return services.galleries.page(
         query.limit, query.cursor, names=key.grants.resources("gallery") if key else None
@@ -96,7 +96,7 @@ async def put_gallery(
 ) -> GalleryOut:
     """Make a gallery for a model's version, or move it to another one.
 
-    Moving a gallery with items indexes it anew in the background (`moving_to` says so); the version it has serves it
+    Moving a gallery with items indexes it again in the background (`moving_to`); its old version serves it
     until then. Calibrations are of one version: calibrate again after a move. A key for one gallery names models that
     it may use (`score`, `decide` or `train` on them).
     """
@@ -137,7 +137,7 @@ async def upsert_items(
     gallery: Name,
     query: Annotated[ImportQuery, FROM_QUERY],
 ) -> UpsertOut:
-    """Enrol items, or replace those of the same id.
+    """Enrol items, or replace items with the same id.
 
     Rows that can be stored are stored, each batch of them at once; the others are listed in `errors` with their 0-based
     place. When none could be: 422 with the same list. Within one request an id counts once, the first time.
@@ -203,13 +203,13 @@ def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
 
 
 async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
-    """Erase an item from rows, index and files; the receipt says what was removed and what will complete it."""
+    """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await services.runtime.in_thread(lambda: services.galleries.erase(gallery, catalogue, id=id))
 
 
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
-    """Erase everything of a subject, kept probes of calibrations too; one without items gives a receipt of none."""
+    """Erase all items of a subject, and its probes in calibrations. Without items the receipt counts 0."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await services.runtime.in_thread(
         lambda: services.galleries.erase(gallery, catalogue, subject=subject)
@@ -251,13 +251,13 @@ async def calibrate_gallery(
     request: GalleryCalibrationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryCalibrationOut | Response:
-    """Learn from people who are not enrolled, one probe each, what strangers score: what `fpir` is answered from.
+    """Calibrate searches with `fpir`, with people who are not enrolled, one probe each.
 
-    Probes come as a dataset whose labels are subjects, or as vectors and subjects. Subjects who are enrolled say how
+    Probes are a dataset whose labels are subjects, or vectors and subjects. Probes of enrolled subjects measure how
     often the right person is missed (FNIR).
 
-    The probes are kept (`keep_probes`), never shown, and their best scores follow every write and erasure, so that
-    thresholds are always those of the gallery as it is. A probe whose subject is enrolled later no longer counts as a
+    The probes are kept (`keep_probes`) but never shown. Their best scores follow every write and erasure, so that
+    thresholds fit the current gallery. A probe whose subject is enrolled later no longer counts as a
     stranger. Erasing a subject erases its probes.
     """
     measure = services.identification.calibrate
@@ -281,7 +281,7 @@ async def evaluate_gallery(
     request: GalleryEvaluationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryEvaluationOut | Response:
-    """Measure with probes who is found: CMC, FNIR at each FPIR, and what the gallery's own threshold does."""
+    """Measure searches with probes: CMC, FNIR at each FPIR, and both rates at the gallery's own threshold."""
     measure = services.identification.evaluate
     return await _measured(
         http, services, response, gallery, "evaluation", request, query.background, measure
@@ -289,12 +289,12 @@ async def evaluate_gallery(
 
 
 def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementId) -> GalleryEvaluationOut:
-    """An evaluation as it was made."""
+    """An evaluation of a gallery."""
     return services.identification.evaluation(gallery, evaluation)
 
 
 def get_cmc_svg(services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
-    """The cumulative match characteristic as a picture (SVG): how often the right person is among the first so many."""
+    """The cumulative match characteristic as a picture (SVG): the share of probes found by rank."""
     return _cmc(services, gallery, evaluation, "svg")
 
 

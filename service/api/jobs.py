@@ -72,7 +72,7 @@ def submit_job(
 
 
 def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery, FROM_QUERY]) -> JobPage:
-    """Jobs, newest first: those that the key could have submitted, and those that measure galleries it may read."""
+    """Jobs that the key may submit, and jobs of galleries that it may read; newest first."""
     key = key_of(request)
     return services.queue.page(
         limit=query.limit,
@@ -84,7 +84,7 @@ def list_jobs(request: Request, services: InServices, query: Annotated[JobsQuery
 
 
 def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
-    """How a job is doing, with every attempt at it."""
+    """A job with its state, progress and attempts."""
     job = _seen(request, services, job_id)
     if job.state == "succeeded":
         # Whoever reads this may ask for the new version next.
@@ -93,9 +93,9 @@ def get_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
 
 
 def cancel_job(request: Request, services: InServices, job_id: JobId) -> JobOut:
-    """Cancel a job: at once when it waits; a running one is stopped and registers nothing.
+    """Cancel a job. A waiting job ends at once; a running one is stopped and registers nothing.
 
-    Takes the scope that submitting it takes: `train`, or `gallery` where it measures one.
+    Needs the scope that submitting needs: `train`, or `gallery` for jobs of a gallery.
     """
     job = _seen(request, services, job_id)
     if job.gallery is not None:
@@ -111,7 +111,7 @@ async def job_events(
 ) -> StreamingResponse:
     """Follow a job as server-sent events; the stream ends after `done`.
 
-    Every event has an id: a client that reconnects with `Last-Event-ID` misses none.
+    Every event has an id. A client that reconnects with `Last-Event-ID` misses no event.
     """
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.

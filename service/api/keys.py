@@ -15,12 +15,12 @@ KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part a
 
 
 def list_keys(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> KeyPage:
-    """Every key in the order they were made, revoked ones too; never the keys themselves."""
+    """All keys in order of creation, with revoked ones and without their secrets."""
     return services.keys.page(query.limit, query.cursor)
 
 
 async def create_key(services: InServices, response: Response, request: KeyRequest) -> NewKey:
-    """Make a key. The answer is the only place where it is ever shown: only its hash is kept.
+    """Make a key. Only this answer shows it; the service keeps its hash.
 
     Once the first one is made, every request needs one.
     """
@@ -36,7 +36,7 @@ async def create_key(services: InServices, response: Response, request: KeyReque
 async def rotate_key(
     services: InServices, response: Response, key_id: KeyId, request: RotationRequest
 ) -> NewKey:
-    """Make a key that may do the same; the old one ends after an overlap, in which both work."""
+    """Make a new key with the same scopes. The old one expires after an overlap, in which both work."""
     made = await services.runtime.in_thread(
         lambda: services.keys.rotate(key_id, overlap_s=request.overlap_hours * 3600)
     )
@@ -46,6 +46,6 @@ async def rotate_key(
 
 
 async def revoke_key(services: InServices, key_id: KeyId) -> None:
-    """Make a key useless at once, with the sessions that stand for it; revoking it again changes nothing."""
+    """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
     await services.runtime.in_thread(lambda: services.keys.revoke(key_id))
     await services.runtime.changed()

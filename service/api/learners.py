@@ -49,7 +49,7 @@ _LISTED = {
 
 
 async def list_learners() -> LearnerPage:
-    """Every kind that can be trained, with the JSON Schema of its parameters."""
+    """Every learner, with the JSON Schema of its parameters."""
     return LearnerPage(items=list(_LISTED.values()))
 
 

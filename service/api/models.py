@@ -146,7 +146,7 @@ class MeasureRequest(BaseModel):
 def list_models(
     request: Request, services: InServices, query: Annotated[ModelsQuery, FROM_QUERY]
 ) -> ModelPage:
-    """Models by name, with their aliases and newest versions: those that the key may see."""
+    """Models that the key may see, by name, with their aliases and newest versions."""
     key = key_of(request)
     return services.store.page(
         limit=query.limit,
@@ -165,7 +165,7 @@ async def import_model(
     name: Annotated[str | None, Form(description="register under this name instead of the file's")] = None,
     promote: Annotated[str | None, Form(description="alias to move to the imported version")] = None,
 ) -> VersionOut:
-    """Register a version that was exported, here or elsewhere. It is loaded and tried in a process of its own first."""
+    """Register an exported version. It is first loaded and tried in a separate process."""
 
     key = key_of(http)
     if key is not None and key.grants.resources("import") is not None:
@@ -190,7 +190,7 @@ def get_model(services: InServices, name: Name) -> ModelOut:
 
 
 async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
-    """Decide what a model may promise: whether `/match` may answer by bootstrap where finite-sample refuses."""
+    """Set whether `/match` may answer by the bootstrap where the finite-sample method refuses."""
     made = await services.runtime.in_thread(lambda: services.store.set_policy(name, request))
     await services.runtime.changed()
     return made
@@ -204,7 +204,7 @@ def list_versions(services: InServices, name: Name, query: Annotated[PageQuery, 
 def get_version(http: Request, services: InServices, name: Name, version: Number) -> VersionOut:
     """A version: parameters, capabilities, metrics with intervals, lineage and calibrations.
 
-    Keys without the scope `train` on the model are not told which data and job it came from.
+    Keys without the scope `train` on the model do not see its dataset and job.
     """
     return _shown(http, services.store.version(name, version))
 
@@ -215,7 +215,7 @@ def _shown(http: Request, version: VersionOut) -> VersionOut:
 
 
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
-    """Delete a version with its calibrations; refused while an alias holds it."""
+    """Delete a version with its calibrations; refused while an alias points to it."""
     await services.runtime.in_thread(lambda: services.store.delete(name, version))
     await services.runtime.changed()
 
@@ -228,7 +228,7 @@ def get_roc(
 
 
 def get_leaderboard(services: InServices, name: Name, version: Number) -> LeaderboardOut:
-    """The version among cheap baselines (and the candidates it raced) on the same held-out data."""
+    """The version, simple baselines and the candidates of cross-validation, on the same held-out data."""
     return services.store.reports.leaderboard(name, version)
 
 
@@ -246,9 +246,9 @@ async def get_report(
     version: Number,
     query: Annotated[ReportQuery, FROM_QUERY],
 ) -> ReportOut | Response:
-    """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card.
+    """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
-    JSON, or with `format=html` (or `Accept: text/html`) one page with pictures, which asks nothing from elsewhere.
+    JSON, or with `format=html` (or `Accept: text/html`) one self-contained page with pictures.
     """
     wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
@@ -291,7 +291,7 @@ async def _picture(
 async def get_tree(
     services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
 ) -> Any:
-    """The tree itself, for kinds that have one: cells with counts and rates, and what splits them."""
+    """The tree of a model that has one: its cells with counts and rates, and their splits."""
     served = await services.runtime.version(name, version)
     return await services.runtime.in_thread(lambda: tree_data(served, query.tree))
 
@@ -299,14 +299,14 @@ async def get_tree(
 async def get_tree_svg(
     services: InServices, name: Name, version: Number, query: Annotated[TreePictureQuery, FROM_QUERY]
 ) -> Response:
-    """The tree as a picture (SVG): what splits its cells, how many pairs they hold and their rates."""
+    """The tree as a picture (SVG): cells with their splits, numbers of pairs and rates."""
     served = await services.runtime.version(name, version)
     body = await services.runtime.in_thread(lambda: tree_svg(served, query.tree, query.depth))
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
 def export_version(services: InServices, name: Name, version: Number) -> StreamingResponse:
-    """A version as one file: artefact, report and calibration, for `POST /models` of another service."""
+    """A version as one file, with report and calibration, for `POST /models` of another service."""
     folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
     try:
         path = services.store.export(name, version, folder)
@@ -337,7 +337,7 @@ async def calibrate(
     version: Number,
     request: CalibrationRequest,
 ) -> CalibrationOut:
-    """Calibrate a version on another dataset, of which it saw no row (open-set: no identity) in training."""
+    """Calibrate a version on another dataset, without rows (open-set: identities) of its training data."""
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         made = await place.run(
@@ -360,7 +360,7 @@ async def calibrate(
 async def evaluate(
     http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
-    """Measure a version on another dataset: its ROC there, and what its own thresholds do there. Nothing is kept."""
+    """Measure a version on another dataset: its ROC, and the rates at its thresholds. Nothing is stored."""
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         return await place.run(
@@ -377,7 +377,7 @@ async def evaluate(
 
 
 def get_alias(services: InServices, response: Response, name: Name, alias: AliasName) -> AliasOut:
-    """Where an alias points; its ETag guards a move."""
+    """The version that an alias points to. Send its ETag as `If-Match` when you move it."""
     found = services.store.alias(name, alias)
     response.headers["ETag"] = f'"{found.revision}"'
     return found
@@ -392,7 +392,7 @@ async def move_alias(
     request: AliasRequest,
     if_match: IfMatch = None,
 ) -> AliasOut:
-    """Point an alias at a version: promotion, and rollback too. With `If-Match`, only if nobody moved it meanwhile."""
+    """Point an alias to a version, to promote or roll back. With `If-Match`, only if it has not moved since."""
     expected = _revision(if_match)
     moved = await services.runtime.in_thread(
         lambda: services.store.promote(

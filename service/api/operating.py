@@ -53,9 +53,9 @@ class LiveOut(BaseModel):
 async def get_operating_point(
     services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, FROM_QUERY]
 ) -> JSONResponse:
-    """The threshold at a false positive rate and what is promised about it: what /match would use, without a pair.
+    """The operating point that /match would use at a false positive rate, without scoring a pair.
 
-    With `left_samples` and `right_samples` it is that of subjects of so many samples, calibrated where it never was.
+    `left_samples` and `right_samples` ask for subjects with that many samples, calibrated on demand.
     """
     found = await services.runtime.in_thread(lambda: services.store.version(name, version))
     chosen = query.calibration or found.calibration_id
@@ -90,7 +90,7 @@ def _subjects(query: PointOfVersionQuery, served: Served, limit: int) -> Subject
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
-    """Live scores against those of calibration, counted over all serving processes; null before the first score."""
+    """Live scores compared with those of calibration, over all serving processes; null before the first score."""
     services.store.version(name, version)
     metrics.publish_live(services.runtime.live.watches(), services.runtime.unrelated.versions())
     return metrics.live(name, version)

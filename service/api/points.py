@@ -36,7 +36,7 @@ class PointsQuery(Query):
 
 
 async def embed(call: Call) -> Answer:
-    """A model's own vectors of these points: what it compares."""
+    """The vectors that the model compares, for these points."""
     features, answer = await _answered(call, "embed", lambda served, features: math.inf, _embedded_answer)
     _EMBEDDED.inc(len(features))
     return answer

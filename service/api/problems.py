@@ -378,7 +378,7 @@ _POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'
 
 
 async def list_problems() -> HTMLResponse:
-    """A page that lists every problem this service can answer with."""
+    """A page that lists every problem type of this service."""
     rows = "".join(
         f'<tr><th scope="row"><a href="/problems/{slug}">{slug}</a></th><td class="number">{page.status}</td>'
         f"<td>{escape(page.error.title)}</td></tr>"

@@ -64,11 +64,11 @@ class RankingsOut(BaseModel):
 
 
 async def rank_point(call: Call) -> Answer:
-    """Which labels come first for this point?
+    """The labels of a model, in order of preference for one point.
 
     Labels are listed best first; `positions` are 0-based and scores are higher for better. With `detail`, how sure the
-    ranking and each pair of labels is (calibrated). With `abstain`, only the order that is at least so sure: labels
-    that are not distinguished share a place. Unknown or missing features: 422 with `expected_features`. Instead of
+    ranking and each pair of labels is (calibrated). With `abstain`, only preferences with that confidence: labels
+    without a clear order share a place. Unknown or missing features: 422 with `expected_features`. Instead of
     `features`, each feature can be given by its name: `?x.NAME=5.1`.
     """
     _check_media(call)
@@ -83,7 +83,7 @@ async def rank_point(call: Call) -> Answer:
 
 
 async def rank_points(call: Call) -> Answer:
-    """As GET, for many points at a time."""
+    """The same as GET, for many points."""
     if _check_media(call) != JSON:
         raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
     body = await call.body()

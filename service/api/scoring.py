@@ -127,7 +127,7 @@ class Scored:
 
 
 async def similarity(call: Call) -> Answer:
-    """How similar are these pairs?"""
+    """The similarity of each pair of a left and a right side."""
     kind, raw = media(call)
     query: SimilarityQuery = call.query
     if raw and query.log_lr:
@@ -147,15 +147,15 @@ async def similarity(call: Call) -> Answer:
 
 
 async def match(call: Call) -> Answer:
-    """Same or different, at the false positive rate you allow, or (with `prior`) at the least cost?
+    """Decide for each pair: same or different. By a false positive rate, or (with `prior`) at the lowest cost.
 
     Exactly one of `fpr` and `prior` says how to decide: `POST /match?fpr=0.01` promises a false positive rate,
-    `POST /match?prior=0.001&cost_ratio=100` decides at the least cost on average and promises none. `fnr`,
+    `POST /match?prior=0.001&cost_ratio=100` decides at the lowest average cost, without a guarantee. `fnr`,
     `confidence`, `method` and `simultaneous` go with `fpr`; `cost_ratio` goes with `prior`. Anything else is 422
     `invalid-input`.
 
     When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
-    `required_units` per method, and `alternatives`, what each other method would answer; nothing is extrapolated.
+    `required_units` for each method, and in `alternatives` what the other methods would answer.
     Scores made elsewhere are decided with `calibration=`.
     """
     query: MatchQuery = call.query
@@ -218,7 +218,7 @@ async def _by_costs(call: Call, lane: Lane, scored: Scored, ratios: Ratios | Non
 
 
 async def explain(call: Call) -> Answer:
-    """Why this score? Takes exactly one pair."""
+    """What each feature adds to the score of one pair."""
     kind, raw = media(call)
     if raw:
         raise NotAcceptable("explanations are given as application/json")

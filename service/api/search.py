@@ -40,10 +40,10 @@ _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
 
 
 async def search(call: Call) -> Answer:
-    """The most similar items of each query, exactly.
+    """The most similar items of each query, by exact search.
 
     Scores are those of `/similarity`, best first, ties by id. With `fpir` (a rate of the whole search, from the
-    gallery's calibration) or `fpr` (of each comparison; on a large gallery many strangers match, and the answer warns
+    gallery's calibration) or `fpr` (of each comparison; on a large gallery many people match, and the answer warns
     of it) only matches are returned, and an empty list is the answer "unknown"; with `fnr` beside `fpr` also items to
     review, each with its `decision`. An acknowledged write or deletion is seen by every search after it.
     """
@@ -81,7 +81,7 @@ async def search(call: Call) -> Answer:
 
 
 async def verify(call: Call) -> Answer:
-    """Is this vector, or are these samples, of that subject?
+    """Decide whether a vector, or several samples, belong to a subject.
 
     A subject of several items is compared as a whole, by all of them, where the calibration supports that: the promise
     is then of the whole verification. Else, and only where no `aggregation` is asked for, the best item decides, and

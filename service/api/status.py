@@ -32,12 +32,12 @@ class Ready(BaseModel):
 
 
 async def healthz() -> Alive:
-    """Alive: says nothing about the database."""
+    """The process is alive. Does not check the database."""
     return Alive()
 
 
 async def readyz(request: Request, services: InServices) -> Ready:
-    """Ready: kernels are warm, and the database answers. Says so, or why not, within two seconds."""
+    """Ready: kernels are compiled and the database answers. Answers within two seconds, with the reason if not."""
     if request.app.state.closing.is_set():
         raise NotReady("the service was told to stop; requests that still come are answered")
     services.runtime.ready()
@@ -46,7 +46,7 @@ async def readyz(request: Request, services: InServices) -> Ready:
 
 
 async def scrape(services: InServices) -> Response:
-    """Metrics in the Prometheus text format; without those of the database when it does not answer in time."""
+    """Metrics in the Prometheus text format. If the database does not answer in time, its metrics are left out."""
     try:
         readings = await services.readings.answer()
     except NotReady:
