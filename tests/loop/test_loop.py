@@ -118,9 +118,9 @@ def test_an_order_is_random_and_can_be_repeated(tmp_path: Path) -> None:
         said, _ = process.communicate(timeout=PATIENCE_S)
         return [line.split()[1].rstrip(".") for line in said.splitlines() if "ran " in line]
 
-    assert order("1") == order("1")
-    assert order("1") != order("2")
-    assert sorted(order("2")) == [str(number) for number in range(8)]
+    first, again, other = order("1"), order("1"), order("2")
+    assert first == again != other
+    assert sorted(other) == [str(number) for number in range(8)]
 
 
 def test_the_run_with_checked_bounds_reaches_every_kernel() -> None:

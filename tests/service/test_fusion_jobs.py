@@ -9,6 +9,8 @@ from pairmark.models.core.registry import load
 from pairmark.service.errors import InvalidInput, ModelNotCapable, UnknownModel
 from pairmark.service.tables import JobRow
 
+pytestmark = pytest.mark.database("postgresql")
+
 FIXED = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_between": 0.1}
 
 

@@ -7,6 +7,8 @@ import pytest
 from pairmark.models.calibration.operating_points import InsufficientCalibrationData
 from tests.service.conftest import people
 
+pytestmark = pytest.mark.database("sqlite")
+
 
 def test_what_is_promised_at_upload_is_what_the_version_keeps(deployment):
     added = deployment.upload("some", *people(200, 3))

@@ -19,6 +19,8 @@ from pairmark.service.training.splitting import split
 from pairmark.service.training.trainer import Trainer
 from tests.service.conftest import people
 
+pytestmark = pytest.mark.database("sqlite")
+
 
 @pytest.fixture
 def noisy(deployment):

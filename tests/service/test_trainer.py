@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from joblib import cpu_count
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pairmark.models import MetricSimilarity
 from pairmark.models.core.artefact import read_artefact
@@ -71,6 +72,7 @@ def test_a_job_gives_a_served_calibrated_version_with_its_lineage(deployment):
     assert shown == sorted(shown)
 
 
+@pytest.mark.database("sqlite")
 def test_the_held_out_people_are_in_no_other_part(deployment):
     deployment.train()
     data = deployment.datasets.load(deployment.datasets.get("people").id)
@@ -85,6 +87,7 @@ def test_the_held_out_people_are_in_no_other_part(deployment):
     assert report.arrays["trained_identities"].size == parts["train_identities"]
 
 
+@pytest.mark.database("sqlite")
 def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
     first, second = deployment.train(), deployment.train(params={**SMALL_FOREST, "n_jobs": 2})
     other = deployment.train(params={**SMALL_FOREST, "random_state": 7})
@@ -107,6 +110,7 @@ def test_the_same_seed_gives_the_same_artefact_and_operating_points(deployment):
     assert versions[0].metrics == versions[1].metrics
 
 
+@pytest.mark.database("sqlite")
 def test_closed_set_splits_rows_and_says_so(deployment):
     deployment.upload("classes", *people(4, 40))
     deployment.train(dataset="classes", model="classes")
@@ -135,6 +139,7 @@ def test_explicit_pairs_train_without_identities(deployment):
     assert version.facts["parts"]["dropped_pairs"] > 0
 
 
+@pytest.mark.database("sqlite")
 @pytest.mark.parametrize("learner", ["similarity-forest", "metric"])
 def test_same_pairs_that_all_weigh_nothing_are_refused_with_the_reason(deployment, learner):
     X, _ = people(60, 4)
@@ -191,6 +196,7 @@ def test_data_that_is_too_small_fails_with_advice_and_leaves_nothing(deployment)
     assert {key for key, _ in deployment.blobs.stored()} == {key for key, _ in before}
 
 
+@pytest.mark.database("sqlite")
 def test_sparse_data_is_made_dense_within_a_bound(deployment):
     X, y = people(40, 5)
     X = np.where(X > 0, X, 0)
@@ -210,6 +216,7 @@ def test_sparse_data_is_made_dense_within_a_bound(deployment):
     assert "PAIRMARK_MAX_DENSE_BYTES" in error.detail
 
 
+@pytest.mark.database("sqlite")
 def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(deployment):
     """Rows of words, of which common ones come and go and rare ones stay: a cosine is not the best there is."""
     rng = np.random.default_rng(0)
@@ -241,7 +248,9 @@ def test_wide_sparse_rows_and_listed_pairs_train_the_default_as_they_are(deploym
     assert version.metrics["auc"]["value"] > 0.9
 
 
-def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch):
+@pytest.mark.database("sqlite")
+@pytest.mark.parametrize(("given", "threads"), [(1, 1), (3, 3), (None, cpu_count())])
+def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch, given, threads):
     seen = []
 
     def fitted(*_):
@@ -249,10 +258,10 @@ def test_blas_gets_no_more_threads_than_a_job_may_have(deployment, monkeypatch):
         raise InvalidInput("seen")
 
     monkeypatch.setattr(stages, "fit", fitted)
-    one = deployment.settings.model_copy(update={"job_threads": 1})
-    with pytest.raises(InvalidInput, match="seen"):
-        Trainer(deployment.db, deployment.blobs, one).run(claimed(deployment))
-    assert seen == [{1}]
+    chosen = deployment.settings.model_copy(update={"job_threads": given})
+    with threadpool_limits(threads + 1, user_api="blas"), pytest.raises(InvalidInput, match="seen"):
+        Trainer(deployment.db, deployment.blobs, chosen).run(claimed(deployment))
+    assert seen == [{threads}]
 
 
 def test_a_superseded_attempt_registers_nothing_and_leaves_no_blob(deployment):
@@ -333,6 +342,7 @@ def test_promotion_is_as_asked(deployment):
     assert deployment.store.resolve("faces:2") == ("faces", 2)
 
 
+@pytest.mark.database("sqlite")
 def test_a_metric_that_learns_nothing_calibrates_on_everybody_outside_the_test_part(deployment):
     deployment.train(learner="metric", params={})
     deployment.train(learner="metric", params={"whiten": True})
@@ -374,6 +384,7 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
 
 
+@pytest.mark.database("sqlite")
 def test_a_job_learns_from_its_training_part_alone(deployment):
     deployment.train(learner="metric", params={"whiten": True})
     data = deployment.datasets.load(deployment.datasets.get("people").id)
