@@ -122,7 +122,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch):
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(name, value)
-    bucket = boto3.resource("s3").Bucket("deployment")
+    bucket = boto3.resource("s3").Bucket("bucket")
     bucket.create()
     yield bucket
     bucket.objects.all().delete()
