@@ -123,9 +123,11 @@ class Chooser:
         """The best setting."""
         chosen = self._choose_model()
         asked = self._asked.rounds
-        if not self._folds or asked == (0,):
+        if not self._folds or len(asked) == 1:
             rounds = asked[0] if len(asked) == 1 else 0
-            return replace(chosen, setting=chosen.setting._replace(residual_rounds=rounds))
+            # What is known so far is how good the ratio is alone.
+            rates = None if rounds else chosen.rates
+            return replace(chosen, setting=chosen.setting._replace(residual_rounds=rounds), rates=rates)
         report(0.85, "choosing trees over the ratio")
         assert chosen.rates is not None
         found = self._judge_rounds(chosen.setting, tuple(r for r in asked if r))

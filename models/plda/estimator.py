@@ -89,7 +89,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     ----------
     settings_ : dict, what was chosen.
     validated_tpr_ : dict, false positive rate to mean TPR of the setting on held-out folds; empty where the data was
-        too small to hold any out.
+        too small to hold any out, and where no setting was left to choose.
     psi_ : (q,) variances between identities of the latent coordinates, falling; within identities they are 1.
     """
 
@@ -228,7 +228,13 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
         some, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
-        folds = validation_folds(place, learner_protocol(self.protocol, n_classes), random)
+        settings = (
+            self.marginals, self.length_norm, self.n_components, self.shrink_within, self.shrink_between,
+            self.residual_rounds,
+        )  # fmt: skip
+        protocol = learner_protocol(self.protocol, n_classes)
+        # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
+        folds = validation_folds(place, protocol, random) if "auto" in map(str, settings) else []
         choice = self.choose(some, place, folds)
         return self.refit(X, codes, choice)
 

@@ -15,6 +15,7 @@ from pairmark.models.core.compiled import kernel
 
 DEPTH = 4
 NODES, LEAVES = 2**DEPTH - 1, 2**DEPTH
+LANES = 8
 
 
 @kernel
@@ -130,17 +131,28 @@ def corrections(a, step_a, b, step_b, features, thresholds, values, bound, out):
 @kernel
 def square_corrections(rows, features, thresholds, values, bound, marks, out):
     """Corrections of all pairs of rows above the diagonal by the first ``marks`` trees: ``out`` (n_marks, n, n)."""
-    apart = np.empty(rows.shape[1], dtype=np.float32)
-    for i in range(rows.shape[0]):
-        for j in range(i + 1, rows.shape[0]):
-            for f in range(apart.shape[0]):
-                apart[f] = abs(rows[i, f] - rows[j, f])
-            total, t = 0.0, 0
+    n, m = rows.shape
+    apart = np.zeros((LANES, m), dtype=np.float32)
+    node = np.empty(LANES, dtype=np.int64)
+    total = np.empty(LANES)
+    for i in range(n):
+        for first in range(i + 1, n, LANES):
+            # Several pairs walk down a tree together: one alone would wait for memory at every node.
+            width = min(LANES, n - first)
+            for lane in range(width):
+                for f in range(m):
+                    apart[lane, f] = abs(rows[i, f] - rows[first + lane, f])
+            total[:] = 0.0
+            t = 0
             for at in range(marks.shape[0]):
                 while t < marks[at]:
-                    k = 0
+                    node[:] = 0
                     for _ in range(DEPTH):
-                        k = 2 * k + 1 + np.int64(apart[features[t, k]] > thresholds[t, k])
-                    total += values[t, k - NODES]
+                        for lane in range(LANES):
+                            k = node[lane]
+                            node[lane] = 2 * k + 1 + np.int64(apart[lane, features[t, k]] > thresholds[t, k])
+                    for lane in range(LANES):
+                        total[lane] += values[t, node[lane] - NODES]
                     t += 1
-                out[at, i, j] = min(max(total, -bound), bound)
+                for lane in range(width):
+                    out[at, i, first + lane] = min(max(total[lane], -bound), bound)

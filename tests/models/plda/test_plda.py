@@ -116,6 +116,14 @@ def test_new_people_are_told_apart_better_than_by_distances() -> None:
     assert fitted.validated_tpr_[0.1] == pytest.approx(tpr(fitted, A, y)[0], abs=0.1)
 
 
+def test_given_settings_are_fitted_without_judging_them_again() -> None:
+    chosen = Plda(residual_rounds="auto").fit(X, Y)
+    again = Plda(**chosen.settings_).fit(X, Y)
+    assert chosen.validated_tpr_
+    assert again.validated_tpr_ == {}
+    np.testing.assert_array_equal(chosen.score_against(X, X), again.score_against(X, X))
+
+
 def test_cross_validation_finds_what_skewed_features_need() -> None:
     def skewed(rows: np.ndarray) -> np.ndarray:
         return np.exp(2 * rows / rows.std(axis=0))
