@@ -3,7 +3,8 @@
 First, rows and identities as in `forest_speed`: XGBoost (100 trees, hist) learns from 1,000,000 written-out pairs, the
 race from the rows, with the budget it has by default and with 10 seconds; all end fitted. Second, 100,000 listed pairs
 of fresh rows of 64 Gaussian features, half of them same, whose identities nobody meets twice: PLDA and the forest as
-they come, and the forest with other settings. CPU seconds are of all threads, after a small fit that compiles and imports.
+they come, and the forest with other settings. CPU seconds are of all threads, after a small fit that compiles and
+imports.
 """
 
 from __future__ import annotations
