@@ -26,7 +26,8 @@ from scipy.stats import binom, norm
 from benchmarks import _intervals, gallery_calibration
 from benchmarks.common import Claim, Parts, Preset, Result
 from pairmark.models.calibration.identification import GalleryCalibration, independent_fpir
-from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from tests.models.pair_worlds import (
     Classes,
     Crowd,

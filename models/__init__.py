@@ -2,11 +2,8 @@
 
 from pairmark.models.auto.estimator import SimilarityAuto
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
-from pairmark.models.calibration.operating_points import (
-    InsufficientCalibrationData,
-    OperatingPoint,
-    operating_point,
-)
+from pairmark.models.calibration.operating_points import operating_point
+from pairmark.models.calibration.points import InsufficientCalibrationData, OperatingPoint
 from pairmark.models.cohort.estimator import CohortSimilarity
 from pairmark.models.core.registry import load, save
 from pairmark.models.evaluation.likelihood import cllr, cllr_min

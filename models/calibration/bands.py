@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.bootstrap import BootstrapTable, confidence_row
 from pairmark.models.calibration.bounds import blocks_needed
-from pairmark.models.calibration.finite_sample import FiniteSample
-
-STEPS_PER_DECADE = 10
+from pairmark.models.calibration.finite_sample import STEPS_PER_DECADE, FiniteSample
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates, row_replicates
+from pairmark.models.calibration.steps import n_above
 from pairmark.models.pairs.samples import PairSample
 
 Float64 = NDArray[np.float64]
@@ -87,6 +88,16 @@ class BootstrapTable:
             return None
         last = int(allowed[-1])
         return np.float32(self.thresholds[last]), float(self.upper[row, last])
+
+    def bounds_at(self, thresholds: NDArray[np.float32], confidence: float) -> list[float | None]:
+        """The bound of each threshold, that of the next one in the table below it; None where there is none."""
+        row = confidence_row(confidence)
+        found: list[float | None] = []
+        for threshold in thresholds:
+            at = n_above(self.thresholds, threshold)
+            known = row is not None and at < self.thresholds.size and bool(self.admitted[at])
+            found.append(float(self.upper[row, at]) if known and row is not None else None)
+        return found
 
 
 def confidence_row(confidence: float) -> int | None:

@@ -34,6 +34,10 @@ Rule = Literal["binomial", "average", "order", "product"]
 
 EARLIER_ORDER_BELOW = 1.25
 EARLIER_ORDER_BELOW_CLOSED = 8.0
+STEPS_PER_DECADE = 10
+"""Rates that bounds of many thresholds step through."""
+_MOST_STEPS = 60
+"""Rates that a bound at a fixed threshold is looked for among: down to one in a million."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +148,22 @@ class FiniteSample:
             return None
         lowest = min(max(self.rate(at), math.ulp(0.0)), highest)
         return smallest_true(lambda rate: self.admits(at, rate, confidence), lowest, highest)
+
+    def bound_at(self, at: int, confidence: float) -> float:
+        """Upper bound of the rate at a threshold ``at`` fixed without a look at these pairs, by the rule that answers.
+
+        The least of the rates 10^(-k / 10) such that it and all larger ones are rejected at the threshold; 1 where none
+        is. If the true rate is p, the bound is below p only where the largest of these rates that p reaches was
+        rejected, which has probability at most 1 - confidence.
+        """
+        bound = 1.0
+        for step in range(1, _MOST_STEPS):
+            rate = 10 ** (-step / STEPS_PER_DECADE)
+            chosen = self.choose(rate, confidence)
+            if chosen is None or chosen[0] < at:
+                break
+            bound = rate
+        return bound
 
     def answers(self, fpr: float, confidence: float) -> bool:
         """Whether ``fpr`` is answered at all."""

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
-from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.promises import checked_rate
 
 Float64 = NDArray[np.float64]

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
-from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
 from pairmark.service.galleries import probe_repository, repository
 from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes, Searched

@@ -10,7 +10,8 @@ import numpy as np
 
 from pairmark.models.calibration.differentials import differentials
 from pairmark.models.calibration.groups import group_rates
-from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from pairmark.models.calibration.operating_points import spaced
+from pairmark.models.calibration.steps import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
 from pairmark.models.evaluation.pairs import EvaluationReport
 from pairmark.service.errors import CorruptArtefact

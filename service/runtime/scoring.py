@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
-from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.fusion.weighing import Weights
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable

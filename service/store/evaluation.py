@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import InvalidInput, ModelNotCapable

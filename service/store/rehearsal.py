@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.errors import KEPT, hard_pairs, histograms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms

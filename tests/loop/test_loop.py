@@ -29,7 +29,7 @@ def test_a_change_reaches_the_tests_that_import_it_nearest_first() -> None:
 
 def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
     found = imports_of(Path("tests/models/test_identification.py"))
-    assert Path("models/calibration/operating_points.py") in found
+    assert Path("models/calibration/points.py") in found
     assert Path("models/__init__.py") not in found
 
 

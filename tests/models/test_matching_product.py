@@ -18,7 +18,8 @@ from pairmark.models.calibration.matching_product import (
     mixture,
     multiple_of_floor,
 )
-from pairmark.models.calibration.operating_points import Calibration, InsufficientCalibrationData
+from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.pairs.samples import pair_sample
 from pairmark.models.pairs.splits import held_out_pairs
 from tests.models.pair_worlds import Classes, People

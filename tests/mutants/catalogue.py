@@ -144,7 +144,7 @@ VALIDITY = (
     mutant(
         "bound-at-a-threshold-that-was-not-admitted",
         "a group's bound is of the served threshold",
-        "models/calibration/operating_points.py",
+        "models/calibration/finite_sample.py",
         "if chosen is None or chosen[0] < at:",
         "if chosen is None:",
         "tests/models/test_coverage.py::test_the_bound_at_a_fixed_threshold_holds_and_says_something",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pairmark.models.calibration.operating_points import InsufficientCalibrationData
+from pairmark.models.calibration.points import InsufficientCalibrationData
 from tests.service.conftest import people
 
 pytestmark = pytest.mark.database("sqlite")

@@ -1,0 +1,116 @@
+"""What held-out scores cannot promise, and what it would take: smallest rates, units required, and the refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pairmark.models.calibration.bootstrap import confidence_row
+from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_rank, order_upper
+from pairmark.models.calibration.held_out import HeldOutScores
+from pairmark.models.calibration.points import GUARANTEES, InsufficientCalibrationData, OperatingPoint
+from pairmark.models.calibration.promises import units_needed
+
+
+def smallest_rates(held: HeldOutScores, confidence: float) -> dict[str, float | None]:
+    """Method -> smallest false positive rate that is answered; None where no rate is."""
+    asymptotic = held.bootstrap().smallest(confidence) if confidence_row(confidence) is not None else None
+    return {"finite-sample": held.finite.smallest(confidence), "bootstrap": asymptotic}
+
+
+def units_required(held: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
+    """Method -> units that ``fpr`` takes; see `Calibration.required_units`."""
+    per_row = bool(held.facts["independent_rows"])
+    needed = units_needed(
+        fpr,
+        confidence,
+        different_share=held.finite.different_share,
+        independent_rows=per_row,
+        weighted=bool(held.facts["weighted"]),
+    )
+    reached, here = held.bootstrap().smallest(confidence), int(held.facts["n_units"])
+    if needed["bootstrap"] is not None and reached is not None and reached > fpr:
+        # These data fall short by more than chance: scale what they reach (pairs grow with units squared).
+        scaled = math.ceil(min(here * (reached / fpr) ** (1.0 if per_row else 0.5), MOST_BLOCKS))
+        needed["bootstrap"] = max(needed["bootstrap"], scaled)
+    return needed
+
+
+def refusal(
+    held: HeldOutScores,
+    fpr: float,
+    confidence: float,
+    tried: list[str],
+    answers: Mapping[str, OperatingPoint | None],
+) -> InsufficientCalibrationData:
+    """The error that says what the tried methods lack; ``answers`` are those of the other methods."""
+    smallest, required = smallest_rates(held, confidence), units_required(held, fpr, confidence)
+    n_units, n_different = int(held.facts["n_units"]), int(held.facts["n_negative_pairs"])
+    unit = (
+        "pairs"
+        if held.facts["independent_rows"]
+        else ("identities" if held.protocol == "open-set" else "samples")
+    )
+    said = []
+    for name in tried:
+        floor, needed = smallest[name], required[name]
+        supports = "no rate" if floor is None else f"rates of {floor:.3g} and above"
+        takes = (
+            ""
+            if needed is None
+            else f"; {fpr:g} takes {'about ' if name == 'bootstrap' else ''}{needed:,} {unit}"
+        )
+        said.append(f"{name} supports {supports}{takes}")
+    alternatives: dict[str, dict[str, Any]] = {}
+    for name, point in answers.items():
+        alternatives[name] = (
+            {"refused": True, "guarantee": GUARANTEES[name], "smallest_fpr": smallest[name]}
+            if point is None
+            else point.as_dict()
+        )
+    return InsufficientCalibrationData(
+        f"{n_units:,} held-out {unit} ({n_different:,} different pairs) "
+        f"cannot support a false positive rate of {fpr:g} at confidence {confidence:g}: {'. '.join(said)}. Ask for "
+        f"a higher rate, or calibrate with more {unit}",
+        smallest_fpr=smallest,
+        required_units=required,
+        alternatives=alternatives,
+    )
+
+
+def lower_threshold(held: HeldOutScores, fnr: float, each: float, confidence: float) -> tuple[float, float]:
+    """The largest score that keeps the false negative rate of scores at or below it, and the rate's upper bound.
+
+    Parameters
+    ----------
+    each : the confidence of this promise; ``confidence`` is that of both promises together.
+
+    Raises
+    ------
+    InsufficientCalibrationData
+        When there are too few independent same pairs.
+    ValueError
+        When the calibration keeps none.
+    """
+    same = held.arrays.get("matched_same")
+    if same is None or not same.size:
+        raise ValueError(
+            "fnr takes same pairs, which this calibration does not keep: calibrate anew, with unweighted pairs"
+        )
+    rank = order_rank(same.size, fnr, each)
+    if rank is None:
+        needed = order_pairs_needed(fnr, each)
+        raise InsufficientCalibrationData(
+            f"{same.size} independent same pairs cannot support a false negative rate of {fnr:g} at confidence "
+            f"{each:g}, which each rate needs so that both hold at {confidence:g}: the smallest supported rate is "
+            f"{order_upper(0, same.size, each):.3g}; {fnr:g} takes {needed:,} people with two samples. Ask for a "
+            "higher rate, or calibrate with more people",
+            smallest_fpr=smallest_rates(held, each),
+            required_units={"finite-sample": needed},
+        )
+    rank = min(rank, same.size - 1)
+    # A rate of scores strictly below the rank's score is what the order statistic bounds.
+    return float(np.nextafter(same[rank], np.float32(-np.inf))), order_upper(rank, same.size, each)
