@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.ghost.space import Companions, Points, Space, by_class
+from pairmark.models.ghost.space import Companions, Points, Space, by_class, draw_companions
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,6 +52,47 @@ class Weighing:
     pairs: dict[str, float]
     sets: dict[tuple[str, int], float]
     clusters: dict[str, float]
+
+
+def weighing_of(space: Space, weights: Float64, other_scales: Float64, n_inputs: int) -> Weighing:
+    """Weights over scales, by what they weigh."""
+    chosen = space.chosen
+    n_features = n_inputs if chosen.features else 0
+    features = weights[:n_features] * space.inverse[:n_features]
+    columns = np.flatnonzero(features > 0)
+    there = other_scales > 0
+    others = np.divide(weights[n_features:], other_scales, out=np.zeros(there.size), where=there)
+    n_pairs, n_sets = len(chosen.pairs), len(chosen.sets)
+    return Weighing(
+        columns=columns.astype(np.int64),
+        features=features[columns],
+        pairs=_positive(chosen.pairs, others[:n_pairs]),
+        sets=_positive(chosen.sets, others[n_pairs : n_pairs + n_sets]),
+        clusters=_positive(chosen.clusters, others[n_pairs + n_sets :]),
+    )
+
+
+def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
+    return {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
+
+
+def described(
+    space: Space, weighing: Weighing, points: Points, codes: Ints, n_classes: int, max_sets: int, seed: int
+) -> Classes:
+    """The classes of some rows: the center of each, and the sets that stand beside new points."""
+    exemplars = np.empty(n_classes, dtype=np.int64)
+    rng = np.random.default_rng([seed, 99])
+    for c in range(n_classes):
+        rows = np.flatnonzero(codes == c)
+        # Of a large class, so many are tried as centers for so many that the best is still near the best.
+        some = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
+        inside = points.take(some)
+        exemplars[c] = some[distances(space, weighing, inside, inside).sum(axis=0).argmin()]
+    companions: dict[int, Companions] = {}
+    for size in sorted({size for _, size in weighing.sets}):
+        drawn = np.random.default_rng([seed, size])
+        companions[size] = draw_companions(codes, n_classes, size - 2, max_sets, drawn)
+    return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
 
 
 def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64:

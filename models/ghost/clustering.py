@@ -13,6 +13,10 @@ Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MAX_ROWS = 4_096
+_FEW_TO_CLUSTER = 100
+"""Withheld rows that suffice to choose the price of a cluster."""
+MOST_CLUSTERED = 400
+"""Rows that are looked at for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,14 @@ class Clustering:
 
 PRICES = np.geomspace(0.005, 0.64, 15)
 """Shares of (rows x mean distance) that one more exemplar may cost: from many clusters to one."""
+
+
+def price_rows(n: int, withheld: Ints, seed: int) -> Ints:
+    """Rows that the price is chosen on: withheld ones; where they are few, the rows learned from take part too."""
+    rows = withheld if withheld.size >= _FEW_TO_CLUSTER else np.arange(n)
+    if rows.size > MOST_CLUSTERED:
+        rows = np.sort(np.random.default_rng([seed, 97]).choice(rows, MOST_CLUSTERED, replace=False))
+    return rows
 
 
 def chosen_price(distances: Float64, codes: Ints) -> float:

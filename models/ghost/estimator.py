@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,54 +10,40 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import (
-    EmbedderMixin,
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import Float32, checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.ghost import explain
 from pairmark.models.ghost.classify import (
     STRATEGIES,
     Classes,
-    Weighing,
     balanced_accuracy,
     class_distances,
+    described,
     distances,
     fitted_temperature,
     softmin,
+    weighing_of,
 )
+from pairmark.models.ghost.clustering import checked_size, chosen_price, cluster, price_rows
 from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph, given_graph, nearest_graph
 from pairmark.models.ghost.learning import Progress, Settings, Weights, learn
 from pairmark.models.ghost.params import GhostParams, Strategy
-from pairmark.models.ghost.registry import PATH, choose
-from pairmark.models.ghost.space import Companions, Points, Space, draw_companions, scales_of
+from pairmark.models.ghost.registry import choose
+from pairmark.models.ghost.scoring import GhostScores
+from pairmark.models.ghost.space import Points, Space, scales_of
 from pairmark.models.ghost.state import GhostState
-from pairmark.models.ghost.training import Plan, partition, training_sets
-from pairmark.models.search.forms import SearchForm
-from pairmark.models.search.index import Rows
+from pairmark.models.ghost.training import Plan, parts_of, training_sets, withheld_rows
 
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LEAST_VALIDATION = 10
-"""With fewer withheld rows, none are, and each learning row is judged against the others instead."""
 _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
 
 
-_FEW_TO_CLUSTER, _MOST_CLUSTERED = 100, 400
-"""Withheld rows that suffice to choose the price of a cluster, and how many are looked at."""
-
-
-class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
@@ -86,8 +72,8 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
     weights_ : (n_weights,) learned weights, of meta-features divided by their mean: comparable with each other.
     meta_feature_names_ : (n_weights,) what each weighs.
     exemplar_price_ : learned price of one more exemplar, in the learned distance (the paper's).
-    cluster_price_ : price of one more cluster in `cluster`, as a share of rows times mean distance: chosen on withheld
-        rows along the path from many clusters to one; None when learned from pairs.
+    cluster_price_ : price of one more cluster in `cluster`, as a share of rows times mean distance: chosen, when it is
+        first asked for, on withheld rows along the path from many clusters to one; None when learned from pairs.
     classes_, exemplars_ : the classes and the training row that is each one's center.
     strategy_ : the strategy in use; validation_: balanced accuracy of each on withheld rows and on
         learning rows, each judged without itself.
@@ -165,13 +151,13 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         self._space = self._made_space(X, edges)
         points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
         rng = np.random.default_rng(seed)
-        learning, withheld = self._withheld(codes, rng)
+        learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
         plan = Plan(
             space=self._space, points=points, codes=codes, alpha=self.alpha, beta=self.beta,
             balanced=self.balanced, coupling=self.coupling, max_sets=self.max_sets, seed=seed,
         )  # fmt: skip
         report(0.05, "meta-features")
-        makers, scales = training_sets(plan, self._parts(codes, learning, sets, rng), None)
+        makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
         n_features = X.shape[1] if self._space.chosen.features else 0
         start = Weights(features=np.ones(n_features), others=np.ones(scales.size))
         start.features[self._space.inverse[:n_features] == 0] = 0.0
@@ -183,24 +169,14 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         self._set_weights(weights, scales, history, makers[0]().exemplar)
         report(0.85, "classes")
         self.classes_ = labels
-        learned_from = self._classes_of(points.take(learning), codes[learning], labels.size, seed)
+        learned_from = self._described(points.take(learning), codes[learning], labels.size, seed)
         self._calibrate(learned_from, points, codes, learning, withheld, seed)
         self._classes = (
-            learned_from if withheld.size == 0 else self._classes_of(points, codes, labels.size, seed)
+            learned_from if withheld.size == 0 else self._described(points, codes, labels.size, seed)
         )
         self.exemplars_ = self._classes.exemplars
-        self.cluster_price_ = self._price_of_clusters(points, codes, withheld, seed)
+        self._cluster_rows, self._cluster_price = price_rows(codes.size, withheld, seed), None
         return self
-
-    def _price_of_clusters(self, points: Points, codes: Ints, withheld: Ints, seed: int) -> float:
-        """From withheld rows; where they are few, the rows learned from take part too."""
-        from pairmark.models.ghost.clustering import chosen_price
-
-        rows = withheld if withheld.size >= _FEW_TO_CLUSTER else np.arange(codes.size)
-        if rows.size > _MOST_CLUSTERED:
-            rows = np.sort(np.random.default_rng([seed, 97]).choice(rows, _MOST_CLUSTERED, replace=False))
-        some = points.take(rows)
-        return chosen_price(distances(self._space, self._weighing, some, some), codes[rows])
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
@@ -259,7 +235,7 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         )
         weights.others = np.concatenate([weights.others, np.zeros(n_rest)])
         self._set_weights(weights, np.concatenate([pair_scales, np.zeros(n_rest)]), history, 1.0)
-        self._classes, self.cluster_price_ = None, None
+        self._classes, self._cluster_rows, self._cluster_price = None, None, None
         for name in ("classes_", "exemplars_", "strategy_", "validation_", "temperature_"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -313,8 +289,6 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         -------
         (n,) the row that is each row's exemplar; see `pairmark.models.ghost.clustering`.
         """
-        from pairmark.models.ghost.clustering import checked_size, cluster
-
         check_is_fitted(self)
         rows = self._validated(X, "X")
         checked_size(rows.shape[0])
@@ -322,36 +296,21 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         table = distances(self._space, self._weighing, points, points)
         if exemplar_price is not None:
             price = float(exemplar_price)
-        elif self.cluster_price_ is None:
-            price = self.exemplar_price_
         else:
-            price = self.cluster_price_ * rows.shape[0] * float(table.mean())
+            share = self.cluster_price_
+            price = self.exemplar_price_ if share is None else share * rows.shape[0] * float(table.mean())
         return cluster(table, price, max_iter=max_iter).labels
 
-    def transform(self, X: ArrayLike) -> Float32:
-        """Coordinates whose city-block distance is the learned distance: the selected features, weighted.
-
-        Returns
-        -------
-        (n, n_selected) float32.
-
-        Raises
-        ------
-        ValueError
-            When the distance holds meta-features that no coordinates can express, or no feature has a weight.
-        """
+    @property
+    def cluster_price_(self) -> float | None:
+        """Chosen when first asked for: clustering the rows at 15 prices takes longer than learning the weights."""
         check_is_fitted(self)
-        rows = self._validated(X, "X")
-        if self._weighing.pairs:
-            raise ValueError(
-                f"the learned distance weighs {', '.join(self._weighing.pairs)}, which no vectors express: train "
-                "with meta_features=['features'] to embed"
-            )
-        if self._weighing.columns.size == 0:
-            raise ValueError("no single feature has a weight, so there are no coordinates to give")
-        found = rows[:, self._weighing.columns].astype(np.float64) * self._weighing.features
-        with np.errstate(over="ignore"):
-            return np.ascontiguousarray(found, dtype=np.float32)
+        if self._cluster_price is None and self._cluster_rows is not None:
+            classes = self._known_classes()
+            some = classes.members.take(self._cluster_rows)
+            table = distances(self._space, self._weighing, some, some)
+            self._cluster_price = chosen_price(table, classes.codes[self._cluster_rows])
+        return self._cluster_price
 
     @property
     def unavailable_(self) -> frozenset[str]:
@@ -360,15 +319,6 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         if self._weighing.pairs or self._weighing.columns.size == 0:
             lacking.add("embed")
         return frozenset(lacking)
-
-    def get_metric(self) -> Callable[[ArrayLike, ArrayLike], float]:
-        """The learned distance as a function of two (d,) vectors, as metric-learn's ``get_metric`` gives one."""
-        check_is_fitted(self)
-
-        def metric(u: ArrayLike, v: ArrayLike) -> float:
-            return -float(self.pair_score(np.asarray(u)[None, :], np.asarray(v)[None, :])[0])
-
-        return metric
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -382,63 +332,6 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         """What the model's page tells of it; see `pairmark.models.ghost.explain.selected`."""
         check_is_fitted(self)
         return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
-
-    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        from pairmark.models.ghost.kernels import energy as kernels
-
-        self._check_pairs()
-        a, b = (np.require(_one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
-        out = np.zeros(left.shape[0])
-        steps = int(a.shape[0] > 1), int(b.shape[0] > 1)
-        kernels.weighted_pairs(a, steps[0], b, steps[1], self._weighing.columns, self._weighing.features, out)
-        if self._weighing.pairs:
-            A, B = self._space.points(a), self._space.points(b)
-            for name, weight in self._weighing.pairs.items():
-                out += weight * self._space.pair_values(name, A, B)
-        return _score(out)
-
-    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        self._check_pairs()
-        block = np.require(index.vectors[rows], requirements=["C", "W"])
-        A = self._space.points(np.require(queries, requirements=["C", "W"]))
-        B = self._space.points(block)
-        if PATH in self._weighing.pairs:
-            from pairmark.models.ghost.graphs import Attached
-
-            # What links the gallery to the graph was worked out once.
-            B.attached = Attached(
-                places=np.require(index.arrays["places"][rows], requirements=["C", "W"]),
-                lengths=np.require(index.arrays["lengths"][rows], requirements=["C", "W"]),
-            )
-        return _score(distances(self._space, self._weighing, A, B))
-
-    def _check_pairs(self) -> None:
-        if self._weighing.columns.size == 0 and not self._weighing.pairs:
-            raise ValueError(
-                "only meta-features of sets and classes have a weight, so all pairs would score alike: use a smaller "
-                "tau, or meta_features of pairs"
-            )
-
-    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        if not self._weighing.pairs:
-            coordinates = self.transform(vectors)
-            return {"coordinates": coordinates, "reach": _reach(coordinates)}
-        if PATH not in self._weighing.pairs:
-            return {}
-        attached = self._space.points(np.require(vectors, requirements=["C", "W"])).attached
-        return {"places": attached.places, "lengths": attached.lengths}
-
-    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
-        if "coordinates" not in index.arrays:
-            return None
-        coordinates = self.transform(queries)
-        # Pairs are scored from the rows in float64; the coordinates are rounded, each by half a unit of its last place.
-        slack = float(index.arrays["reach"][0] + _reach(coordinates)[0]) * 2.0**-23
-        if not np.isfinite(slack):
-            return None
-        return SearchForm(
-            measure="manhattan", queries=coordinates, gallery=index.arrays["coordinates"], slack=slack
-        )
 
     def _made_space(self, X: Float32, edges: ArrayLike | None) -> Space:
         linked = self.graph is not None or edges is not None
@@ -462,48 +355,8 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         points = space.points(X)
         return nearest_graph(space.graph_distances(points, points))
 
-    def _parts(
-        self, codes: Ints, learning: Ints, sets: ArrayLike | None, rng: np.random.Generator
-    ) -> list[Ints]:
-        if sets is None:
-            return [learning[part] for part in partition(codes[learning], self.subset_size, rng)]
-        given = np.asarray(sets)
-        if given.shape != codes.shape:
-            raise ValueError(f"sets has shape {given.shape}; expected {codes.shape}, the set of each row")
-        found = []
-        for value in np.unique(given):
-            rows = learning[given[learning] == value]
-            if rows.size:
-                found += [rows[part] for part in partition(codes[rows], self.subset_size, rng)]
-        return found
-
-    def _withheld(self, codes: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Rows to learn from, and rows withheld: from every class that keeps four of them or more."""
-        counts = np.bincount(codes)
-        share = np.floor(counts * self.validation_fraction).astype(np.int64)
-        share[counts - share < 4] = 0
-        if share.sum() < _LEAST_VALIDATION:
-            return np.arange(codes.size), np.empty(0, dtype=np.int64)
-        away = [
-            rng.choice(np.flatnonzero(codes == c), share[c], replace=False) for c in np.flatnonzero(share)
-        ]
-        withheld = np.sort(np.concatenate(away))
-        return np.setdiff1d(np.arange(codes.size), withheld), withheld
-
-    def _classes_of(self, points: Points, codes: Ints, n_classes: int, seed: int) -> Classes:
-        exemplars = np.empty(n_classes, dtype=np.int64)
-        rng = np.random.default_rng([seed, 99])
-        for c in range(n_classes):
-            rows = np.flatnonzero(codes == c)
-            # Of a large class, so many are tried as centers for so many that the best is still near the best.
-            some = rows if rows.size <= 1_024 else np.sort(rng.choice(rows, 1_024, replace=False))
-            inside = points.take(some)
-            exemplars[c] = some[distances(self._space, self._weighing, inside, inside).sum(axis=0).argmin()]
-        companions: dict[int, Companions] = {}
-        for size in sorted({size for _, size in self._weighing.sets}):
-            drawn = np.random.default_rng([seed, size])
-            companions[size] = draw_companions(codes, n_classes, size - 2, self.max_sets, drawn)
-        return Classes(members=points, codes=codes, exemplars=exemplars, companions=companions)
+    def _described(self, points: Points, codes: Ints, n_classes: int, seed: int) -> Classes:
+        return described(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
 
     def _calibrate(
         self, classes: Classes, points: Points, codes: Ints, learning: Ints, withheld: Ints, seed: int
@@ -546,26 +399,7 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit
         self.history_ = history
-        self._weigh()
-
-    def _weigh(self) -> None:
-        """Weights over scales, by what they weigh."""
-        chosen = self._space.chosen
-        n_features = self.n_features_in_ if chosen.features else 0
-        features = self.weights_[:n_features] * self._space.inverse[:n_features]
-        columns = np.flatnonzero(features > 0)
-        there = self.other_scales_ > 0
-        others = np.divide(
-            self.weights_[n_features:], self.other_scales_, out=np.zeros(there.size), where=there
-        )
-        n_pairs, n_sets = len(chosen.pairs), len(chosen.sets)
-        self._weighing = Weighing(
-            columns=columns.astype(np.int64),
-            features=features[columns],
-            pairs=_positive(chosen.pairs, others[:n_pairs]),
-            sets=_positive(chosen.sets, others[n_pairs : n_pairs + n_sets]),
-            clusters=_positive(chosen.clusters, others[n_pairs + n_sets :]),
-        )
+        self._weighing = weighing_of(self._space, self.weights_, scales, self.n_features_in_)
 
     def _check_alive(self, weights: Weights, why: str) -> None:
         if not (weights.flat > 0).any():
@@ -591,25 +425,3 @@ class Ghost(GhostState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEst
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weighing")
-
-
-def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
-    return {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
-
-
-def _score(distance: Float64) -> Float32:
-    """Minus the distance, finite; and 0.0, never -0.0, of no distance."""
-    return (0.0 - np.minimum(distance, np.finfo(np.float32).max)).astype(np.float32)
-
-
-def _reach(coordinates: Float32) -> Float64:
-    """The greatest sum of absolute coordinates of a row, (1,), with headroom for coordinates too small for float32."""
-    sums = np.abs(coordinates).sum(axis=1, dtype=np.float64)
-    return np.array([sums.max(initial=0.0) + coordinates.shape[1] * 2.0**-120])
-
-
-def _one_of_equals(rows: Any) -> Any:
-    """The first row where all are one row, broadcast: it need not be looked at again and again."""
-    if rows.shape[0] > 1 and rows.strides[0] == 0:
-        return rows[:1]
-    return rows

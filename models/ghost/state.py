@@ -19,7 +19,8 @@ from pairmark.models.core.schema import (
     refuse,
     require_offsets,
 )
-from pairmark.models.ghost.classify import Classes
+from pairmark.models.ghost.classify import Classes, Weighing, weighing_of
+from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
 from pairmark.models.ghost.learning import Progress
 from pairmark.models.ghost.registry import Chosen, choose
@@ -39,7 +40,6 @@ class GhostState(Stateful):
     meta_feature_names_: NDArray[Any]
     other_scales_: Float64
     exemplar_price_: float
-    cluster_price_: float | None
     history_: list[Progress]
     classes_: NDArray[Any]
     exemplars_: NDArray[np.int64]
@@ -47,10 +47,11 @@ class GhostState(Stateful):
     temperature_: float
     validation_: dict[str, float]
     _space: Space
+    _weighing: Weighing
     _classes: Classes | None
-
-    def _weigh(self) -> None:
-        raise NotImplementedError
+    _cluster_rows: NDArray[np.int64] | None
+    """Rows that the price of a cluster is chosen on; None where it is known, or there are no classes."""
+    _cluster_price: float | None
 
     def to_state(self) -> State:
         """Weights and scales; the graph with its rows; the classes with theirs."""
@@ -67,10 +68,13 @@ class GhostState(Stateful):
         }
         meta: dict[str, Any] = {
             "exemplar_price": self.exemplar_price_,
-            "cluster_price": self.cluster_price_,
+            # A price that was chosen since the fit is not kept: the state would depend on what was asked.
+            "cluster_price": self._cluster_price if self._cluster_rows is None else None,
             "graph": None,
             "classes": None,
         }
+        if self._cluster_rows is not None:
+            arrays["cluster_rows"] = self._cluster_rows
         if space.graph is not None:
             assert space.graph_rows is not None
             graph = space.graph
@@ -125,13 +129,15 @@ class GhostState(Stateful):
         self.other_scales_ = held["other_scales"]
         self.exemplar_price_ = float(meta["exemplar_price"])
         price = meta.get("cluster_price")
-        self.cluster_price_ = None if price is None else float(price)
+        self._cluster_price = None if price is None else float(price)
+        # Earlier versions chose the price in fit.
+        self._cluster_rows = held.get("cluster_rows")
         self.history_ = [
             Progress(objective=row[0], energy=row[1], dual=row[2], rounded=row[3], n_weights=int(n))
             for row, n in zip(held["history"].tolist(), held["n_weights"], strict=True)
         ]
         self.n_features_in_ = int(scales.differences.size)
-        self._weigh()
+        self._weighing = weighing_of(space, self.weights_, self.other_scales_, self.n_features_in_)
         self._classes = None
         saved = meta["classes"]
         if saved is not None:
@@ -187,7 +193,7 @@ class GhostFacts(Facts):
     """What a saved GHOST says beside its arrays."""
 
     exemplar_price: float
-    cluster_price: float | None = None
+    cluster_price: float | None = Field(None, ge=0.0, le=1.0)
     graph: GraphFacts | None
     classes: ClassFacts | None
 
@@ -230,6 +236,7 @@ def _layout(loaded: Loaded) -> dict[str, Array]:
         "classes": Array(kind="labels", shape=("classes",)),
         "codes": Array(kind="int64", shape=("rows",), below="classes"),
         "exemplars": Array(kind="int64", shape=("classes",), below="rows"),
+        "cluster_rows": Array(kind="int64", shape=("cluster rows",), below="rows", optional=True),
     }
     for size in facts.classes.sizes:
         layout |= {
@@ -250,6 +257,12 @@ def _points(loaded: Loaded) -> None:
         raise refuse(
             name, None, f"has {loaded.sizes['rows']} rows", f"1 or more, with a graph at most {MAX_POINTS}"
         )
+
+
+def _cluster_rows(loaded: Loaded) -> None:
+    n = loaded.length("cluster_rows")
+    if "cluster_rows" in loaded.arrays and not 1 <= n <= MOST_CLUSTERED:
+        raise refuse("cluster_rows", None, f"has {n} rows", f"1 to {MOST_CLUSTERED}")
 
 
 def _classes(loaded: Loaded) -> None:
@@ -277,4 +290,4 @@ def _classes(loaded: Loaded) -> None:
             )
 
 
-SCHEMA = StateSchema(facts=GhostFacts, layout=_layout, relations=(_points, _classes))
+SCHEMA = StateSchema(facts=GhostFacts, layout=_layout, relations=(_points, _cluster_rows, _classes))

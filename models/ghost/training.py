@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.learning import Error, TrainingSet, error_of
@@ -19,6 +19,10 @@ Ints = NDArray[np.int64]
 
 _KEPT_BYTES = 512 * 1024 * 1024
 """Training sets are kept between visits as long as all of them take less."""
+
+
+_LEAST_VALIDATION = 10
+"""With fewer withheld rows, none are, and each learning row is judged against the others instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,35 @@ def partition(codes: Ints, size: int, rng: np.random.Generator) -> list[Ints]:
             parts[at].append(rows)
             fill[at] += rows.size
     return [np.sort(np.concatenate(some)) for some in parts if some]
+
+
+def parts_of(
+    codes: Ints, learning: Ints, sets: ArrayLike | None, size: int, rng: np.random.Generator
+) -> list[Ints]:
+    """Rows to learn from in training sets: as the caller says which row is in which, then of at most about ``size``."""
+    if sets is None:
+        return [learning[part] for part in partition(codes[learning], size, rng)]
+    given = np.asarray(sets)
+    if given.shape != codes.shape:
+        raise ValueError(f"sets has shape {given.shape}; expected {codes.shape}, the set of each row")
+    found = []
+    for value in np.unique(given):
+        rows = learning[given[learning] == value]
+        if rows.size:
+            found += [rows[part] for part in partition(codes[rows], size, rng)]
+    return found
+
+
+def withheld_rows(codes: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Rows to learn from, and rows withheld: from every class that keeps four of them or more."""
+    counts = np.bincount(codes)
+    share = np.floor(counts * fraction).astype(np.int64)
+    share[counts - share < 4] = 0
+    if share.sum() < _LEAST_VALIDATION:
+        return np.arange(codes.size), np.empty(0, dtype=np.int64)
+    away = [rng.choice(np.flatnonzero(codes == c), share[c], replace=False) for c in np.flatnonzero(share)]
+    withheld = np.sort(np.concatenate(away))
+    return np.setdiff1d(np.arange(codes.size), withheld), withheld
 
 
 def training_sets(

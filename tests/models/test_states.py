@@ -170,7 +170,7 @@ class TestStates:
                 answers(replace(artefact, arrays=rest))
             except ArtefactError:
                 continue
-            assert name in ("projection", "classes", "learned"), name
+            assert name in ("projection", "classes", "learned", "cluster_rows"), name
         with pytest.raises(ArtefactError, match="'stray' is none"):
             restored(changed(artefact, "stray", np.zeros(3)))
 

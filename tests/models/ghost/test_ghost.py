@@ -434,6 +434,29 @@ class TestTheDistance:
             for part in (rows[1::2], rows[1::8], rows):
                 assert np.unique(one.cluster(part)).size == 4
 
+    def test_what_a_cluster_costs_is_chosen_when_asked_for_and_does_not_change_what_is_saved(
+        self, tmp_path: Path
+    ) -> None:
+        A, classes = noisy(120)
+        model = Ghost(graph="knn", random_state=0).fit(A, classes)
+        pairmark.save(model, tmp_path / "before")
+        price = model.cluster_price_
+        pairmark.save(model, tmp_path / "after")
+        arrays, meta = model.to_state()
+        assert meta["cluster_price"] is None
+        for folder in ("before", "after"):
+            loaded = pairmark.load(tmp_path / folder)
+            assert loaded.cluster_price_ == price
+            np.testing.assert_array_equal(loaded.to_state()[0]["cluster_rows"], arrays["cluster_rows"])
+
+    def test_a_price_that_an_earlier_version_chose_is_kept(self) -> None:
+        A, classes = noisy(60)
+        model = Ghost(random_state=0).fit(A, classes)
+        arrays, meta = model.to_state()
+        del arrays["cluster_rows"]
+        earlier = Ghost(random_state=0).from_state(arrays, {**meta, "cluster_price": 0.25})
+        assert earlier.cluster_price_ == earlier.to_state()[1]["cluster_price"] == 0.25
+
 
 def test_a_meta_feature_of_ones_own(tmp_path: Path) -> None:
     register_meta_feature("first-only", lambda a, b: np.abs(a[:, 0] - b[:, 0]))
