@@ -17,9 +17,10 @@ from pairmark.service.api.wire import JSON, OCTETS, Answer, Call, media, model_h
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
+from pairmark.service.runtime.parsing import parse_features
 from pairmark.service.runtime.runtime import Lane
 from pairmark.service.runtime.scoring import Served, embedded
-from pairmark.service.runtime.vectors import Features, parse_features
+from pairmark.service.runtime.vectors import Features
 
 LABELS_IN_A_HEADER: Final = 4_096
 """Bytes; with more of them probabilities are given as JSON only."""

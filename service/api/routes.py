@@ -65,8 +65,8 @@ from pairmark.service.galleries.schemas import (
 from pairmark.service.heldout.schemas import RocOut
 from pairmark.service.jobs.schemas import JobOut, JobPage
 from pairmark.service.keys.schemas import KeyPage, KeyRequest, NewKey, RotationRequest
+from pairmark.service.runtime.bodies import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.runtime.ranking import RankBody
-from pairmark.service.runtime.vectors import FeaturesBody, PairsBody, ScoresBody
 from pairmark.service.store.schemas import (
     AliasChangePage,
     AliasOut,

@@ -22,9 +22,10 @@ from pairmark.service.runtime.binary import parse_npz, parse_octets
 from pairmark.service.runtime.evidence import Ratios
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
+from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.runtime import CONFIDENCE, Lane
 from pairmark.service.runtime.scoring import Decision, Served, plain
-from pairmark.service.runtime.vectors import Pairs, holds_scores, parse_pairs, parse_scores
+from pairmark.service.runtime.vectors import Pairs
 from pairmark.service.store.subjects import SubjectClass
 
 BYTES_A_SECOND: Final = {JSON: 128 * 1024 * 1000.0, OCTETS: 2 * 1024 * 1024 * 1000.0, NPZ: 1.0}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.service.runtime.vectors import Side, Vectors
+from pairmark.service.runtime.bodies import Side, Vectors
 
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 Rate = Annotated[float, Field(gt=0, lt=1)]

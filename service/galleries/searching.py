@@ -26,17 +26,10 @@ from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.templates import SubjectHit
 from pairmark.service.galleries.view import Hit
+from pairmark.service.runtime.diagnosis import check_side, check_vectors, json_object, raise_first_error
+from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.scoring import Decision, Served
-from pairmark.service.runtime.vectors import (
-    SparseRows,
-    check_side,
-    check_vectors,
-    json_object,
-    raise_first_error,
-    side_of,
-    subjects_of,
-    to_rows,
-)
+from pairmark.service.runtime.vectors import SparseRows, to_rows
 from pairmark.service.settings import Settings
 
 Float32 = NDArray[np.float32]

@@ -13,18 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.scoring import Served
-from pairmark.service.runtime.vectors import (
-    FLOAT32_MAX,
-    Dense,
-    Float32,
-    Number,
+from pairmark.service.runtime.bodies import FLOAT32_MAX, Dense, Number
+from pairmark.service.runtime.diagnosis import (
     check_numbers,
     json_object,
     kind_of,
     raise_first_error,
     raise_ragged,
 )
+from pairmark.service.runtime.scoring import Served
+from pairmark.service.runtime.vectors import Float32
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""

@@ -1,0 +1,94 @@
+"""JSON bodies of vectors, pairs and scores, as clients send them: pydantic validates each in one pass."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+EXPECTED = 'a vector (a list of numbers), a list of vectors, or sparse {"indices": [..], "values": [..]}'
+_FAST = Field(fail_fast=True)
+
+
+Number = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
+"""A number that float32 holds; NaN and infinities are outside these bounds."""
+
+
+class SparseVector(BaseModel):
+    """A vector by its non-zero entries; `indices` are 0-based and distinct."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    indices: list[int] = Field(examples=[[0, 17]])
+    values: list[Number] = Field(examples=[[0.5, 2.0]])
+
+
+Dense = Annotated[list[Number], _FAST]
+Vectors = Annotated[
+    Dense | Annotated[list[Dense], _FAST] | SparseVector | Annotated[list[SparseVector], _FAST],
+    Field(union_mode="left_to_right"),
+]
+
+
+class Subject(BaseModel):
+    """One person (or thing) by several samples; `aggregation` says how their scores become one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    samples: Annotated[
+        Annotated[list[Dense], _FAST] | Annotated[list[SparseVector], _FAST],
+        Field(union_mode="left_to_right", examples=[[[0.1, 0.2, 0.3], [0.1, 0.25, 0.3]]]),
+    ]
+
+
+Side = Annotated[
+    Dense
+    | Annotated[list[Dense], _FAST]
+    | SparseVector
+    | Annotated[list[SparseVector], _FAST]
+    | Subject
+    | Annotated[list[Subject], _FAST],
+    Field(union_mode="left_to_right"),
+]
+EXPECTED_SIDE = f'{EXPECTED}, or a subject {{"samples": [vector, ..]}} or a list of subjects'
+
+
+class PairsBody(BaseModel):
+    """Pairs to score: as many vectors (or subjects) left as right, or a single one on one side."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    model: str | None = Field(
+        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+    )
+    left: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.2, 0.3]])
+    right: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.25, 0.3]])
+
+
+class FeaturesBody(BaseModel):
+    """Points: one vector, or several."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    model: str | None = Field(
+        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+    )
+    features: Vectors = Field(description=EXPECTED, examples=[[[0.1, 0.2, 0.3]]])
+
+
+class ScoresBody(BaseModel):
+    """Scores made elsewhere, to be decided with `calibration=`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    scores: Annotated[
+        Annotated[list[Number], Field(min_length=1), _FAST]
+        | Annotated[list[Dense], Field(min_length=1), _FAST],
+        Field(union_mode="left_to_right"),
+    ] = Field(
+        examples=[[0.91, 0.12]],
+        description="one number a pair, or for a calibration that combines several systems one list a pair",
+    )

@@ -1,0 +1,156 @@
+"""What is wrong with a JSON body that was refused: walked again, slowly, to name the field and what was expected there.
+
+``left[3][2]`` is the third number of the fourth vector on the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from pairmark.service.errors import InvalidInput
+from pairmark.service.runtime.bodies import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
+
+
+def json_object(body: bytes | bytearray) -> dict[str, Any]:
+    try:
+        value = from_json(body)
+    except ValueError as error:
+        raise InvalidInput(f"the body is not JSON: {error}", field="body") from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"the body is {kind_of(value)}; expected a JSON object", field="body")
+    return value
+
+
+def raise_of_pairs(body: bytes | bytearray, error: ValidationError) -> NoReturn:
+    value = json_object(body)
+    for name in ("left", "right"):
+        if name not in value:
+            raise InvalidInput(f"{name} is missing; expected {EXPECTED_SIDE}", field=name) from error
+        check_side(value[name], name)
+    raise_first_error(error)
+
+
+def check_side(value: Any, name: str) -> None:
+    """As `check_vectors`, of a side that may hold subjects."""
+    if isinstance(value, dict) and "samples" in value:
+        _walk_subject(value, name)
+    elif (
+        isinstance(value, list) and value and any(isinstance(one, dict) and "samples" in one for one in value)
+    ):
+        for index, one in enumerate(value):
+            at = f"{name}[{index}]"
+            if not isinstance(one, dict) or "samples" not in one:
+                raise InvalidInput(
+                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, as others in its list',
+                    field=at,
+                )
+            _walk_subject(one, at)
+    else:
+        check_vectors(value, name)
+
+
+def _walk_subject(value: dict[str, Any], name: str) -> None:
+    extra = sorted(set(value) - {"samples"})
+    if extra:
+        raise InvalidInput(f"{name} has the field {extra[0][:100]!r}; expected only samples", field=name)
+    samples, at = value["samples"], f"{name}.samples"
+    if not isinstance(samples, list):
+        raise InvalidInput(f"{at} is {kind_of(samples)}; expected a list of vectors", field=at)
+    if samples and not isinstance(samples[0], list | dict):
+        raise InvalidInput(f"{at}[0] is {kind_of(samples[0])}; expected a vector", field=f"{at}[0]")
+    check_vectors(samples, at)
+
+
+def raise_first_error(error: ValidationError) -> NoReturn:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    said = first["msg"]
+    if first["type"] == "extra_forbidden":
+        said = "is not a field of this request"
+    raise InvalidInput(f"{field[:200] or 'body'}: {said}", field=field[:200] or "body") from error
+
+
+def check_vectors(value: Any, name: str) -> None:
+    """Raise for the first thing wrong with one side; return if nothing is."""
+    if isinstance(value, dict):
+        _walk_sparse(value, name)
+        return
+    if not isinstance(value, list):
+        raise InvalidInput(f"{name} is {kind_of(value)}; expected {EXPECTED}", field=name)
+    if not value:
+        raise InvalidInput(f"{name} is empty; expected {EXPECTED}", field=name)
+    if isinstance(value[0], list):
+        for index, row in enumerate(value):
+            if not isinstance(row, list):
+                at = f"{name}[{index}]"
+                raise InvalidInput(f"{at} is {kind_of(row)}; expected a vector, as {name}[0] is", field=at)
+        if any(len(row) != len(value[0]) for row in value) or not value[0]:
+            raise_ragged(value, name)
+        for index, row in enumerate(value):
+            check_numbers(row, f"{name}[{index}]")
+    elif isinstance(value[0], dict):
+        for index, row in enumerate(value):
+            at = f"{name}[{index}]"
+            if not isinstance(row, dict):
+                raise InvalidInput(
+                    f"{at} is {kind_of(row)}; expected a sparse vector, as {name}[0] is", field=at
+                )
+            _walk_sparse(row, at)
+    else:
+        check_numbers(value, name)
+
+
+def _walk_sparse(value: dict[str, Any], name: str) -> None:
+    for part in ("indices", "values"):
+        if not isinstance(value.get(part), list):
+            said = "is missing" if part not in value else f"is {kind_of(value[part])}"
+            raise InvalidInput(f"{name}.{part} {said}; expected a list of numbers", field=f"{name}.{part}")
+    extra = sorted(set(value) - {"indices", "values"})
+    if extra:
+        raise InvalidInput(
+            f"{name} has the field {extra[0][:100]!r}; expected only indices and values", field=name
+        )
+    for index, number in enumerate(value["indices"]):
+        if type(number) is not int:
+            at = f"{name}.indices[{index}]"
+            raise InvalidInput(f"{at} is {kind_of(number)}; expected a whole number from 0", field=at)
+    check_numbers(value["values"], f"{name}.values")
+
+
+def check_numbers(values: Sequence[Any], name: str) -> None:
+    for index, number in enumerate(values):
+        at = f"{name}[{index}]"
+        if type(number) not in (int, float):
+            raise InvalidInput(f"{at} is {kind_of(number)}; expected a finite number", field=at)
+        # NaN fails every comparison.
+        if not -FLOAT32_MAX <= number <= FLOAT32_MAX:
+            raise InvalidInput(f"{at} is NaN, infinite or beyond float32; expected a finite number", field=at)
+
+
+def kind_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), "something else")
+
+
+def raise_ragged(rows: Sequence[Any], name: str) -> NoReturn:
+    width = len(rows[0])
+    if not width:
+        raise InvalidInput(f"{name}[0] is empty; expected at least one number", field=f"{name}[0]")
+    at = next(index for index, row in enumerate(rows) if len(row) != width)
+    raise InvalidInput(
+        f"{name}[{at}] has {len(rows[at])} numbers and {name}[0] has {width}; expected vectors of one length",
+        field=f"{name}[{at}]",
+    )
