@@ -156,7 +156,7 @@ async def upsert_items(
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
-        async with services.galleries.write_place() as place:
+        async with services.galleries.places.write() as place:
             return await place.run(
                 lambda: services.galleries.write(
                     gallery, json_batches(body, state.dimension, errors), errors, served
@@ -169,7 +169,7 @@ async def upsert_items(
         subject=query.subject,
         metadata=tuple(name for name in (query.metadata or "").split(",") if name),
     )
-    async with services.galleries.import_place() as place:
+    async with services.galleries.places.bulk_import() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
             scratch.mkdir()

@@ -37,7 +37,7 @@ async def keep_galleries(services: Services, *, sweep: bool) -> None:
             if sweep:
                 await services.runtime.in_thread(galleries.sweep)
                 sweep = False
-            await services.runtime.in_thread(galleries.keep_up)
+            await services.runtime.in_thread(galleries.views.keep_up)
             await services.runtime.in_thread(services.thresholds.keep_up)
             for state in await services.runtime.in_thread(galleries.moving):
                 served = await services.runtime.version_for(

@@ -150,7 +150,7 @@ class CatchingUp:
         """Best scores of some probes with what was written after a sequence number."""
         records = self._records
         least = records["best"][some].min()
-        elsewhere = None if after else self._galleries.elsewhere(self._state, (), self.view.seq)
+        elsewhere = None if after else self._galleries.views.elsewhere(self._state, (), self.view.seq)
         hits = self.view.search(
             self._kept.vectors[some],
             1,

@@ -374,15 +374,15 @@ class Identification:
     # ------------------------------------------------------------ scores
 
     def _view(self, state: State, served: Served) -> View:
-        return self._galleries.live(state, served.estimator).view(state.seq)
+        return self._galleries.views.live(state, served.estimator).view(state.seq)
 
     def _searched(
         self, state: State, view: View, probes: Float32, k: int, how: str | None, *, by_subject: bool = False
     ) -> list[list[Hit]] | list[list[SubjectHit]]:
         """Hits among items, or with ``how`` among subjects as wholes."""
         if how is not None:
-            return self._galleries.live(state, view.estimator).subjects.at(view, how).search(probes, k)
-        elsewhere = self._galleries.elsewhere(state, (), view.seq)
+            return self._galleries.views.live(state, view.estimator).subjects.at(view, how).search(probes, k)
+        elsewhere = self._galleries.views.elsewhere(state, (), view.seq)
         return view.search(probes, k, elsewhere=elsewhere, by_subject=by_subject)
 
     def _best(

@@ -97,7 +97,7 @@ class Thresholds:
             key = (kept.id, kept.revision, kept.seq, fpir, confidence)
             point = self._point(key, lambda: _calibration(kept, state))
         else:
-            view = self._galleries.live(state, served.estimator).view(state.seq)
+            view = self._galleries.views.live(state, served.estimator).view(state.seq)
             key = (head.id, head.revision, head.seq, fpir, confidence)
             point = self._point(key, lambda: self._unkept(head))
             if is_stale(point.gallery_size, state.seq - head.seq):
@@ -135,7 +135,7 @@ class Thresholds:
     def _at_one_moment(
         self, state: State, served: Served, head: CalibrationHead, deadline: float | None
     ) -> tuple[KeptProbes, View]:
-        live = self._galleries.live(state, served.estimator)
+        live = self._galleries.views.live(state, served.estimator)
         view = live.view(state.seq)
         while True:
             kept = self._held(head)

@@ -102,6 +102,14 @@ class State:
     created_at: float
     updated_at: float
 
+    @property
+    def versions(self) -> set[tuple[str, int]]:
+        """The version that serves the gallery, and the one it moves to."""
+        found = {(self.model_id, self.version)}
+        if self.next_model_id is not None and self.next_version is not None:
+            found.add((self.next_model_id, self.next_version))
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.service.errors import InvalidInput
-from pairmark.service.galleries.metadata import checked_metadata
+from pairmark.service.errors import InvalidInput, UnknownItem
+from pairmark.service.galleries.metadata import MAX_FIELDS, checked_metadata, fields_of
 
 Float32 = NDArray[np.float32]
 
@@ -238,3 +238,44 @@ def text_of(value: Any, field: str) -> str:
     if any(ord(one) < 32 or ord(one) == 127 for one in text):
         raise InvalidInput(f"{field} holds control characters; expected plain text", field=field)
     return text
+
+
+def checked_id(value: str, field: str = "id") -> str:
+    """An id or subject as it may be stored; others are not there."""
+    try:
+        return text_of(value, field)
+    except InvalidInput as error:
+        raise UnknownItem(f"there is none: {error.detail}", field=field) from error
+
+
+def within_fields(rows: Rows, fields: Sequence[str], errors: RowErrors) -> tuple[Rows, list[str]]:
+    """The rows without those whose metadata would exceed the fields that a gallery may have, and the new fields."""
+    if not any(rows.metadata):
+        return rows, []
+    known = set(fields)
+    new = fields_of(rows.metadata) - known
+    if len(known) + len(new) <= MAX_FIELDS:
+        return rows, sorted(new)
+    added: list[str] = []
+    kept = []
+    for at, text in enumerate(rows.metadata):
+        own = sorted(fields_of([text]) - known)
+        if len(known) + len(own) > MAX_FIELDS:
+            errors.add(
+                rows.places[at],
+                rows.ids[at],
+                f"metadata would bring field {own[0]!r}, and the gallery has {len(known)} fields already; at most "
+                f"{MAX_FIELDS} are kept",
+            )
+            continue
+        known.update(own)
+        added += own
+        kept.append(at)
+    chosen = Rows(
+        ids=[rows.ids[at] for at in kept],
+        subjects=[rows.subjects[at] for at in kept],
+        vectors=np.ascontiguousarray(rows.vectors[kept]),
+        metadata=[rows.metadata[at] for at in kept],
+        places=[rows.places[at] for at in kept],
+    )
+    return chosen, added

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.galleries.repository import State
 from pairmark.service.runtime.bodies import Side, Vectors
+from pairmark.service.tables import GalleryItem
+from pairmark.service.times import iso
 
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 Rate = Annotated[float, Field(gt=0, lt=1)]
@@ -52,6 +57,25 @@ class GalleryOut(BaseModel):
     fields: list[str] = Field(description="metadata fields that items have had, to filter by")
     created_at: str
     updated_at: str
+
+    @classmethod
+    def of(cls, state: State, subjects: int | None = None) -> Self:
+        """A gallery's row as JSON shows it."""
+        moving = None
+        if state.next_version is not None and state.next_model is not None:
+            moving = ModelOfGallery(name=state.next_model, version=state.next_version, kind=state.next_kind)
+        return cls(
+            name=state.name,
+            model=ModelOfGallery(name=state.model, version=state.version, kind=state.kind),
+            moving_to=moving,
+            dimension=state.dimension,
+            items=state.items,
+            subjects=subjects,
+            sequence=state.seq,
+            fields=sorted(state.fields),
+            created_at=iso(state.created_at),
+            updated_at=iso(state.updated_at),
+        )
 
 
 class GalleryPage(BaseModel):
@@ -101,6 +125,16 @@ class ItemOut(BaseModel):
     subject: str | None = None
     metadata: dict[str, Any] | None = None
     vector: list[float] | None = None
+
+    @classmethod
+    def of(cls, row: GalleryItem, *, vector: bool) -> Self:
+        """An item's row as JSON shows it, its vector where that is asked for."""
+        return cls(
+            id=row.id,
+            subject=row.subject,
+            metadata=None if row.facts is None else json.loads(row.facts),
+            vector=np.frombuffer(row.vector, dtype="<f4").tolist() if vector else None,
+        )
 
 
 class ItemPage(BaseModel):

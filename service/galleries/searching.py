@@ -18,11 +18,11 @@ from pairmark.service.errors import (
     UnknownItem,
 )
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.galleries import Galleries, checked_id
+from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.metadata import parse_filter
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.templates import SubjectHit
 from pairmark.service.galleries.view import Hit
@@ -170,7 +170,7 @@ class Searches:
         queries = dense(request.queries, "queries", state.dimension)
         wanted = parse_filter(request.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
-        live = self._galleries.live(state, served.estimator)
+        live = self._galleries.views.live(state, served.estimator)
         point, above, warning = None, None, None
         how = None if request.aggregation is None else served.aggregation(request.aggregation)
         if request.fpir is None:
@@ -198,7 +198,7 @@ class Searches:
             )
         if how is not None:
             found = live.subjects.at(view, how).search(queries, k, above)
-            self._galleries.tidy_later(live)
+            self._galleries.views.tidy_later(live)
             whole: dict[str, Any] = {
                 "model": served.model,
                 "results": [_reported_subjects(some, point, scores) for some in found],
@@ -213,9 +213,9 @@ class Searches:
             above=above,
             by_subject=request.by_subject,
             deadline=deadline,
-            elsewhere=self._galleries.elsewhere(state, wanted, view.seq),
+            elsewhere=self._galleries.views.elsewhere(state, wanted, view.seq),
         )
-        self._galleries.tidy_later(live)
+        self._galleries.views.tidy_later(live)
         answer: dict[str, Any] = {
             "model": served.model,
             "results": [_hits_of(some, point, scores, decision) for some in hits],

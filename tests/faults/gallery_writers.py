@@ -52,7 +52,7 @@ def write(url: str, settings: Settings, estimator: MetricSimilarity, turn: int, 
             os.write(reported, f"-{number}\n".encode())
         if number % 7 == 0:
             state = galleries.state("g")
-            galleries.live(state, estimator).view(state.seq)
+            galleries.views.live(state, estimator).view(state.seq)
         number += size
 
 
@@ -95,7 +95,7 @@ def main(url: str, home: str, rounds: int) -> None:
                 erased.add(number)
     galleries = Galleries(Database(url), settings)
     state = galleries.state("g")
-    view = galleries.live(state, estimator).view(state.seq)
+    view = galleries.views.live(state, estimator).view(state.seq)
     found: dict[int, list[float]] = {}
     cursor = None
     while True:

@@ -60,7 +60,7 @@ def test_nothing_of_an_erased_subject_is_left(
     galleries.write("g", [rows({"id-of-anna": (secret_old, "subject-anna", facts)})], RowErrors(), None)
     galleries.write("g", [rows(others)], RowErrors(), None)
     state = galleries.state("g")
-    live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     live.view(state.seq)
     # Replaced: the first vector is dead in a block, the second is in another or in the tail.
     galleries.write("g", [rows({"id-of-anna": (secret, "subject-anna", facts)})], RowErrors(), None)
@@ -112,14 +112,16 @@ def test_an_erasure_cut_short_is_completed_when_it_is_asked_for_again(
     items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), "anna", None) for at in range(40)}
     galleries.write("g", [rows(items)], RowErrors(), None)
     state = galleries.state("g")
-    LiveGallery(galleries.database, galleries.disk(state), state, estimator).view(state.seq)
+    LiveGallery(galleries.database, galleries.views.disk(state), state, estimator).view(state.seq)
     with monkeypatch.context() as patch:
-        patch.setattr(type(galleries.disk(state)), "drop_holders", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(
+            type(galleries.views.disk(state)), "drop_holders", lambda *_: (_ for _ in ()).throw(Killed)
+        )
         with pytest.raises(Killed):
             galleries.erase("g", NOTHING, id="n007")
     assert holds(settings.home / "galleries", b"n007")
     # Whoever opens the gallery next sees the erasure in the database and drops the files.
-    fresh = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    fresh = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     view = fresh.view(galleries.state("g").seq)
     assert all(hit.id != "n007" for hit in view.search(np.ones((1, WIDTH), np.float32), 50)[0])
     assert not holds(settings.home / "galleries", b"n007")
@@ -134,7 +136,7 @@ def test_what_deleted_galleries_and_killed_imports_leave_is_swept(
     items = {f"n{at:03}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(10)}
     galleries.write("g", [rows(items)], RowErrors(), None)
     state = galleries.state("g")
-    LiveGallery(galleries.database, galleries.disk(state), state, estimator).view(state.seq)
+    LiveGallery(galleries.database, galleries.views.disk(state), state, estimator).view(state.seq)
     assert holds(settings.home, b"n003")
     with galleries.database.write() as session:
         session.execute(text("DELETE FROM galleries"))
@@ -160,7 +162,7 @@ def test_an_erasure_whose_files_cannot_be_removed_gives_its_receipt_and_says_wha
     estimator = MetricSimilarity().fit(rng.normal(size=(40, WIDTH)), np.repeat(np.arange(8), 5))
     galleries.put("g", served(estimator))
     galleries.write("g", [rows({"anna": (np.ones(WIDTH, dtype=np.float32), "a", None)})], RowErrors(), None)
-    lock = galleries.disk(galleries.state("g")).path / "lock"
+    lock = galleries.views.disk(galleries.state("g")).path / "lock"
     # As on a full disk, the file that keeps others out cannot be made.
     lock.unlink(missing_ok=True)
     lock.mkdir(parents=True)
@@ -171,7 +173,7 @@ def test_an_erasure_whose_files_cannot_be_removed_gives_its_receipt_and_says_wha
     lock.rmdir()
     galleries.delete("g")
     galleries.put("h", served(estimator))
-    lock = galleries.disk(galleries.state("h")).path / "lock"
+    lock = galleries.views.disk(galleries.state("h")).path / "lock"
     lock.mkdir(parents=True)
     galleries.delete("h")
     assert galleries.page(10, None).items == []

@@ -143,9 +143,9 @@ def enrolled(galleries: Galleries, name: str, version: Served, n: int) -> dict[s
 def both(galleries: Galleries, name: str, version: Served, queries: np.ndarray, **how: Any) -> list[Any]:
     """A search there, which has to be what a search here is."""
     state = galleries.state(name)
-    view = galleries.live(state, version.estimator).view(state.seq)
+    view = galleries.views.live(state, version.estimator).view(state.seq)
     wanted = parse_filter(how.pop("filter", None), state.fields)
-    elsewhere = galleries.elsewhere(state, wanted, view.seq)
+    elsewhere = galleries.views.elsewhere(state, wanted, view.seq)
     assert elsewhere is not None
     counted: list[int] = []
 
@@ -211,11 +211,11 @@ def test_a_block_made_from_newer_rows_than_the_view_is_searched_here(
     version = served(deployment)
     enrolled(galleries, "newer", version, 230)
     state = galleries.state("newer")
-    view = galleries.live(state, version.estimator).view(state.seq)
+    view = galleries.views.live(state, version.estimator).view(state.seq)
     galleries.write("newer", [rows({"i0000": (np.zeros(WIDTH, np.float32), None, None)})], RowErrors(), None)
     given = spread.recipe_of
     monkeypatch.setattr(spread, "recipe_of", lambda state, part: replace(given(state, part), folder=None))
-    elsewhere = galleries.elsewhere(state, (), view.seq)
+    elsewhere = galleries.views.elsewhere(state, (), view.seq)
     queries = np.ones((1, WIDTH), np.float32)
     assert view.search(queries, 230, elsewhere=elsewhere) == view.search(queries, 230)
 
@@ -240,7 +240,7 @@ def test_what_was_erased_leaves_the_workers_memory(
         before = held()
         assert before
         galleries.erase("forgotten", NOTHING, id=hit.id)
-        galleries.keep_up()
+        galleries.views.keep_up()
         deadline = time.monotonic() + 30
         while held() >= before and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -263,10 +263,10 @@ def test_without_the_cluster_searches_go_on_here(
     other = Galleries(deployment.db, nowhere)
     try:
         state = other.state("alone")
-        view = other.live(state, version.estimator).view(state.seq)
+        view = other.views.live(state, version.estimator).view(state.seq)
         queries = np.ones((1, WIDTH), np.float32)
         for _ in range(2):
-            elsewhere = other.elsewhere(state, (), view.seq)
+            elsewhere = other.views.elsewhere(state, (), view.seq)
             assert view.search(queries, 9, elsewhere=elsewhere) == view.search(queries, 9)
     finally:
         other.close()

@@ -62,7 +62,7 @@ def test_every_interleaving_gives_what_scoring_everybody_gives(galleries: Galler
     estimator, random = ESTIMATORS[how], np.random.default_rng(3)
     galleries.put("g", served(estimator))
     state = galleries.state("g")
-    live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     truth: dict[str, Any] = {}
     for _ in range(25):
         step = random.choice(
@@ -91,7 +91,7 @@ def test_every_interleaving_gives_what_scoring_everybody_gives(galleries: Galler
             while live.tidy():
                 pass
         elif step == "restart":
-            live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+            live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
         view = live.view(galleries.state("g").seq)
         queries = X[random.integers(len(X), size=2)].astype(np.float32)
         k = int(random.integers(1, 12))
@@ -107,7 +107,7 @@ def test_erasing_a_sample_takes_its_part_out_of_the_subject(galleries: Galleries
     items = {f"i{at}": (X[at].astype(np.float32), "zoe", None) for at in range(4)}
     galleries.write("g", [rows(items)], RowErrors(), None)
     state = galleries.state("g")
-    live = galleries.live(state, estimator)
+    live = galleries.views.live(state, estimator)
     query = X[4:5].astype(np.float32)
 
     def score() -> tuple[int, float]:

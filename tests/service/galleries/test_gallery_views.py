@@ -110,7 +110,9 @@ def test_every_interleaving_gives_what_brute_force_gives(
         galleries.put(name, served(estimator))
         state = galleries.state(name)
         # Two views on one folder, as two processes have.
-        pair = [LiveGallery(galleries.database, galleries.disk(state), state, estimator) for _ in range(2)]
+        pair = [
+            LiveGallery(galleries.database, galleries.views.disk(state), state, estimator) for _ in range(2)
+        ]
         truth: dict[str, Any] = {}
         for what, argument in [*steps, ("look", 0), ("look", 1)]:
             if what == "upsert":
@@ -135,7 +137,9 @@ def test_every_interleaving_gives_what_brute_force_gives(
                 for one in mine:
                     del truth[one]
             elif what == "restart":
-                pair[argument] = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+                pair[argument] = LiveGallery(
+                    galleries.database, galleries.views.disk(state), state, estimator
+                )
             elif what == "fill":
                 pair[argument].fill()
             elif what == "tidy":
@@ -155,7 +159,7 @@ def test_every_interleaving_gives_what_brute_force_gives(
             while other.tidy():
                 pass
         galleries.delete(name)
-        assert not galleries.disk(state).path.exists()
+        assert not galleries.views.disk(state).path.exists()
 
     run()
 
@@ -176,7 +180,7 @@ def test_filters_choose_before_ranking(galleries: Galleries, estimators: dict[st
     galleries.write("g", [rows(items)], RowErrors(), None)
     state = galleries.state("g")
     assert sorted(state.fields) == ["site", "vip", "year"]
-    view = galleries.live(state, estimator).view(state.seq)
+    view = galleries.views.live(state, estimator).view(state.seq)
 
     def chosen(given: Any) -> list[int]:
         hits = view.search(
@@ -212,7 +216,7 @@ def test_blocks_are_merged_and_survive_damage(
     galleries.put("g", served(estimator))
     truth: dict[str, Any] = {}
     state = galleries.state("g")
-    live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     for start in range(0, 60, 3):
         new = {f"n{start + at}": (rng.normal(size=WIDTH).astype(np.float32), None, None) for at in range(3)}
         galleries.write("g", [rows(new)], RowErrors(), None)
@@ -227,7 +231,7 @@ def test_blocks_are_merged_and_survive_damage(
     if damaged[1].exists():
         damaged[1].write_text("{}")
     (live.blocks.path / ".part-left").mkdir()
-    fresh = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+    fresh = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
     query = rng.normal(size=WIDTH).astype(np.float32)
     hits = fresh.view(galleries.state("g").seq).search(query[None], 60)[0]
     assert [(hit.id, hit.subject, hit.score) for hit in hits] == brute(estimator, truth, query, 60)
@@ -247,7 +251,7 @@ def test_blocks_outlive_many_writes_where_nothing_was_removed(
         galleries.write("g", [rows(new)], RowErrors(), None)
 
     def opened() -> set[Path]:
-        live = LiveGallery(galleries.database, galleries.disk(state), state, estimator)
+        live = LiveGallery(galleries.database, galleries.views.disk(state), state, estimator)
         assert live.view(galleries.state("g").seq).n_items == galleries.state("g").items
         return {path for path in live.blocks.path.iterdir() if not path.name.startswith(".")}
 
@@ -281,5 +285,9 @@ def test_a_gallery_moves_to_another_version_while_the_first_serves(
     galleries.move(state, second)
     now = galleries.state("g")
     assert (now.version, now.next_version, now.items) == (2, None, 9)
-    hits = galleries.live(now, second.estimator).view(now.seq).search(np.ones((1, WIDTH), np.float32), 3)[0]
+    hits = (
+        galleries.views.live(now, second.estimator)
+        .view(now.seq)
+        .search(np.ones((1, WIDTH), np.float32), 3)[0]
+    )
     assert len(hits) == 3

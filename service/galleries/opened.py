@@ -1,0 +1,129 @@
+"""The galleries that one process has open: their views, and what keeps these up to date in the background."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from pairmark.service.db import Database
+from pairmark.service.errors import UnknownGallery
+from pairmark.service.galleries import repository
+from pairmark.service.galleries.disk import GalleryDisk
+from pairmark.service.galleries.held import prefix_of
+from pairmark.service.galleries.live import LiveGallery
+from pairmark.service.galleries.metadata import Filter
+from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.spread import Spread
+from pairmark.service.galleries.view import Elsewhere
+from pairmark.service.settings import Settings
+
+log = logging.getLogger(__name__)
+OPEN_GALLERIES = 64
+"""Galleries (by version) whose views one process keeps."""
+
+
+class OpenGalleries:
+    """Views of galleries by version, the latest used ones.
+
+    Their files are under ``PAIRMARK_HOME/galleries``, where the machine's other processes find them too.
+    """
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db = db
+        self._home = settings.home / "galleries"
+        self._live: OrderedDict[tuple[str, str, int], LiveGallery] = OrderedDict()
+        self._lock = threading.Lock()
+        self._upkeep = ThreadPoolExecutor(1, thread_name_prefix="gallery-upkeep")
+        self._scheduled: set[int] = set()
+        self._spread = Spread(settings)
+
+    def close(self) -> None:
+        """Let the thread and the cluster's connection end."""
+        self._upkeep.shutdown(wait=False, cancel_futures=True)
+        self._spread.close()
+
+    def disk(self, state: State) -> GalleryDisk:
+        """The gallery's files on this machine."""
+        return GalleryDisk(self._home / state.key)
+
+    def live(self, state: State, estimator: Any) -> LiveGallery:
+        """The gallery as this process searches it."""
+        key = (state.key, state.model_id, state.version)
+        with self._lock:
+            found = self._live.get(key)
+            if found is None:
+                found = self._live[key] = LiveGallery(self._db, self.disk(state), state, estimator)
+                while len(self._live) > OPEN_GALLERIES:
+                    self._live.popitem(last=False)
+            self._live.move_to_end(key)
+        return found
+
+    def elsewhere(self, state: State, wanted: Filter, seq: int) -> Elsewhere | None:
+        """Who searches blocks of a view for this process, if anybody does: see `Spread.searching`."""
+        return self._spread.searching(state, wanted, seq)
+
+    def tidy_later(self, live: LiveGallery) -> None:
+        """Have blocks merged and kept in the background, if that is needed."""
+        if id(live) not in self._scheduled and live.untidy():
+            self.in_background(live, lambda: None)
+
+    def of(self, key: str) -> list[LiveGallery]:
+        """The gallery's views, one a version, as far as there are any."""
+        with self._lock:
+            return [live for (one, *_), live in self._live.items() if one == key]
+
+    def in_background(self, live: LiveGallery, work: Callable[[], Any], *, tidy: bool = True) -> None:
+        """Do some work on a view unless some is waiting already, then merge and keep its blocks."""
+        with self._lock:
+            if id(live) in self._scheduled:
+                return
+            self._scheduled.add(id(live))
+
+        def do() -> None:
+            try:
+                with self._lock:
+                    # From here on, what is asked for needs another turn.
+                    self._scheduled.discard(id(live))
+                work()
+                while tidy and live.tidy():
+                    pass
+                self._spread.settle(prefix_of(*live.key), live.block_names())
+            except UnknownGallery:
+                pass
+
+        try:
+            self._upkeep.submit(do).add_done_callback(_log_failure)
+        except RuntimeError:
+            # The process is ending.
+            self._scheduled.discard(id(live))
+
+    def forget(self, key: str) -> None:
+        """Let go of a gallery that was deleted."""
+        with self._lock:
+            for known in [known for known in self._live if known[0] == key]:
+                del self._live[known]
+        self._spread.settle(f"pairmark-{key}-")
+
+    def keep_up(self) -> None:
+        """See what other processes wrote and erased in the galleries this one has open (blocking)."""
+        with self._lock:
+            known = list(self._live.items())
+        for key, live in known:
+            with self._db.read() as session:
+                state = repository.state_by_id(session, live.id)
+            if state is None or key[1:] not in state.versions:
+                with self._lock:
+                    self._live.pop(key, None)
+                self._spread.settle(prefix_of(*key))
+            elif live.at_hand(0) is not None:
+                self.in_background(live, lambda live=live, seq=state.seq: live.view(seq))  # type: ignore[misc]
+
+
+def _log_failure(future: Future[None]) -> None:
+    if future.cancelled() or future.exception() is None:
+        return
+    log.error("a gallery's upkeep failed", exc_info=future.exception())
