@@ -18,7 +18,7 @@ from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz_rows, parse_rows
 from pairmark.service.runtime.classifying import classes_json, classified
 from pairmark.service.runtime.parsing import parse_features
-from pairmark.service.runtime.runtime import Lane
+from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.scoring import Served, embedded
 from pairmark.service.runtime.vectors import Features
 

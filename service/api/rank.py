@@ -13,8 +13,8 @@ from pairmark.service.api.query import Query
 from pairmark.service.api.scoring import BYTES_A_SECOND
 from pairmark.service.api.wire import JSON, Answer, Call, media
 from pairmark.service.errors import TooLarge
+from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.ranking import Points, parse_points, points_by_text, rank
-from pairmark.service.runtime.runtime import Lane
 
 DETAIL_COSTS: Final = 3
 """How much longer a ranking takes with its confidences."""

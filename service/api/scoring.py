@@ -23,7 +23,8 @@ from pairmark.service.runtime.evidence import Ratios
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
-from pairmark.service.runtime.runtime import CONFIDENCE, Lane
+from pairmark.service.runtime.places import Lane
+from pairmark.service.runtime.runtime import CONFIDENCE
 from pairmark.service.runtime.scoring import Decision, Served, plain
 from pairmark.service.runtime.vectors import Pairs
 from pairmark.service.store.subjects import SubjectClass

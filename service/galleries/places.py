@@ -6,7 +6,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from pairmark.service.runtime.runtime import BatchPlace
+from pairmark.service.runtime.places import BatchPlace
 from pairmark.service.settings import Settings
 
 

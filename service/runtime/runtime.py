@@ -7,9 +7,8 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any, Self, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import spec_of
@@ -20,7 +19,6 @@ from pairmark.service.errors import (
     InvalidInput,
     NotReady,
     PairmarkError,
-    RateLimited,
     UnknownCalibration,
     UnknownModel,
 )
@@ -29,7 +27,7 @@ from pairmark.service.runtime.classifying import seconds_to_classify
 from pairmark.service.runtime.evidence import Ratios, ratios_of
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.metrics import BATCHES
+from pairmark.service.runtime.places import BatchPlace, Lane
 from pairmark.service.runtime.ranking import seconds_a_point
 from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Owner, Question, Served
 from pairmark.service.runtime.unrelated import UnrelatedCheck
@@ -43,93 +41,6 @@ T = TypeVar("T")
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
-SHORT_S = 0.001
-"""Longest that work may hold the event loop; a thread costs a tenth of it."""
-MODERATE_S = 0.05
-"""Longest that work may take in a thread of its own choice; longer work waits for one of the bounded places."""
-
-
-class BatchPlace:
-    """One of the bounded places for long batches, held until its work has really ended."""
-
-    def __init__(self, threads: ThreadPoolExecutor, places: threading.Semaphore, limit: int) -> None:
-        self._threads, self._places, self._limit = threads, places, limit
-        self._running: Future[Any] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self.enter()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.leave()
-
-    def enter(self) -> Self:
-        """Take the place.
-
-        Raises
-        ------
-        RateLimited
-            When all are taken.
-        """
-        if not self._places.acquire(blocking=False):
-            raise RateLimited(f"{self._limit} long batches are under way already; try again shortly")
-        BATCHES.inc()
-        return self
-
-    def leave(self) -> None:
-        """Give the place back, at once or when its work has ended."""
-        if self._running is None or self._running.done():
-            self._leave()
-        else:
-            # The client gave up or time ran out, but a thread cannot be stopped: the place is free when it ends.
-            self._running.add_done_callback(self._leave)
-
-    def _leave(self, _: object = None) -> None:
-        BATCHES.dec()
-        self._places.release()
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do the work in a thread."""
-        # In the name of who asked for it.
-        future = self._threads.submit(copy_context().run, work)
-        self._running = future
-        return await asyncio.wrap_future(future)
-
-
-class Lane:
-    """Where the work of one request runs: the one place that decides between the event loop and a thread.
-
-    Short work runs on the loop, because a thread costs more than it; work of moderate length in any thread; long work
-    in one of the bounded places for batches, and everything after it there too.
-    """
-
-    __slots__ = ("_place", "_runtime")
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._place: BatchPlace | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._place is not None:
-            self._place.leave()
-
-    async def run(self, seconds: float, work: Callable[[], T]) -> T:
-        """Do the work, which is expected to take ``seconds``.
-
-        Raises
-        ------
-        RateLimited
-            When it is long and every place is taken.
-        """
-        if self._place is None:
-            if seconds <= SHORT_S:
-                return work()
-            if seconds <= MODERATE_S:
-                return await self._runtime.in_thread(work)
-            self._place = self._runtime.batch_place().enter()
-        return await self._place.run(work)
 
 
 class Runtime:
@@ -364,7 +275,7 @@ class Runtime:
 
     def lane(self) -> Lane:
         """Where the work of one request runs."""
-        return Lane(self)
+        return Lane(self.batch_place)
 
     def batch_place(self) -> BatchPlace:
         """A place for a long batch: ``async with runtime.batch_place() as run: await run(work)``.
