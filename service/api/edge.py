@@ -7,20 +7,19 @@ one layer and not six because each costs microseconds on routes that answer in a
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pairmark.service.api import access
-from pairmark.service.api.access import Access
+from pairmark.service.api.admission import Admission
+from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import logged_decision, wants_log
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
 from pairmark.service.api.problems import (
@@ -31,14 +30,12 @@ from pairmark.service.api.problems import (
     TimedOut,
     render,
 )
-from pairmark.service.api.routing import Found, Route, RouteTable
+from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
 from pairmark.service.api.tracing import trace_of
 from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
-from pairmark.service.errors import Forbidden, InvalidInput, PairmarkError, TooLarge, Unauthenticated
-from pairmark.service.keys import ActiveKey
-from pairmark.service.runtime.catalogue import View
+from pairmark.service.errors import Forbidden, PairmarkError, TooLarge, Unauthenticated
 from pairmark.service.telemetry import exporter
 
 log = logging.getLogger("pairmark.access")
@@ -48,65 +45,11 @@ _CLIENT_GONE = 499
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-T = TypeVar("T")
-LOOK_S = 0.25
-BURST_S = 10.0
-"""So many seconds' worth of requests a key may send at once."""
-_LET_IN = 1_000
-"""Headers whose key is remembered, at most: spaces make many of one key."""
 _PICTURE_POLICY = (
     b"content-security-policy",
     b"default-src 'none'; style-src 'unsafe-inline'; sandbox",
 )
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
-
-
-class Deadlines:
-    """Ends requests that take too long: one look at all of them now and then, since a timer for each costs more.
-
-    Parameters
-    ----------
-    seconds : a request gets, and at most `LOOK_S` more.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._open: dict[asyncio.Task[Any], float] = {}
-        self._expired: set[asyncio.Task[Any]] = set()
-        self._looking = False
-
-    async def run(self, started: float, work: Awaitable[T]) -> T:
-        """Await the work, which began at ``started`` of the performance counter.
-
-        Raises
-        ------
-        TimeoutError
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[task] = started
-        if not self._looking:
-            self._looking = True
-            asyncio.get_running_loop().call_later(LOOK_S, self._look)
-        try:
-            return await work
-        except asyncio.CancelledError as error:
-            if task in self._expired and task.uncancel() <= 0:
-                raise TimeoutError from error
-            raise
-        finally:
-            del self._open[task]
-            self._expired.discard(task)
-
-    def _look(self) -> None:
-        overdue = time.perf_counter() - self._seconds
-        for task, started in self._open.items():
-            if started < overdue and task not in self._expired:
-                self._expired.add(task)
-                task.cancel()
-        self._looking = bool(self._open)
-        if self._looking:
-            asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
 
 class Answering:
@@ -145,7 +88,6 @@ class Edge:
     def __init__(self, app: ASGIApp, *, services: Services, table: RouteTable) -> None:
         self._app = app
         self._services = services
-        self._runtime = services.runtime
         self._settings = services.settings
         self._table = table
         self._meter = RequestMeter()
@@ -153,11 +95,7 @@ class Edge:
         self._count = 0
         self._deadlines = Deadlines(services.settings.request_timeout_s)
         self._exporter = exporter()
-        self._let_in: dict[Any, ActiveKey] = {}
-        """Keys that `_let_in_by` admits, by the headers that showed them and the route. Keys are few, and so are direct
-        routes whose address names nothing."""
-        self._let_in_by: View | None = None
-        self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
+        self._admission = Admission(services)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -165,12 +103,7 @@ class Edge:
             return
         started = time.perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        given_id = headers.get(b"x-request-id")
-        if given_id is not None and _REQUEST_ID.fullmatch(given_id):
-            request_id = given_id
-        else:
-            self._count += 1
-            request_id = b"%s-%08x" % (self._prefix.encode(), self._count)
+        request_id = self._request_id(headers)
         scope["pairmark.request_id"] = request_id.decode()
         trace = trace_of(headers, self._exporter)
         traced: tuple[tuple[bytes, bytes], ...] = ()
@@ -187,7 +120,7 @@ class Edge:
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:
-            await self._admit(scope, headers, method, path, found)
+            await self._admission.admit(scope, headers, method, path, found)
             if found is None or route is None:
                 raise self._nothing_there(path)
             query = route.reader.read(scope["query_string"])
@@ -230,11 +163,7 @@ class Edge:
             if isinstance(error, Unauthenticated | Forbidden):
                 AUTH_FAILURES.labels(error.slug).inc()
         except TimeoutError:
-            seconds = self._settings.request_timeout_s
-            if scope.get("pairmark.body_read"):
-                problem = TimedOut(f"the answer took longer than {seconds:g} s")
-            else:
-                problem = SlowBody(f"the body did not arrive within {seconds:g} s")
+            problem = self._late(scope)
         except ClientDisconnect:
             status = status or _CLIENT_GONE
         except Exception as error:
@@ -244,17 +173,9 @@ class Edge:
             status = status or answer.status
         if problem is not None:
             if status == 0:
-                answer = Answering(send, request_id, traced)
-                given = getattr(problem, "headers", None)
-                code, fields, body = render(
-                    problem, path=path, request_id=scope["pairmark.request_id"], headers=given
+                status = await self._refuse(
+                    scope, Answering(send, request_id, traced), problem, route, headers
                 )
-                if isinstance(problem, Unauthenticated) and _wants_page(route, headers):
-                    # A person in a browser signs in; a problem document would leave them standing.
-                    code, fields, body = 303, [(b"location", _login(scope)), (b"content-length", b"0")], b""
-                await answer({"type": "http.response.start", "status": code, "headers": fields})
-                await answer({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
-                status = code
             elif failure is None:
                 failure = problem
         seconds = time.perf_counter() - started
@@ -270,6 +191,39 @@ class Edge:
         quiet = scored or path in _PROBES or WITHIN_PAGE in scope
         self._log(scope, method, label, status, seconds, problem, failure, quiet=quiet)
 
+    def _request_id(self, headers: dict[bytes, bytes]) -> bytes:
+        given = headers.get(b"x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        self._count += 1
+        return b"%s-%08x" % (self._prefix.encode(), self._count)
+
+    def _late(self, scope: Scope) -> PairmarkError:
+        seconds = self._settings.request_timeout_s
+        if scope.get("pairmark.body_read"):
+            return TimedOut(f"the answer took longer than {seconds:g} s")
+        return SlowBody(f"the body did not arrive within {seconds:g} s")
+
+    async def _refuse(
+        self,
+        scope: Scope,
+        answer: Answering,
+        problem: PairmarkError,
+        route: Route | None,
+        headers: dict[bytes, bytes],
+    ) -> int:
+        """Send a problem document, or a browser to the page where one signs in; returns the status."""
+        given = getattr(problem, "headers", None)
+        code, fields, body = render(
+            problem, path=scope["path"], request_id=scope["pairmark.request_id"], headers=given
+        )
+        if isinstance(problem, Unauthenticated) and _wants_page(route, headers):
+            # A person in a browser signs in; a problem document would leave them standing.
+            code, fields, body = 303, [(b"location", _login(scope)), (b"content-length", b"0")], b""
+        await answer({"type": "http.response.start", "status": code, "headers": fields})
+        await answer({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        return code
+
     def _nothing_there(self, path: str) -> PairmarkError:
         methods = self._table.methods_of(path)
         if not methods:
@@ -277,93 +231,6 @@ class Edge:
         error = MethodNotAllowed(f"this address takes {', '.join(methods)}")
         error.headers = {"Allow": ", ".join(methods)}
         return error
-
-    # ------------------------------------------------------------ who may
-
-    async def _admit(
-        self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, found: Found | None
-    ) -> None:
-        if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
-            raise InvalidInput("the address holds a NUL character; expected plain text", field="path")
-        if scope.get("pairmark.trusted"):
-            scope["pairmark.caller"] = "local"
-            return
-        needed: Access = "any" if found is None else found.route.access
-        if needed == "open" or (needed == "metrics" and self._settings.metrics_public):
-            return
-        catalogue = self._runtime.catalogue
-        view = catalogue.current()
-        if view is None:
-            view = await catalogue.refreshed()
-        own = headers.get(b"x-api-key")
-        mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)
-        if view is not self._let_in_by:
-            self._let_in_by = view
-            self._let_in.clear()
-        key = self._let_in.get(mark)
-        if key is None or key.expired:
-            shown = access.shown_key(headers)
-            if shown is None and not view.locked:
-                self._admit_without_key(scope, headers)
-                scope["pairmark.caller"] = "loopback"
-                return
-            key = view.key(shown) if shown else self._key_of_session(scope, view, headers, method, shown)
-            if key is None:
-                raise Unauthenticated(
-                    "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
-                    if shown is None
-                    else "the API key is not known here, was revoked, or has expired"
-                )
-            if found is not None:
-                access.check_key(key, needed, found.path, reading=found.route.reads)
-                if shown and found.route.direct and not found.path and len(self._let_in) < _LET_IN:
-                    # Hashing the key and looking at its scopes each time would cost as much as parsing the request.
-                    self._let_in[mark] = key
-        scope["pairmark.caller"] = f"key {key.id}"
-        scope["pairmark.key"] = key
-        self._services.last_use[key.id] = time.time()
-        rate = key.rate or self._settings.rate_limit
-        if rate:
-            self._services.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
-
-    def _key_of_session(
-        self, scope: Scope, view: View, headers: dict[bytes, bytes], method: str, shown: str | None
-    ) -> ActiveKey | None:
-        """The key that the console's session stands for, where the request shows no key of its own."""
-        word = access.shown_session(headers) if shown is None else None
-        found = view.session(word) if word else None
-        if found is None:
-            return None
-        session, key = found
-        access.check_csrf(session, headers, method)
-        scope["pairmark.csrf"] = session.csrf
-        return key
-
-    def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """No key was ever made: only this machine may ask, and no web page on its behalf."""
-        client = scope.get("client")
-        asked = (
-            client and client[0],
-            headers.get(b"host"),
-            headers.get(b"origin"),
-            headers.get(b"sec-fetch-site"),
-        )
-        if asked in self._admitted:
-            return
-        if client is None or not access.is_loopback(client[0]):
-            raise Unauthenticated(
-                "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
-            )
-        host = access.host_name(headers.get(b"host", b"").decode("latin-1"))
-        if not access.is_loopback(host):
-            raise Forbidden(
-                f"without an API key only requests to localhost are served, not to {host[:100]!r}; "
-                "make a key with 'pairmark keys create'"
-            )
-        if access.from_elsewhere(headers):
-            raise Forbidden("without an API key, web pages of other sites are not served; make a key")
-        if len(self._admitted) < 1024:
-            self._admitted.add(asked)
 
     # ------------------------------------------------------------ bounds
 
@@ -451,11 +318,6 @@ class Edge:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
-
-
-@functools.lru_cache(64)
-def _rate_said(rate: float) -> str:
-    return f"at most {rate:g} requests a second are taken from this key"
 
 
 def _actor(scope: Scope) -> Actor:

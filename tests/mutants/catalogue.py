@@ -674,7 +674,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "other-hosts-names",
         "without a key, only requests to this machine's own names are served",
-        "service/api/edge.py",
+        "service/api/admission.py",
         "if not access.is_loopback(host):",
         "if False:",
         "tests/e2e/test_edge.py::test_without_a_key_only_this_machine_is_served_and_no_foreign_page",
@@ -682,7 +682,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "expired-keys-are-remembered",
         "an expired key is refused at once",
-        "service/api/edge.py",
+        "service/api/admission.py",
         "if key is None or key.expired:",
         "if key is None:",
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
@@ -690,7 +690,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "revoked-keys-are-remembered",
         "a revoked key is refused, and a key's scopes are those it has now",
-        "service/api/edge.py",
+        "service/api/admission.py",
         "            self._let_in.clear()\n",
         "            pass\n",
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
@@ -698,7 +698,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "one-header-for-another",
         "a key counts only in the header that showed it",
-        "service/api/edge.py",
+        "service/api/admission.py",
         'mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)',
         'mark = own or headers.get(b"authorization"), id(found and found.route)',
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",

@@ -1,0 +1,131 @@
+"""Who may ask: keys, sessions of the console, and this machine while there is no key."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from starlette.types import Scope
+
+from pairmark.service.api import access
+from pairmark.service.api.access import Access
+from pairmark.service.api.routing import Found
+from pairmark.service.api.services import Services
+from pairmark.service.errors import Forbidden, InvalidInput, Unauthenticated
+from pairmark.service.keys import ActiveKey
+from pairmark.service.runtime.catalogue import View
+
+BURST_S = 10.0
+"""So many seconds' worth of requests a key may send at once."""
+_LET_IN = 1_000
+"""Headers whose key is remembered, at most: spaces make many of one key."""
+
+
+class Admission:
+    """Decides on requests, one by one, and remembers whom it let in for as long as no key changes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._settings = services.settings
+        self._catalogue = services.runtime.catalogue
+        self._let_in: dict[Any, ActiveKey] = {}
+        """Keys that `_let_in_by` admits, by the headers that showed them and the route. Keys are few, and so are direct
+        routes whose address names nothing."""
+        self._let_in_by: View | None = None
+        self._admitted: set[tuple[str | None, bytes | None, bytes | None, bytes | None]] = set()
+
+    async def admit(
+        self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, found: Found | None
+    ) -> None:
+        """Let a request in, and note in its scope who asks; the errors say what is lacking.
+
+        Raises
+        ------
+        Unauthenticated, Forbidden, RateLimited, InvalidInput
+        """
+        if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
+            raise InvalidInput("the address holds a NUL character; expected plain text", field="path")
+        if scope.get("pairmark.trusted"):
+            scope["pairmark.caller"] = "local"
+            return
+        needed: Access = "any" if found is None else found.route.access
+        if needed == "open" or (needed == "metrics" and self._settings.metrics_public):
+            return
+        view = self._catalogue.current()
+        if view is None:
+            view = await self._catalogue.refreshed()
+        own = headers.get(b"x-api-key")
+        mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)
+        if view is not self._let_in_by:
+            self._let_in_by = view
+            self._let_in.clear()
+        key = self._let_in.get(mark)
+        if key is None or key.expired:
+            shown = access.shown_key(headers)
+            if shown is None and not view.locked:
+                self._admit_without_key(scope, headers)
+                scope["pairmark.caller"] = "loopback"
+                return
+            key = view.key(shown) if shown else self._key_of_session(scope, view, headers, method, shown)
+            if key is None:
+                raise Unauthenticated(
+                    "an API key is required: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+                    if shown is None
+                    else "the API key is not known here, was revoked, or has expired"
+                )
+            if found is not None:
+                access.check_key(key, needed, found.path, reading=found.route.reads)
+                if shown and found.route.direct and not found.path and len(self._let_in) < _LET_IN:
+                    # Hashing the key and looking at its scopes each time would cost as much as parsing the request.
+                    self._let_in[mark] = key
+        scope["pairmark.caller"] = f"key {key.id}"
+        scope["pairmark.key"] = key
+        self._services.last_use[key.id] = time.time()
+        rate = key.rate or self._settings.rate_limit
+        if rate:
+            self._services.rates.take(key.id, rate, max(1.0, BURST_S * rate), _rate_said(rate))
+
+    def _key_of_session(
+        self, scope: Scope, view: View, headers: dict[bytes, bytes], method: str, shown: str | None
+    ) -> ActiveKey | None:
+        """The key that the console's session stands for, where the request shows no key of its own."""
+        word = access.shown_session(headers) if shown is None else None
+        found = view.session(word) if word else None
+        if found is None:
+            return None
+        session, key = found
+        access.check_csrf(session, headers, method)
+        scope["pairmark.csrf"] = session.csrf
+        return key
+
+    def _admit_without_key(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """No key was ever made: only this machine may ask, and no web page on its behalf."""
+        client = scope.get("client")
+        asked = (
+            client and client[0],
+            headers.get(b"host"),
+            headers.get(b"origin"),
+            headers.get(b"sec-fetch-site"),
+        )
+        if asked in self._admitted:
+            return
+        if client is None or not access.is_loopback(client[0]):
+            raise Unauthenticated(
+                "no API key exists yet, so only this machine is served; make one with 'pairmark keys create'"
+            )
+        host = access.host_name(headers.get(b"host", b"").decode("latin-1"))
+        if not access.is_loopback(host):
+            raise Forbidden(
+                f"without an API key only requests to localhost are served, not to {host[:100]!r}; "
+                "make a key with 'pairmark keys create'"
+            )
+        if access.from_elsewhere(headers):
+            raise Forbidden("without an API key, web pages of other sites are not served; make a key")
+        if len(self._admitted) < 1024:
+            self._admitted.add(asked)
+
+
+@functools.lru_cache(64)
+def _rate_said(rate: float) -> str:
+    return f"at most {rate:g} requests a second are taken from this key"

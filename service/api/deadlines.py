@@ -1,0 +1,60 @@
+"""Deadlines of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+LOOK_S = 0.25
+"""Seconds between two looks at the requests that are open."""
+
+
+class Deadlines:
+    """Ends requests that take too long: one look at all of them now and then, since a timer for each costs more.
+
+    Parameters
+    ----------
+    seconds : a request gets, and at most `LOOK_S` more.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._open: dict[asyncio.Task[Any], float] = {}
+        self._expired: set[asyncio.Task[Any]] = set()
+        self._looking = False
+
+    async def run(self, started: float, work: Awaitable[T]) -> T:
+        """Await the work, which began at ``started`` of the performance counter.
+
+        Raises
+        ------
+        TimeoutError
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = started
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if task in self._expired and task.uncancel() <= 0:
+                raise TimeoutError from error
+            raise
+        finally:
+            del self._open[task]
+            self._expired.discard(task)
+
+    def _look(self) -> None:
+        overdue = time.perf_counter() - self._seconds
+        for task, started in self._open.items():
+            if started < overdue and task not in self._expired:
+                self._expired.add(task)
+                task.cancel()
+        self._looking = bool(self._open)
+        if self._looking:
+            asyncio.get_running_loop().call_later(LOOK_S, self._look)
