@@ -13,22 +13,21 @@ MLServer wants older versions of what it shares with us, so it has an environmen
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import socket
 import statistics
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import numpy as np
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from benchmarks._served import JSON, Served, environment_of, people, request_of, running_server, trained
 from benchmarks.common import Claim, Preset, Result, ratio
-from benchmarks.http_overhead import DIMENSION, JSON, ROOT, _request, _Served, _server
+from benchmarks.http_overhead import DIMENSION
 
 CONNECTIONS = 8
 OURS, MLSERVER = "pairmark", "MLServer runtime"
@@ -95,7 +94,7 @@ async def ready() -> str:
 class _Wires:
     """Connections to a server, each with one request on the way."""
 
-    def __init__(self, served: _Served, port: int) -> None:
+    def __init__(self, served: Served, port: int) -> None:
         self._served = served
         self._wires = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
         for wire in self._wires:
@@ -135,16 +134,16 @@ def run(preset: Preset) -> Result:
         for name, values in pair.items()
     ]
     requests = {
-        OURS: _request("/similarity", json.dumps(pair).encode(), JSON),
-        FASTAPI: _request("/similarity", json.dumps(pair).encode(), JSON),
-        FASTAPI_DEF: _request("/similarity-def", json.dumps(pair).encode(), JSON),
-        MLSERVER: _request("/v2/models/cosine/infer", json.dumps({"inputs": inputs}).encode(), JSON),
+        OURS: request_of("/similarity", json.dumps(pair).encode(), JSON),
+        FASTAPI: request_of("/similarity", json.dumps(pair).encode(), JSON),
+        FASTAPI_DEF: request_of("/similarity-def", json.dumps(pair).encode(), JSON),
+        MLSERVER: request_of("/v2/models/cosine/infer", json.dumps({"inputs": inputs}).encode(), JSON),
     }
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as place:
         folder = Path(place)
-        environment = {**os.environ, "PAIRMARK_HOME": place, "PYTHONPATH": str(ROOT)}
-        environment.pop("PAIRMARK_DATABASE_URL", None)
-        _train(environment)
+        environment = environment_of(place)
+        X, y = people(60, 10, DIMENSION)
+        trained(environment, [{"learner": "metric", "model": "cosine"}], X=X, y=y)
         spent = _measured(folder, environment, requests, rounds, times)
     rows, claims = [], []
     for name, seconds in spent.items():
@@ -172,14 +171,19 @@ def _measured(
         sys.executable, "-m", "uvicorn", "benchmarks.http_peers:plain", "--no-access-log", "--loop", "uvloop",
         "--http", "httptools", "--log-level", "warning", "--port",
     ]  # fmt: skip
-    with _server(serve, environment, "/readyz") as ours, _server(bare, environment, "/") as fastapi:
+    with (
+        running_server(serve, environment, "/readyz") as ours,
+        running_server(bare, environment, "/") as fastapi,
+    ):
         served = {OURS: ours, FASTAPI: fastapi, FASTAPI_DEF: fastapi}
         python = os.environ.get("PAIRMARK_MLSERVER")
         if python is None:
             return _in_turns(served, requests, rounds, times)
         start = _mlserver_folder(folder / "mlserver")
         plain_environment = {key: value for key, value in environment.items() if key != "PYTHONPATH"}
-        with _server([python, str(start)], plain_environment, "/v2/health/ready", start.parent) as mlserver:
+        with running_server(
+            [python, str(start)], plain_environment, "/v2/health/ready", start.parent
+        ) as mlserver:
             return _in_turns({**served, MLSERVER: mlserver}, requests, rounds, times)
 
 
@@ -194,7 +198,7 @@ def _mlserver_folder(folder: Path) -> Path:
 
 
 def _in_turns(
-    served: dict[str, _Served], requests: dict[str, bytes], rounds: int, times: int
+    served: dict[str, Served], requests: dict[str, bytes], rounds: int, times: int
 ) -> dict[str, list[float]]:
     wires = {name: _Wires(server, server.port) for name, server in served.items()}
     for name, wire in wires.items():
@@ -204,35 +208,3 @@ def _in_turns(
         for name in list(wires) if turn % 2 == 0 else list(reversed(wires)):
             spent[name].append(wires[name].cpu_of(requests[name], times))
     return spent
-
-
-def _train(environment: dict[str, str]) -> None:
-    """A model of the dimension by the learner ``metric``, through the ordinary queue."""
-    from pairmark.service.blobs import open_blobs
-    from pairmark.service.datasets import Datasets
-    from pairmark.service.datasets.schemas import DatasetRequest
-    from pairmark.service.db import open_database
-    from pairmark.service.jobs.worker import Worker
-    from pairmark.service.settings import Settings
-    from pairmark.service.training.schemas import JobRequest
-    from pairmark.service.training.submission import TrainingQueue
-
-    random = np.random.default_rng(1)
-    y = np.repeat(np.arange(60), 10)
-    X = random.standard_normal((60, DIMENSION))[y] + random.standard_normal((len(y), DIMENSION))
-    stream = io.BytesIO()
-    np.savez(stream, X=X.astype(np.float32), y=y)
-    stream.seek(0)
-    settings = Settings(home=Path(environment["PAIRMARK_HOME"]))
-    database = open_database(settings)
-    database.upgrade()
-    Datasets(database, open_blobs(settings), settings).add(
-        stream, DatasetRequest.model_validate({"name": "points"}), filename="points.npz"
-    )
-    queue = TrainingQueue(database, settings)
-    queue.submit(JobRequest(learner="metric", dataset="points", model="cosine"))
-    Worker(settings).run(threading.Event(), drain=True)
-    states = [job.state for job in queue.page().items]
-    database.dispose()
-    if states != ["succeeded"]:
-        raise RuntimeError(f"training ended as {states}")

@@ -9,23 +9,20 @@ of the server's CPU (Linux only).
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
 
 from benchmarks._rankings import RankingSet, read_sets
+from benchmarks._served import environment_of, running_server, trained
 from benchmarks.common import Claim, Preset, Result, Skip, interleaved, ratio
-from benchmarks.http_overhead import ROOT, _server
 from pairmark.models import LabelRankingForest
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
 from pairmark.models.label_ranking.generators import linear_scores, make_ranking_data, truncated_gaussian
@@ -165,9 +162,11 @@ def _served(quick: bool) -> tuple[float, dict[str, Any]]:
     request = f"GET /rank-labels?model=orders&features={features} HTTP/1.1\r\n{head}".encode()
     spent: dict[str, list[float]] = {"echo": [], "route": []}
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
-        environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
-        environment.pop("PAIRMARK_DATABASE_URL", None)
-        _train(folder)
+        environment = environment_of(folder)
+        X = np.random.default_rng(1).normal(size=(600, 16)).astype(np.float32)
+        job = {"learner": "label-ranking-forest", "model": "orders"}
+        ranking = {"ranking": ["positions"]}
+        trained(environment, [job], request=ranking, X=X, positions=positions_of(X[:, :6]))
         serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
         floor = [
             sys.executable,
@@ -179,7 +178,10 @@ def _served(quick: bool) -> tuple[float, dict[str, Any]]:
             "uvloop",
         ]
         floor += ["--http", "httptools", "--lifespan", "off", "--log-level", "warning", "--port"]
-        with _server(serve, environment, "/readyz") as service, _server(floor, environment, "/") as echoing:
+        with (
+            running_server(serve, environment, "/readyz") as service,
+            running_server(floor, environment, "/") as echoing,
+        ):
             contestants = {"echo": echoing, "route": service}
             for contestant in contestants.values():
                 contestant.ask(request, requests // 4)
@@ -191,31 +193,3 @@ def _served(quick: bool) -> tuple[float, dict[str, Any]]:
                     spent[who].append((contestants[who].cpu() - before) / requests)
     micro = {who: round(1e6 * statistics.median(seconds), 1) for who, seconds in spent.items()}
     return round(ratio(spent["echo"], spent["route"]), 3), {"CPU us a request": micro}
-
-
-def _train(folder: str) -> None:
-    from pairmark.service.blobs import open_blobs
-    from pairmark.service.datasets import Datasets
-    from pairmark.service.datasets.schemas import DatasetRequest
-    from pairmark.service.db import open_database
-    from pairmark.service.jobs.worker import Worker
-    from pairmark.service.settings import Settings
-    from pairmark.service.training.schemas import JobRequest
-    from pairmark.service.training.submission import TrainingQueue
-
-    X = np.random.default_rng(1).normal(size=(600, 16)).astype(np.float32)
-    file = Path(folder) / "orders.npz"
-    np.savez(file, X=X, positions=positions_of(X[:, :6]))
-    settings = Settings(home=Path(folder))
-    database = open_database(settings)
-    database.upgrade()
-    Datasets(database, open_blobs(settings), settings).add(
-        file, DatasetRequest(name="orders", ranking=["positions"])
-    )
-    queue = TrainingQueue(database, settings)
-    queue.submit(JobRequest(learner="label-ranking-forest", dataset="orders", model="orders"))
-    Worker(settings).run(threading.Event(), drain=True)
-    states = {job.model: job.state for job in queue.page().items}
-    database.dispose()
-    if set(states.values()) != {"succeeded"}:
-        raise RuntimeError(f"training ended as {states}")

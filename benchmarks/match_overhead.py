@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._served import JSON, RAW, environment_of, request_of, running_server
 from benchmarks.common import Claim, Preset, Result, ratio
-from benchmarks.http_overhead import DIMENSION, JSON, RAW, ROOT, _request, _server, _train
+from benchmarks.http_overhead import DIMENSION, train
 
 QUERY = "fpr=0.2&confidence=0.9"
 
@@ -34,19 +35,18 @@ def run(preset: Preset) -> Result:
     rows: list[dict[str, Any]] = []
     claims = []
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
-        environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
-        environment.pop("PAIRMARK_DATABASE_URL", None)
-        _train(environment)
+        environment = environment_of(folder)
+        train(environment)
         serve = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
-        with _server(serve, environment, "/readyz") as service:
+        with running_server(serve, environment, "/readyz") as service:
             for name, body, headers, query, times in (
                 ("one pair as JSON", json.dumps(one).encode(), JSON, "", small),
                 ("100 pairs as JSON", json.dumps(many).encode(), JSON, "", batch),
                 ("1,000 pairs as raw float32", raw, RAW, bulk, large),
             ):
                 requests = {
-                    "/similarity": _request(f"/similarity?{query}".rstrip("?"), body, headers),
-                    "/match": _request(f"/match?{QUERY}&{query}".rstrip("&"), body, headers),
+                    "/similarity": request_of(f"/similarity?{query}".rstrip("?"), body, headers),
+                    "/match": request_of(f"/match?{QUERY}&{query}".rstrip("&"), body, headers),
                 }
                 spent: dict[str, list[float]] = {route: [] for route in requests}
                 for request in requests.values():

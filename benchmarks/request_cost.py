@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._served import JSON, ROOT, request_of, running_server
 from benchmarks.common import Claim, Preset, Result, Skip, ratio
-from benchmarks.http_overhead import DIMENSION, JSON, ROOT, _request, _server
+from benchmarks.http_overhead import DIMENSION
 
 BEFORE = "29bb242"
 GOAL = 1.05
@@ -49,15 +50,17 @@ def run(preset: Preset) -> Result:
         for name, side in places.items():
             side.furnish(folder)
             command = [sys.executable, "-m", side.cli, "serve", "--port"]
-            served[name] = stack.enter_context(_server(command, side.environment, "/readyz", side.root))
+            served[name] = stack.enter_context(
+                running_server(command, side.environment, "/readyz", side.root)
+            )
         cases = {
             "/similarity": {
-                "before": _request("/similarity", body, {**JSON, **places["before"].key}),
-                "now": _request("/similarity", body, {**JSON, **places["now"].key, **TRACE}),
+                "before": request_of("/similarity", body, {**JSON, **places["before"].key}),
+                "now": request_of("/similarity", body, {**JSON, **places["now"].key, **TRACE}),
             },
             "/match": {
-                "before": _request("/match?fpr=0.2", body, {**JSON, **places["before"].key}),
-                "now": _request("/match?fpr=0.2", body, {**JSON, **places["now"].key, **TRACE}),
+                "before": request_of("/match?fpr=0.2", body, {**JSON, **places["before"].key}),
+                "now": request_of("/match?fpr=0.2", body, {**JSON, **places["now"].key, **TRACE}),
             },
         }
         rows: list[dict[str, Any]] = []

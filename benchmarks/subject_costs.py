@@ -7,19 +7,15 @@ samples gain is in `benchmarks.subjects`.
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 import tempfile
-import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks._served import RAW, environment_of, people, request_of, running_server, trained
 from benchmarks.common import Claim, Preset, Result, interleaved, ratio
-from benchmarks.http_overhead import RAW, ROOT, _request, _server
 from pairmark.models import Plda
 from pairmark.models.core.subjects import SampleSets
 
@@ -55,54 +51,25 @@ def _row(found: dict[str, float], ours: str, theirs: str, unit: str) -> dict[str
     }
 
 
-def _trained(environment: dict[str, str]) -> None:
-    """A PLDA model of 128 numbers, through the ordinary queue."""
-    from pairmark.service.blobs import open_blobs
-    from pairmark.service.datasets.ingest import Datasets
-    from pairmark.service.datasets.schemas import DatasetRequest
-    from pairmark.service.db import open_database
-    from pairmark.service.jobs.worker import Worker
-    from pairmark.service.settings import Settings
-    from pairmark.service.training.schemas import JobRequest
-    from pairmark.service.training.submission import TrainingQueue
-
-    random = np.random.default_rng(1)
-    y = np.repeat(np.arange(160), 12)
-    X = random.standard_normal((160, SERVED_WIDTH))[y] + random.standard_normal((y.size, SERVED_WIDTH))
-    stream = io.BytesIO()
-    np.savez(stream, X=X.astype(np.float32), y=y)
-    stream.seek(0)
-    settings = Settings(home=Path(environment["PAIRMARK_HOME"]))
-    database = open_database(settings)
-    database.upgrade()
-    Datasets(database, open_blobs(settings), settings).add(
-        stream, DatasetRequest.model_validate({"name": "people"}), filename="people.npz"
-    )
-    fixed = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_between": 0.1}
-    TrainingQueue(database, settings).submit(
-        JobRequest(learner="plda", dataset="people", model="plda", params={**fixed, "n_components": 128})
-    )
-    Worker(settings).run(threading.Event(), drain=True)
-    database.dispose()
-
-
 def decision_cost(rounds: int) -> dict[str, float]:
     """Server CPU of `/match` for subjects of 10 + 1 samples and for a single pair, in turns."""
     random = np.random.default_rng(0)
     rows = random.standard_normal((11, SERVED_WIDTH)).astype(np.float32)
     query = f"model=plda&fpr=0.2&confidence=0.9&dim={SERVED_WIDTH}"
     with tempfile.TemporaryDirectory(prefix="pairmark-bench-") as folder:
-        environment = {**os.environ, "PAIRMARK_HOME": folder, "PYTHONPATH": str(ROOT)}
-        environment.pop("PAIRMARK_DATABASE_URL", None)
-        _trained(environment)
+        environment = environment_of(folder)
+        X, y = people(160, 12, SERVED_WIDTH)
+        fixed = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_between": 0.1}
+        job = {"learner": "plda", "model": "plda", "params": {**fixed, "n_components": 128}}
+        trained(environment, [job], X=X, y=y)
         command = [sys.executable, "-m", "pairmark.service.cli", "serve", "--port"]
         requests = {
-            "single pair": _request(f"/match?{query}", rows[:2].tobytes(), RAW),
-            "10 + 1 samples": _request(f"/match?{query}&n_left=10&left_samples=10", rows.tobytes(), RAW),
+            "single pair": request_of(f"/match?{query}", rows[:2].tobytes(), RAW),
+            "10 + 1 samples": request_of(f"/match?{query}&n_left=10&left_samples=10", rows.tobytes(), RAW),
         }
         spent: dict[str, list[float]] = {name: [] for name in requests}
         times = 1_000
-        with _server(command, environment, "/readyz") as service:
+        with running_server(command, environment, "/readyz") as service:
             for request in requests.values():
                 service.ask(request, times // 4)
             for turn in range(rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -27,8 +28,8 @@ class CohortState(Stateful):
     normalisation_: Normalisation
     rates_: dict[str, Any]
 
-    def _set_cohort(self, cohort: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _set_cohort(self, cohort: Any) -> None: ...
 
     def to_state(self) -> State:
         """The learner's arrays, parameters and facts; the cohort; what was chosen."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
@@ -49,18 +50,18 @@ class PairScorerMixin(Stateful):
         tags.input_tags.sparse = self._accepts_sparse
         return tags
 
+    @abstractmethod
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and their identities (or classes)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Learn from explicit pairs."""
-        raise NotImplementedError
 
-    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        raise NotImplementedError
+    @abstractmethod
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32: ...
 
     def pair_score(self, left: ArrayLike, right: ArrayLike) -> Float32:
         """Similarity of each pair.
@@ -461,21 +462,21 @@ class EmbedderMixin:
         fitted: Any = learner.fit(X, y, **fit_params)
         return fitted.transform(X)  # type: ignore[no-any-return]
 
+    @abstractmethod
     def transform(self, X: ArrayLike) -> Float32:
         """Embed points, (n, d) -> (n, n_components) float32."""
-        raise NotImplementedError
 
 
 class LabelRankerMixin(Stateful):
     """A learner that orders labels for each point."""
 
+    @abstractmethod
     def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
         """Learn from (n, k) 0-based positions; NaN = label absent, equal values = tied."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Positions of the labels, (n, k)."""
-        raise NotImplementedError
 
 
 def checked_matrix(

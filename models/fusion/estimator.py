@@ -32,12 +32,11 @@ from pairmark.models.evaluation.validation import (
     tpr_at,
     validation_folds,
 )
-from pairmark.models.fusion.params import FUSED, Component, FusionParams
+from pairmark.models.fusion.params import FUSED, FusionParams, components_of
 from pairmark.models.fusion.state import FusionState, prefix_of
 from pairmark.models.fusion.weighing import Judged, Weights
 from pairmark.models.search.index import Rows
 
-_DEFAULT = (Component(learner="plda"), Component(learner="metric", params={"whiten": True}))
 _MOST_PAIRS = 50_000
 """Pairs of a kind that a fold judges and weighs by."""
 
@@ -177,11 +176,11 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
         fitted: list[Any] = []
         for number, model in enumerate(self._learners(seed)):
             report(
-                0.75 + 0.25 * number / len(self._components()),
-                f"learning {self._components()[number].learner}",
+                0.75 + 0.25 * number / len(components_of(self.models)),
+                f"learning {components_of(self.models)[number].learner}",
             )
             kept = weights is None or weights.weight[number] > 0
-            with preparing(f"learning {self._components()[number].learner}"):
+            with preparing(f"learning {components_of(self.models)[number].learner}"):
                 fitted.append(fit(model) if kept else None)
         if weights is None:
             # Too little to hold any of it out: every learner alike.
@@ -193,7 +192,7 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
     def _weighed(self, repeats: list[list[Judged]], folds: list[Judged]) -> tuple[Weights, dict[str, Any]]:
         """Weights from all folds, and whether they pay: judged on each fold by weights from its repeat's others."""
         together = Weights.fit(folds)
-        names = [str(number) for number in range(len(self._components()))]
+        names = [str(number) for number in range(len(components_of(self.models)))]
         rates: dict[str, list[float]] = {name: [] for name in [*names, "combined"]}
         for repeat in repeats:
             for number, fold in enumerate(repeat):
@@ -226,7 +225,7 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
         check_is_fitted(self)
         reported = [
             {"learner": one.learner, "version": one.version, "weight": float(weight)}
-            for one, weight in zip(self._components(), self.weights_, strict=True)
+            for one, weight in zip(components_of(self.models), self.weights_, strict=True)
         ]
         return {"fusion": {"models": reported, "intercept": self.intercept_, "rates": self.rates_}}
 
@@ -244,7 +243,9 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
         check_is_fitted(self)
         a, b = self._validated(left, "left"), self._validated(right, "right")
         parts = []
-        for one, model, weight in zip(self._components(), self.models_, self.weights_.tolist(), strict=True):
+        for one, model, weight in zip(
+            components_of(self.models), self.models_, self.weights_.tolist(), strict=True
+        ):
             if model is None:
                 continue
             score = float(model.pair_score(a, b)[0])
@@ -260,23 +261,16 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
             parts.append(part)
         return {"score": float(self.pair_score(a, b)[0]), "intercept": self.intercept_, "models": parts}
 
-    def _components(self) -> list[Component]:
-        if self.models is None:
-            return list(_DEFAULT)
-        found = FusionParams.model_validate({"models": list(self.models)}).models
-        assert found is not None
-        return found
-
     def _params(self) -> dict[str, Any]:
         """What scores depend on: learners in one form, however they were given, and wherever they are from."""
-        components = [{"learner": one.learner, "params": one.params} for one in self._components()]
+        components = [{"learner": one.learner, "params": one.params} for one in components_of(self.models)]
         return {**super()._params(), "models": components}
 
     def _learners(self, seed: int) -> list[Any]:
         """All learners, unfitted."""
         shared = {"random_state": seed, "n_jobs": self.n_jobs, "protocol": self.protocol}
         made = []
-        for number, one in enumerate(self._components()):
+        for number, one in enumerate(components_of(self.models)):
             spec = FUSED[one.learner]
             known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
             try:

@@ -99,3 +99,15 @@ class FusionParams(Params):
         0, description="seed of the folds and of the learners"
     )
     n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads of learners that use several")
+
+
+_DEFAULT = (Component(learner="plda"), Component(learner="metric", params={"whiten": True}))
+
+
+def components_of(models: Any) -> list[Component]:
+    """The learners that the parameter ``models`` names, however they are given."""
+    if models is None:
+        return list(_DEFAULT)
+    found = FusionParams.model_validate({"models": list(models)}).models
+    assert found is not None
+    return found

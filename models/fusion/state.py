@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.inner import InnerModel, check_inner, checked_facts, inner_model, inner_state
 from pairmark.models.core.schema import Facts, State, Stateful, StateSchema, refuse, require
-from pairmark.models.fusion.params import FUSED, Component
+from pairmark.models.fusion.params import FUSED, components_of
 
 
 def prefix_of(number: int) -> str:
@@ -23,19 +23,19 @@ def prefix_of(number: int) -> str:
 class FusionState(Stateful):
     """The learners' states under their own names with prefixes, and the weights."""
 
+    models: Any
     models_: list[Any]
     weights_: NDArray[np.float64]
     intercept_: float
     rates_: dict[str, Any]
 
-    def _components(self) -> list[Component]:
-        raise NotImplementedError
-
     def to_state(self) -> State:
         """The learners' arrays, parameters and facts; their weights; what the folds said."""
         arrays: dict[str, NDArray[Any]] = {"weights": self.weights_}
         kept: list[dict[str, Any] | None] = []
-        for number, (component, model) in enumerate(zip(self._components(), self.models_, strict=True)):
+        for number, (component, model) in enumerate(
+            zip(components_of(self.models), self.models_, strict=True)
+        ):
             if model is None:
                 kept.append(None)
                 continue

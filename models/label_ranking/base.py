@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Self
 
 import numpy as np
@@ -120,16 +121,16 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         """Hold the parameters against their model; a `ValueError` names those that do not fit."""
         check_params(self, self._params_model)
 
-    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None: ...
 
+    @abstractmethod
     def _scores(self, X: Float32) -> NDArray[np.float64]:
         """Scores in canonical order, (n, k), higher is better."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _before(self, X: Float32) -> NDArray[np.float64]:
         """Uncalibrated shares in canonical order, (n, k, k)."""
-        raise NotImplementedError
 
     def _ranked(self, X: Float32) -> tuple[Positions, NDArray[np.float64]]:
         """Positions and scores of points that were checked already, for who serves them."""

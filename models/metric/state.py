@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -18,8 +19,8 @@ class MetricState(Stateful):
     mean_: NDArray[np.float64]
     whitening_: NDArray[np.float64]
 
-    def _finish(self) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _finish(self) -> Self: ...
 
     def to_state(self) -> State:
         """Mean and matrix of the whitening."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -28,8 +29,8 @@ class PldaState(Stateful):
     _map: RowMap
     _trees: Residual | None
 
-    def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self: ...
 
     def to_state(self) -> State:
         """The map from rows to latent coordinates, and the model's variances."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -81,8 +82,8 @@ class NetworkState(Stateful):
     learning_rate_: float
     loss_curve_: list[float]
 
-    def _prepare(self) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _prepare(self) -> Self: ...
 
     def to_state(self) -> State:
         """Named arrays and the course of training."""

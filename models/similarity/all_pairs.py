@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from pairmark.models.core.base import checked_identities
 from pairmark.models.pairs.sampling import PairMap
-from pairmark.models.similarity.binning import N_CODES, Grid, quantise
+from pairmark.models.similarity.binning import N_CODES, Grid
 from pairmark.models.similarity.kernels.all_pairs import (
     add_extremes,
     add_one_by_one,
@@ -142,26 +141,11 @@ class _Correlations:
         counts[1] += summed / 2.0
 
 
-def root_split(X: ArrayLike, y: ArrayLike, pair_map: PairMap = "diff-sum") -> RootSplit:
-    """The split of least Gini impurity over all pairs of rows (n, d) with identities y, among the bins' borders.
+def split_of_counts(counts: NDArray[np.float64], grid: Grid, pair_map: PairMap) -> RootSplit:
+    """The split of least Gini impurity among the bins' borders, given `pair_counts`.
 
     Exact for features that lie on an even grid of at most 256 steps; for others exact on their codes.
-
-    Raises
-    ------
-    ValueError
-        When no two rows share an identity or all do, or every feature is constant.
     """
-    X = np.ascontiguousarray(X, dtype=np.float32)
-    _, classes = checked_identities(y, X.shape[0])
-    grid = quantise(X)
-    if not grid.used.size:
-        raise ValueError("every feature is constant: expected some that varies")
-    return split_of_counts(pair_counts(grid.codes, classes, pair_map), grid, pair_map)
-
-
-def split_of_counts(counts: NDArray[np.float64], grid: Grid, pair_map: PairMap) -> RootSplit:
-    """The best split given `pair_counts`."""
     half, k, bin_, gain, low_same, low_different = best_border(counts)
     base = grid.low[k] if pair_map == "max-min" else (2.0 * grid.low[k] if half == 1 else 0.0)
     return RootSplit(

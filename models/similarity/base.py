@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, Literal, Self
@@ -187,8 +188,8 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             names=explain.names_of(self, feature_names), pair_map=self.pair_map, learned=self.learned_
         )
 
-    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]: ...
 
     def _learn(
         self, X: Float32, codes: NDArray[np.int64], source: PairSource, random: np.random.RandomState
@@ -206,8 +207,8 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             report(0.0, f"learning pair features: {self.pair_features_}")
             self.learned_, source.learned = learn(self.pair_features_, X, codes, random)
 
-    def _begin(self) -> np.random.RandomState:
-        raise NotImplementedError
+    @abstractmethod
+    def _begin(self) -> np.random.RandomState: ...
 
     def _n_trees(self) -> int:
         return 1

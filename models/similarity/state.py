@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -35,8 +36,8 @@ class TreesState(Stateful):
     trees_: list[Tree]
     learned_: LearnedFeatures | None
 
-    def _finish(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _finish(self) -> None: ...
 
     def to_state(self) -> State:
         """Arrays of all trees end to end, with where each begins."""

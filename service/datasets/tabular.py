@@ -287,10 +287,10 @@ class Table:
                 at = self._fill(X, at, found[number], number, start)
             yield Block(
                 X=X,
-                labels=found.get(roles.label),  # type: ignore[arg-type]
-                groups=found.get(roles.group),  # type: ignore[arg-type]
-                times=found.get(roles.time),  # type: ignore[arg-type]
-                ids=found.get(roles.id),  # type: ignore[arg-type]
+                labels=None if roles.label is None else found[roles.label],
+                groups=None if roles.group is None else found[roles.group],
+                times=None if roles.time is None else found[roles.time],
+                ids=None if roles.id is None else found[roles.id],
                 rankings=self._rankings(found, ranking, start),
             )
             start += len(rows)

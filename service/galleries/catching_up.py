@@ -217,7 +217,7 @@ class CatchingUpSubjects(CatchingUp):
     ) -> None:
         assert kept.aggregation is not None
         self._how = kept.aggregation
-        self._subjects = galleries.live(state, served.estimator).subjects.at(view, self._how)
+        self._subjects = galleries.views.live(state, served.estimator).subjects.at(view, self._how)
         base = self._subjects.base
         fits = searched is not None and searched.base() is base and searched.known.size == len(kept.records)
         self.searched = searched if searched is not None and fits else Searched.of(base, len(kept.records))

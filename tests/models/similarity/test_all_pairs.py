@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.pairs.sampling import pair_features
 from pairmark.models.similarity import all_pairs, growing
-from pairmark.models.similarity.all_pairs import pair_counts, root_split
+from pairmark.models.similarity.all_pairs import pair_counts, split_of_counts
+from pairmark.models.similarity.binning import quantise
 from tests.models.similarity.axis_trees import axis
 
 X, y = load_digits(return_X_y=True)
@@ -39,7 +40,8 @@ def test_counts_equal_enumeration(pair_map: Any, n_classes: int) -> None:
 
 @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
 def test_the_root_split_is_that_of_a_tree_grown_on_every_pair(pair_map: Any) -> None:
-    found = root_split(X[:400], y[:400], pair_map)
+    grid = quantise(X[:400])
+    found = split_of_counts(pair_counts(grid.codes, y[:400], pair_map), grid, pair_map)
     left, right = np.triu_indices(400, 1)
     same = y[left] == y[right]
     f = pair_features(X[left], X[right], pair_map)
@@ -92,13 +94,6 @@ def test_all_pairs_grow_the_trees_that_counting_them_grows(
 def test_a_sample_of_pairs_is_counted_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing, "pair_counts", None)
     SimilarityTree(max_depth=2, random_state=0, n_pairs=1_000).fit(X[:80], y[:80])
-
-
-def test_nothing_to_split_is_refused() -> None:
-    with pytest.raises(ValueError, match="every feature is constant"):
-        root_split(np.ones((6, 2)), [0, 0, 1, 1, 2, 2])
-    with pytest.raises(ValueError, match="single identity"):
-        root_split(X[:6], np.zeros(6))
 
 
 @pytest.mark.parametrize("transformed", [0, all_pairs.TRANSFORMED])
