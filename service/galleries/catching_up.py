@@ -15,7 +15,7 @@ from pairmark.models.calibration.identification import GalleryCalibration
 from pairmark.models.core.progress import report
 from pairmark.models.core.subjects import SampleSets
 from pairmark.service.errors import SearchTooLong
-from pairmark.service.galleries import repository
+from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.records import RECORD, scores_of
 from pairmark.service.galleries.repository import State
@@ -107,7 +107,7 @@ class CatchingUp:
         """See who of the probes' subjects is enrolled, and score those whose items changed."""
         records, kept, state = self._records, self._kept, self._state
         with self._galleries.database.read() as session:
-            now = repository.stamps(session, state.id, kept.subjects)
+            now = item_repository.stamps(session, state.id, kept.subjects)
         for at, subject in enumerate(kept.subjects):
             n, newest = now.get(subject, (0, 0))
             record = records[at]
@@ -115,7 +115,7 @@ class CatchingUp:
                 continue
             if n:
                 with self._galleries.database.read() as session:
-                    items = repository.subject_rows(session, state, subject, MAX_TEMPLATES)
+                    items = item_repository.subject_rows(session, state, subject, MAX_TEMPLATES)
                 # Erased since: found by nobody.
                 own = (
                     -np.inf if items is None else self._own(served, kept.vectors[at : at + 1], items.vectors)
@@ -167,7 +167,7 @@ class CatchingUp:
         if not self._found:
             return
         with self._galleries.database.read() as session:
-            seqs = repository.seqs_of(session, self._state.id, sorted(set(self._found.values())))
+            seqs = item_repository.seqs_of(session, self._state.id, sorted(set(self._found.values())))
         for at, id in self._found.items():
             seq = seqs.get(id, -1)
             self._records["at"][at] = seq if seq <= self.view.seq else -1

@@ -22,7 +22,7 @@ from pairmark.service.errors import (
     UnknownItem,
     UnknownModel,
 )
-from pairmark.service.galleries import repository
+from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.imports import ImportLimits
 from pairmark.service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.opened import OpenGalleries
@@ -191,7 +191,7 @@ class Galleries:
         """A gallery."""
         state = self.state(name)
         with self._db.read() as session:
-            found = GalleryOut.of(state, repository.count_subjects(session, state.id))
+            found = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
             calibration = repository.newest_calibration(session, state)
             found.calibration = None if calibration is None else calibration.id
             found.evaluation = repository.newest_evaluation(session, state.id)
@@ -280,9 +280,9 @@ class Galleries:
             rows, new_fields = within_fields(rows, state.fields, errors)
             if len(rows):
                 now = self._db.now(session)
-                repository.upsert(session, state, rows, now, new_fields)
+                item_repository.upsert(session, state, rows, now, new_fields)
                 record(session, now, "gallery.upsert", f"gallery:{name}", after={"items": len(rows)})
-                repository.prune_removals(session, state)
+                item_repository.prune_removals(session, state)
             found = repository.state_by_id(session, state.id)
             assert found is not None
         return len(rows), found
@@ -314,7 +314,7 @@ class Galleries:
         """One item with its vector, or `UnknownItem`."""
         state = self.state(name)
         with self._db.read() as session:
-            row = repository.find_item(session, state.id, checked_id(id))
+            row = item_repository.find_item(session, state.id, checked_id(id))
         if row is None:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
         return ItemOut.of(row, vector=True)
@@ -334,7 +334,7 @@ class Galleries:
                 ) from error
         state = self.state(name)
         with self._db.read() as session:
-            rows = repository.page_items(
+            rows = item_repository.page_items(
                 session,
                 state.id,
                 limit=limit + 1,
@@ -359,14 +359,14 @@ class Galleries:
         with self._db.write() as session:
             state = self._locked(session, name)
             if id is not None:
-                there = repository.find_item(session, state.id, checked_id(id))
+                there = item_repository.find_item(session, state.id, checked_id(id))
                 ids = [] if there is None else [id]
             else:
                 assert subject is not None
-                ids = repository.subject_ids(session, state.id, checked_id(subject, "subject"))
+                ids = item_repository.subject_ids(session, state.id, checked_id(subject, "subject"))
             probes = 0 if subject is None else erase_probes(session, state.id, subject)
             now = self._db.now(session)
-            repository.erase(session, state, ids, now)
+            item_repository.erase(session, state, ids, now)
             before = {"items": len(ids), **({"probes": probes} if probes else {})}
             record(session, now, "gallery.erase", f"gallery:{name}", before=before)
         # An erasure that was cut short before this point is completed by asking again, or by the next search.

@@ -21,7 +21,7 @@ from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.blobs import open_blobs
 from pairmark.service.db import Database, open_database
 from pairmark.service.errors import UnknownGallery
-from pairmark.service.galleries import repository
+from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.blocks import Block, make_block, open_block
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.view import Hit, best_of_blocks
@@ -142,12 +142,12 @@ def hold(recipe: Recipe) -> HeldBlock:
         except (ArtefactError, OSError, ValueError, KeyError):
             pass
     with rooms.database.read() as session:
-        repository.one_snapshot(session)
+        item_repository.one_snapshot(session)
         state = repository.state_by_id(session, recipe.gallery_id)
         # Another database may have a gallery of that number.
         if state is None or state.key != recipe.gallery:
             raise UnknownGallery("the gallery is not in this worker's database")
-        parts = list(repository.read_range(session, state, recipe.low, recipe.high))
+        parts = list(item_repository.read_range(session, state, recipe.low, recipe.high))
     block = make_block(estimator, parts, state.dimension, low=recipe.low, high=recipe.high, as_of=state.seq)
     return HeldBlock(recipe, block, estimator)
 

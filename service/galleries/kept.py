@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
-from pairmark.service.galleries import probe_repository, repository
+from pairmark.service.galleries import item_repository, probe_repository
 from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes, Searched
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.probe_repository import CalibrationHead
@@ -152,7 +152,7 @@ class Thresholds:
         kept = self._kept.get(head.id)
         if kept is None or kept.revision != head.revision:
             with self._galleries.database.read() as session:
-                repository.one_snapshot(session)
+                item_repository.one_snapshot(session)
                 loaded = load(session, head.id)
             if loaded is None:
                 raise Conflict("the calibration was replaced just now: ask again", calibration_id=head.id)

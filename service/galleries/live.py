@@ -15,11 +15,12 @@ import numpy as np
 
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
-from pairmark.service.galleries import repository
+from pairmark.service.galleries import item_repository, repository
 from pairmark.service.galleries.blocks import Block, make_block, remove
 from pairmark.service.galleries.disk import GalleryDisk
 from pairmark.service.galleries.held import prefix_of
-from pairmark.service.galleries.repository import Removal, State
+from pairmark.service.galleries.item_repository import Removal
+from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import StoredRows
 from pairmark.service.galleries.templates import SubjectViews
 from pairmark.service.galleries.view import Part, TailItem, View
@@ -113,7 +114,7 @@ class LiveGallery:
         if self._view is not None and len(self._tail) + seq - self._seq <= TAIL_ROWS:
             erased: list[str] | None = None
             with self._db.read() as session:
-                repository.one_snapshot(session)
+                item_repository.one_snapshot(session)
                 state = self._state(session)
                 if state.floor <= self._seq and len(self._tail) + state.seq - self._seq <= TAIL_ROWS:
                     erased = self._refresh(session, state)
@@ -135,7 +136,7 @@ class LiveGallery:
         with self._disk.lock():
             self._adopt()
             with self._db.read() as session:
-                repository.one_snapshot(session)
+                item_repository.one_snapshot(session)
                 state = self._state(session)
                 if state.floor > self._since(state):
                     self._forget()
@@ -162,7 +163,7 @@ class LiveGallery:
 
     def _refresh(self, session: Any, state: State) -> list[str]:
         """Apply what was removed up to the state; returns the ids of what was erased."""
-        erased = self._apply(repository.removals(session, self._id, self._since(state)))
+        erased = self._apply(item_repository.removals(session, self._id, self._since(state)))
         self._parts = [replace(part, seen=max(part.seen, state.seq)) for part in self._parts]
         return erased
 
@@ -225,12 +226,12 @@ class LiveGallery:
             at = part.block.high
         n = state.seq - at
         if n >= least:
-            n = repository.count_range(session, self._id, at, state.seq)
+            n = item_repository.count_range(session, self._id, at, state.seq)
         return (at, state.seq) if n >= least else None
 
     def _fill_tail(self, session: Any, state: State) -> None:
         low = max(self._seq, self._parts[-1].block.high if self._parts else 0)
-        for rows in repository.read_range(session, state, low, state.seq):
+        for rows in item_repository.read_range(session, state, low, state.seq):
             for at, name in enumerate(rows.ids):
                 self._tail[name] = TailItem(
                     int(rows.seqs[at]), rows.subjects[at], rows.vectors[at], rows.metadata[at]
@@ -243,7 +244,7 @@ class LiveGallery:
         """A block of the first ``limit`` rows in (low, high], in memory."""
         parts: list[StoredRows] = []
         n = 0
-        for rows in repository.read_range(session, state, low, high):
+        for rows in item_repository.read_range(session, state, low, high):
             parts.append(rows)
             n += len(rows)
             if n >= limit:
@@ -291,7 +292,7 @@ class LiveGallery:
                 made = block
             if made is None and not misfit:
                 with self._db.read() as session:
-                    repository.one_snapshot(session)
+                    item_repository.one_snapshot(session)
                     state = self._state(session)
                     made = self._built(session, state, low, high, 2**62)
                 made = self._keep(made)

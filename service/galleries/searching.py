@@ -17,7 +17,7 @@ from pairmark.service.errors import (
     TooLarge,
     UnknownItem,
 )
-from pairmark.service.galleries import repository
+from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.kept import Thresholds
 from pairmark.service.galleries.metadata import parse_filter
@@ -235,7 +235,9 @@ class Searches:
             When the subject has no items.
         """
         with self._galleries.database.read() as session:
-            items = repository.subject_rows(session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1)
+            items = item_repository.subject_rows(
+                session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1
+            )
         if items is None:
             raise UnknownItem(f"gallery {state.name!r} has no subject {subject[:100]!r}", field="subject")
         if len(items) > MAX_TEMPLATES:
