@@ -18,16 +18,9 @@ from pairmark.models.auto.candidates import CANDIDATES, DENSE_CELLS, RACING, Can
 from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
 from pairmark.models.auto.state import AutoState
-from pairmark.models.core.base import (
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params

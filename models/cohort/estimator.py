@@ -14,15 +14,8 @@ from pairmark.models.auto.candidates import RACING
 from pairmark.models.cohort.normalising import Spread, normalised, spread_with_cohort
 from pairmark.models.cohort.params import CohortParams, Normalisation
 from pairmark.models.cohort.state import CohortState
-from pairmark.models.core.base import (
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.evaluation.validation import Fold, learner_protocol, validation_folds

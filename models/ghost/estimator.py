@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32, checked_identities, checked_matrix, checked_pairs
+from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.ghost import explain

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.ghost.classify import Weighing, distances
 from pairmark.models.ghost.graphs import Attached
 from pairmark.models.ghost.kernels import energy as kernels
@@ -63,7 +64,7 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         self._check_pairs()
-        a, b = (np.require(_one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
+        a, b = (np.require(one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
         out = np.zeros(left.shape[0])
         steps = int(a.shape[0] > 1), int(b.shape[0] > 1)
         kernels.weighted_pairs(a, steps[0], b, steps[1], self._weighing.columns, self._weighing.features, out)
@@ -124,10 +125,3 @@ def _reach(coordinates: Float32) -> Float64:
     """The greatest sum of absolute coordinates of a row, (1,), with headroom for coordinates too small for float32."""
     sums = np.abs(coordinates).sum(axis=1, dtype=np.float64)
     return np.array([sums.max(initial=0.0) + coordinates.shape[1] * 2.0**-120])
-
-
-def _one_of_equals(rows: Any) -> Any:
-    """The first row where all are one row, broadcast: it need not be looked at again and again."""
-    if rows.shape[0] > 1 and rows.strides[0] == 0:
-        return rows[:1]
-    return rows

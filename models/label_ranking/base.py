@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32, LabelRankerMixin, checked_matrix
+from pairmark.models.core.base import Float32, LabelRankerMixin
+from pairmark.models.core.inputs import checked_matrix
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from pairmark.models.core.base import Float32, checked_weight
+from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import checked_weight
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration

@@ -13,15 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from pairmark.models.core.base import (
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.logistic.kernels import scoring as kernels
@@ -187,7 +180,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         out = np.empty((left.shape[0], 1), dtype=np.float32)
-        a, b = (self._map.prepared(_one_of_equals(side)) for side in (left, right))
+        a, b = (self._map.prepared(one_of_equals(side)) for side in (left, right))
         self._score(a, b, out, grid=False)
         return out[:, 0]
 
@@ -214,13 +207,6 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weights")
-
-
-def _one_of_equals(rows: Any) -> Any:
-    """The first row where all are one row, broadcast: it need not be prepared again and again."""
-    if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
-        return rows[:1]
-    return rows
 
 
 def _dense(rows: Any) -> Any:

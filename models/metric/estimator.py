@@ -11,16 +11,8 @@ from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import (
-    EmbedderMixin,
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
 from pairmark.models.metric import explain
@@ -201,7 +193,7 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
         )
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        a, b = self._prepared(_one_of_equals(left)), self._prepared(_one_of_equals(right))
+        a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
         return self._score_prepared(a, b, left.shape[0])
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
@@ -288,13 +280,6 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
 
 def _is_csr(rows: Any) -> bool:
     return bool(issparse(rows))
-
-
-def _one_of_equals(rows: Any) -> Any:
-    """The first row where all are one row, broadcast: it need not be prepared again and again."""
-    if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
-        return rows[:1]
-    return rows
 
 
 def _sorted_csr(X: Any, width: int) -> Any:

@@ -20,6 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.pairs.drawing import open_set_pairs, unit_pairs
+
 Protocol = Literal["open-set", "closed-set"]
 Indices = NDArray[np.int64]
 RandomState = int | np.random.Generator | None
@@ -28,8 +30,6 @@ OPEN_SET_FROM = 30
 """``auto`` holds out identities from this many on; with fewer there is too little to hold out."""
 CALIBRATION_FRACTION = 0.25
 TEST_FRACTION = 0.2
-SAME_SHARE = 4
-"""At most one open-set pair in this many is a same-identity pair: negatives carry the guarantee."""
 _REDRAWS = 100
 
 
@@ -265,10 +265,10 @@ def held_out_pairs(
     rng = np.random.default_rng(random_state)
     chosen = resolve_protocol(protocol, identities.size)
     if chosen == "closed-set":
-        left, right, complete = _unit_pairs(codes.size, n_pairs, rng)
+        left, right, complete = unit_pairs(codes.size, n_pairs, rng)
         units = np.stack([left, right], axis=1)
     else:
-        left, right, units, complete = _open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
+        left, right, units, complete = open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
     return HeldOutPairs(
         left=left,
         right=right,
@@ -277,95 +277,6 @@ def held_out_pairs(
         protocol=chosen,
         complete=complete,
     )
-
-
-def _open_set_pairs(
-    codes: Indices, counts: Indices, n_pairs: int, rng: np.random.Generator
-) -> tuple[Indices, Indices, Indices, bool]:
-    # Rows grouped by identity, in random order within: cell (identity, k) is rows[start[identity] + k].
-    shuffled = rng.permutation(codes.size)
-    rows = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    start = np.concatenate([[0], np.cumsum(counts)[:-1]])
-
-    available = counts * (counts - 1) // 2
-    quota = _even_quota(available, max(1, n_pairs // SAME_SHARE))
-    who, k = _repeat_with_rank(quota)
-    step_left, step_right = _nth_pair(k, counts[who])
-    same_left, same_right = rows[start[who] + step_left], rows[start[who] + step_right]
-
-    budget = max(1, n_pairs - who.size)
-    first, second, complete = _unit_pairs(counts.size, budget, rng)
-    cells = counts[first] * counts[second]
-    quota = _even_quota(cells, budget) if complete else np.minimum(cells, 1)
-    edge, k = _repeat_with_rank(quota)
-    i, j = first[edge], second[edge]
-    # Walk the n_i x n_j table along diagonals from a random corner: distinct cells, all samples used evenly.
-    turn_i = rng.integers(0, 2**31, first.size)[edge]
-    turn_j = rng.integers(0, 2**31, first.size)[edge]
-    lap = k // np.lcm(counts[i], counts[j])
-    left = rows[start[i] + (turn_i + k) % counts[i]]
-    right = rows[start[j] + (turn_j + k + lap) % counts[j]]
-    units = np.concatenate([np.stack([who, who], axis=1), np.stack([i, j], axis=1)])
-    return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units, complete
-
-
-def _unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Indices, Indices, bool]:
-    """All pairs of m units when they fit, else all pairs inside of random cells, about ``budget`` pairs."""
-    if m * (m - 1) // 2 <= budget:
-        first, second = np.triu_indices(m, 1)
-        return first.astype(np.int64), second.astype(np.int64), True
-    sizes = _cell_sizes(m, budget)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    unit = rng.permutation(m).astype(np.int64)
-    of_size = {size: np.triu_indices(size, 1) for size in np.unique(sizes).tolist()}
-    first = np.concatenate([at + of_size[size][0] for at, size in zip(start, sizes.tolist(), strict=True)])
-    second = np.concatenate([at + of_size[size][1] for at, size in zip(start, sizes.tolist(), strict=True)])
-    return unit[first], unit[second], False
-
-
-def _cell_sizes(m: int, budget: int) -> Indices:
-    """Sizes of cells whose pairs fit the budget, as equal as even numbers can be (the last is odd where m is)."""
-    couples = m // 2
-    # h couples in cells of c couples give h (2c - 1) pairs; a unit over adds as many as its cell has units.
-    widest = max(1, (budget // couples + 1) // 2)
-    while True:
-        n_cells = -(-couples // widest)
-        sizes = 2 * (couples // n_cells + (np.arange(n_cells) < couples % n_cells)).astype(np.int64)
-        sizes[-1] += m % 2
-        if widest == 1 or int((sizes * (sizes - 1) // 2).sum()) <= budget:
-            return sizes
-        widest -= 1
-
-
-def _even_quota(available: Indices, budget: int) -> Indices:
-    """The same number for everybody, bounded by what each has, summing to at most the budget (at least 1 each)."""
-    if int(available.sum()) <= budget:
-        return available.astype(np.int64)
-    ordered = np.sort(available)
-    # With level L the sum is sum(min(available, L)); find the largest L that fits.
-    filled = np.concatenate([[0], np.cumsum(ordered)])
-    low, high = 1, int(ordered[-1])
-    while low < high:
-        level = (low + high + 1) // 2
-        at = int(np.searchsorted(ordered, level, side="right"))
-        if int(filled[at]) + level * (ordered.size - at) <= budget:
-            low = level
-        else:
-            high = level - 1
-    return np.minimum(available, low).astype(np.int64)
-
-
-def _repeat_with_rank(quota: Indices) -> tuple[Indices, Indices]:
-    """Each index repeated quota[index] times, and 0, 1, 2, ... within each."""
-    index = np.repeat(np.arange(quota.size, dtype=np.int64), quota)
-    ends = np.cumsum(quota)
-    return index, np.arange(index.size, dtype=np.int64) - np.repeat(ends - quota, quota)
-
-
-def _nth_pair(k: Indices, n: Indices) -> tuple[Indices, Indices]:
-    """The k-th of the n(n-1)/2 unordered pairs of n things, in an order that uses all things evenly."""
-    left = k % n
-    return left, (left + 1 + k // n) % n
 
 
 def _parts(

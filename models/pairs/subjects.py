@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.pairs.splits import SAME_SHARE, held_out_pairs
+from pairmark.models.pairs.drawing import SAME_SHARE
+from pairmark.models.pairs.splits import held_out_pairs
 
 Indices = NDArray[np.int64]
 LEAST_DRAWS, MOST_DRAWS = 2, 32

@@ -12,16 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from pairmark.models.core.base import (
-    EmbedderMixin,
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
@@ -365,7 +357,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]
-        rows = [self._map.prepared(_one_of_equals(side)) for side in (left, right)]
+        rows = [self._map.prepared(one_of_equals(side)) for side in (left, right)]
         ratios = self._ratios(*(self._columns_of(self._map.of_prepared(side)) for side in rows))
         scores = self._corrected(ratios, *rows)
         return scores if scores.size == n else np.repeat(scores, n)
@@ -414,11 +406,6 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_map")
-
-
-def _one_of_equals(rows: Any) -> Any:
-    """The first row where all are one row, broadcast: it need not be mapped again and again."""
-    return rows[:1] if rows.shape[0] > 1 and rows.strides[0] == 0 else rows
 
 
 def _seed(random_state: Any) -> int:

@@ -12,16 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
-from pairmark.models.core.base import (
-    EmbedderMixin,
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_pairs,
-)
+from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows

@@ -8,7 +8,8 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from pairmark.models.core.base import Matrix, checked_matrix
+from pairmark.models.core.base import Matrix
+from pairmark.models.core.inputs import checked_matrix
 
 
 class UnknownColumnsWarning(UserWarning):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pairmark.models.core.base import checked_identities, checked_matrix
+from pairmark.models.core.inputs import checked_identities, checked_matrix
 from pairmark.models.rsbl.choosing import Judge
 from pairmark.models.rsbl.estimator import RSBL, seed_of
 

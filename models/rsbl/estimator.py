@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import (
-    EmbedderMixin,
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-)
+from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import checked_identities
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
-from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer, typical, walked
+from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer, typical
 from pairmark.models.rsbl.inputs import Inputs
-from pairmark.models.rsbl.kernels import spaces as kernels
 from pairmark.models.rsbl.pairs_input import classes_of_pairs
 from pairmark.models.rsbl.params import Metric, RSBLParams
+from pairmark.models.rsbl.scoring import BLOCK_BYTES, RSBLScores
 from pairmark.models.rsbl.state import RSBLState
 from pairmark.models.rsbl.svm import (
     MAX_EXACT_CLASSES,
@@ -38,8 +29,6 @@ from pairmark.models.rsbl.svm import (
     iterative_primal,
     log_softmax,
 )
-from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
-from pairmark.models.search.index import Rows, sealed
 
 Float64 = NDArray[np.float64]
 
@@ -51,10 +40,9 @@ FEW_ROWS: Final = 1_000
 BETA_MULTIPLES: Final = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 """What ``beta="search"`` tries, in units of one over the median squared distance."""
 MAX_FINAL_BYTES: Final = 2 * 1024**3
-_BLOCK_BYTES: Final = 64 * 1024 * 1024
 
 
-class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstimator):
+class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
     Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
@@ -356,18 +344,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
 
     # ------------------------------------------------------------ using
 
-    def transform(self, X: ArrayLike) -> Float32:
-        """Rows in the space that has grown: the inputs as prepared, and each layer's features.
-
-        A row that is c training rows' neighbour gives one feature, multiplied by sqrt(c).
-
-        Returns
-        -------
-        (n, n_components_) float32.
-        """
-        check_is_fitted(self)
-        return np.concatenate(self._walked(self._validated(X, "X")), axis=1)
-
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The class of each row, (n,)."""
         check_is_fitted(self)
@@ -388,42 +364,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         decisions = self._decisions(self._validated(X, "X"))
         return decisions[:, 1] if self.classes_.size == 2 else decisions
 
-    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        """The gallery embedded, once."""
-        prepared = self._prepared(vectors)
-        if self.similarity == "gaussian":
-            return {"prepared": prepared}
-        return {"prepared": prepared, LENGTHS: lengths(prepared)}
-
-    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
-        cosine = self.similarity == "cosine"
-        return SearchForm(
-            measure="inner" if cosine else "sqeuclidean",
-            queries=self._prepared(queries),
-            gallery=index.arrays["prepared"],
-            least_measure=same_measure if cosine else self._gaussian_measure,
-            lengths=index.arrays.get(LENGTHS),
-        )
-
-    def _gaussian_measure(self, score: float) -> float:
-        """The least minus squared distance whose Gaussian rounds to this much."""
-        if score < 1e-37:
-            # Too close to nothing for its rounding to be a share of it.
-            return -math.inf
-        return (math.log(score) - 2.0**-21) / self._gamma
-
-    def _walked(self, X: Float32) -> list[Float32]:
-        """Blocks of the space, computed some rows at a time."""
-        rows_a_time = max(1, _BLOCK_BYTES // (4 * max(self.n_components_, 1)))
-        inputs = self._inputs.transform(X)
-        parts = [
-            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric, n_jobs=self.n_jobs)
-            for at in range(0, inputs.shape[0], rows_a_time)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
-
     def _decisions(self, X: Float32) -> Float64:
         """(n, n_classes); the class with the highest is predicted."""
         n_classes = self.classes_.size
@@ -431,7 +371,7 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
         width = self.n_components_
         if self._final_codes is not None:
             width += self._final_codes.size
-        rows_a_time = max(1, _BLOCK_BYTES // (8 * width))
+        rows_a_time = max(1, BLOCK_BYTES // (8 * width))
         for at in range(0, X.shape[0], rows_a_time):
             blocks = self._walked(X[at : at + rows_a_time])
             here = out[at : at + rows_a_time]
@@ -448,44 +388,6 @@ class RSBL(RSBLState, PairScorerMixin, EmbedderMixin, ClassifierMixin, BaseEstim
                 wide = np.concatenate(blocks, axis=1).astype(np.float64)
                 here[:] = by_class(wide @ self._coef.T + self._intercept, n_classes)
         return out
-
-    def _prepared(self, X: Float32) -> Float32:
-        """Embedded rows as the kernels compare them: padded with zeros, of length one for ``cosine``."""
-        lanes = kernels.LANES
-        padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
-        padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
-        if self.similarity == "cosine":
-            kernels.unit_rows(padded)
-        return padded
-
-    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        a, b = self._prepared(_one_of_equals(left)), self._prepared(_one_of_equals(right))
-        scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
-        steps = [int(side.shape[0] > 1) for side in (a, b)]
-        kernels.score_pairs(self._kind(), self._gamma, a, steps[0], b, steps[1], scores)
-        return scores
-
-    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        gallery = sealed(index.arrays["prepared"][rows])
-        scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
-        kernels.score_grid(self._kind(), self._gamma, self._prepared(queries), gallery, scores)
-        return scores
-
-    def _kind(self) -> int:
-        return kernels.COSINE if self.similarity == "cosine" else kernels.GAUSSIAN
-
-    def _validated(self, X: Any, name: str) -> Matrix:
-        return self._dense(X, name)
-
-    def _dense(self, X: Any, name: str, *, reset: bool = False) -> Float32:
-        if issparse(X):
-            raise ValueError(
-                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or reduce the "
-                "dimension first"
-            )
-        rows: Float32 = checked_matrix(self, X, name, reset=reset)
-        # Kernels are compiled for one kind of array.
-        return np.require(rows, requirements=["C", "W"])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_refs")
@@ -507,10 +409,3 @@ def seed_of(random_state: Any) -> Any:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31))
     return 0 if random_state is None else random_state
-
-
-def _one_of_equals(rows: Any) -> Any:
-    """The first row where all are one row, broadcast: it need not be embedded again and again."""
-    if rows.shape[0] > 1 and rows.strides[0] == 0:
-        return rows[:1]
-    return rows

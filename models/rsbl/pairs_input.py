@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.base import Float32, checked_same
+from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import checked_same
 from pairmark.models.pairs.splits import joined_groups
 
 

@@ -13,17 +13,9 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from pairmark.models.core.base import (
-    Float32,
-    GalleryIndex,
-    Matrix,
-    PairScorerMixin,
-    checked_identities,
-    checked_matrix,
-    checked_same,
-    checked_weight,
-)
+from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_same, checked_weight
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
@@ -46,6 +38,7 @@ from pairmark.models.similarity.learned import PairFeatures
 from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.packing import PackedTrees, packed_trees
 from pairmark.models.similarity.params import MaxFeatures
+from pairmark.models.similarity.search_arrays import CODES, column_arrays
 from pairmark.models.similarity.splits import Splits, splits_of
 from pairmark.models.similarity.state import TreesState
 from pairmark.models.similarity.trees import Tree
@@ -298,7 +291,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             return {"columns": self.learned_.columns(vectors)}
         if vectors.shape[0] < search.SMALLEST or self._packed.search_trees(self.n_features_in_) is None:
             return {}
-        return search.column_arrays(vectors)
+        return column_arrays(vectors)
 
     def _passing_index(self, vectors: Matrix) -> GalleryIndex:
         # Byte columns cost about as much as a query that scores everything.
@@ -315,7 +308,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         above: np.float32 | None,
     ) -> Found:
         n = len(index) if allowed is None else int(np.count_nonzero(allowed))
-        trees = self._packed.search_trees(self.n_features_in_) if search.CODES in index.arrays else None
+        trees = self._packed.search_trees(self.n_features_in_) if CODES in index.arrays else None
         # Few rows, or much of them wanted: bounds would not spare anything.
         if trees is None or n < search.SMALLEST or 8 * k > n:
             return super()._top_k(queries, index, k, allowed, above)

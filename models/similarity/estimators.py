@@ -12,9 +12,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import (
-    Float32,
-)
+from pairmark.models.core.base import Float32
 from pairmark.models.core.checkpoints import kept_seed
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.pairs.sampling import PairMap

@@ -15,7 +15,7 @@ from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
 from pairmark.models.similarity.narrow import narrow_nodes
-from pairmark.models.similarity.search import SearchTrees, search_trees
+from pairmark.models.similarity.search_arrays import SearchTrees, search_trees
 from pairmark.models.similarity.splits import AxisSplits, PlaneSplits, RuleSplits, Splits, StumpSplits
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.base import checked_same
+from pairmark.models.core.inputs import checked_same
 from pairmark.models.core.registry import spec_of
 from pairmark.models.fusion.outside import MOST_SYSTEMS, weighed
 from pairmark.models.fusion.weighing import Weights

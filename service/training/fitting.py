@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.core.base import checked_pairs
+from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
 from pairmark.service.heldout.scoring import taken_by, widened
 from pairmark.service.jobs.progress import Progress

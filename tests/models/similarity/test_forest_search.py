@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.similarity import search
+from pairmark.models.similarity.search_arrays import column_arrays
 
 D = 5
 
@@ -147,7 +148,7 @@ def test_codes_keep_the_order_of_values_and_know_what_they_stand_for() -> None:
     X = np.column_stack([rng.standard_normal(5_000), rng.integers(0, 9, 5_000), np.zeros(5_000)]).astype(
         np.float32
     )
-    arrays = search.column_arrays(X)
+    arrays = column_arrays(X)
     for f in range(3):
         codes = arrays["codes"][:, f].reshape(-1)[:5_000].astype(int)
         assert (np.diff(codes[np.argsort(X[:, f], kind="stable")]) >= 0).all()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pairmark.models import MetricSimilarity, SimilarityForest
 from pairmark.service.db import Database
 from pairmark.service.errors import InvalidInput
+from pairmark.service.galleries import item_repository
 from pairmark.service.galleries import live as live_module
-from pairmark.service.galleries import repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.metadata import parse_filter
@@ -96,7 +96,7 @@ def test_every_interleaving_gives_what_brute_force_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Who is further behind than removals are kept must read everything anew.
-    monkeypatch.setattr(repository, "KEPT_REMOVALS", kept_removals)
+    monkeypatch.setattr(item_repository, "KEPT_REMOVALS", kept_removals)
     estimator = estimators[kind]
     count = 0
 
@@ -241,7 +241,7 @@ def test_blocks_are_merged_and_survive_damage(
 def test_blocks_outlive_many_writes_where_nothing_was_removed(
     galleries: Galleries, estimators: dict[str, Any], small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repository, "KEPT_REMOVALS", 10)
+    monkeypatch.setattr(item_repository, "KEPT_REMOVALS", 10)
     estimator = estimators["metric"]
     galleries.put("g", served(estimator))
     state = galleries.state("g")

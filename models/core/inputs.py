@@ -1,0 +1,122 @@
+"""Checks of what learners are given; a `ValueError` names what is wrong and what was expected."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import validate_data
+
+Float32 = NDArray[np.float32]
+Matrix = NDArray[Any]
+
+
+def one_of_equals(rows: Any) -> Any:
+    """The first row where all are one row, broadcast: it need not be looked at again and again."""
+    if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
+        return rows[:1]
+    return rows
+
+
+def checked_matrix(
+    estimator: Any, X: Any, name: str, *, accept_sparse: bool = False, reset: bool = False
+) -> Matrix:
+    """A finite float32 matrix of the estimator's width (which ``reset`` sets), or a `ValueError` that names it."""
+    if isinstance(X, np.ndarray) and X.ndim == 1:
+        raise ValueError(
+            f"{name} has one dimension; expected rows of features, shape (n, d). Reshape your data: "
+            f"{name}[None, :] for one row"
+        )
+    try:
+        checked: Matrix = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float32,
+            order="C",
+            accept_sparse="csr" if accept_sparse else False,
+            ensure_all_finite=True,
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return checked
+
+
+def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> NDArray[np.int64]:
+    """Numbers of rows of X, one a pair, (n_pairs,) int64."""
+    given = np.asarray(numbers)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise ValueError(f"{name} has shape {given.shape} of {given.dtype}; expected (n_pairs,) row numbers")
+    if given.size and (given.min() < 0 or given.max() >= n_rows):
+        raise ValueError(f"{name} names rows {given.min()} to {given.max()}; X has rows 0 to {n_rows - 1}")
+    return given.astype(np.int64, copy=False)
+
+
+def checked_identities(
+    y: ArrayLike, n_rows: int, *, both_kinds: bool = True
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Distinct identities and each row's code into them.
+
+    Raises
+    ------
+    ValueError
+        When lengths differ, or (``both_kinds``) no two rows share an identity, or all do: then there is nothing to
+        tell apart.
+    """
+    if y is None:
+        raise ValueError(
+            "learning requires y to be passed, but the target y is None: give one identity a row"
+        )
+    labels = np.asarray(y)
+    if labels.shape != (n_rows,):
+        raise ValueError(f"y has shape {labels.shape}; expected ({n_rows},), one identity a row")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y holds NaN or infinities; expected one identity a row")
+    identities, codes = np.unique(labels, return_inverse=True)
+    if both_kinds and identities.size < 2:
+        raise ValueError(
+            "y holds a single identity (1 class); expected at least two, to have pairs that differ"
+        )
+    if both_kinds and np.bincount(codes).max() < 2:
+        raise ValueError(
+            "every identity has one row; expected at least one with two, to have pairs that are the same"
+        )
+    return identities, codes.astype(np.int64, copy=False)
+
+
+def checked_same(same: ArrayLike, n_pairs: int) -> NDArray[np.bool_]:
+    """A boolean (n_pairs,) array from 0/1 or booleans."""
+    values = np.asarray(same)
+    if values.shape != (n_pairs,):
+        raise ValueError(f"same has shape {values.shape}; expected ({n_pairs},), one 0 or 1 a pair")
+    if values.dtype != np.bool_ and not np.isin(values, (0, 1)).all():
+        raise ValueError("same holds values other than 0 and 1")
+    return values.astype(np.bool_, copy=False)
+
+
+def checked_weight(
+    sample_weight: ArrayLike | None, n: int, each: Literal["pair", "row"] = "pair"
+) -> NDArray[np.float64]:
+    """(n,) float64 weights, finite, none negative and some positive; ones where none are given."""
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected ({n},), one number a {each}")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError("sample_weight: expected finite numbers >= 0, some of them positive")
+    return weight
+
+
+def checked_pairs(
+    n_left: int, n_right: int, same: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """What explicit pairs are, (n,) bool, and their weights: one row of each side a pair, both kinds of weight."""
+    if n_left != n_right:
+        raise ValueError(f"left has {n_left} rows and right {n_right}: expected one of each a pair")
+    flags, weight = checked_same(same, n_left), checked_weight(sample_weight, n_left)
+    for kind, there in (("same", flags), ("different", ~flags)):
+        if not (weight[there] > 0).any():
+            raise ValueError(f"pairs of positive weight hold no {kind} pair: expected some of each")
+    return flags, weight

@@ -1,0 +1,122 @@
+"""Scores of pairs in the space that has grown, and rows embedded in it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import issparse
+from sklearn.utils.validation import check_is_fitted
+
+from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inputs import checked_matrix, one_of_equals
+from pairmark.models.rsbl.growth import Layer, walked
+from pairmark.models.rsbl.inputs import Inputs
+from pairmark.models.rsbl.kernels import spaces as kernels
+from pairmark.models.rsbl.params import Metric
+from pairmark.models.search.forms import LENGTHS, SearchForm, lengths, same_measure
+from pairmark.models.search.index import Rows, sealed
+
+BLOCK_BYTES: Final = 64 * 1024 * 1024
+"""Most memory for the rows of the space that are computed at a time."""
+
+
+class RSBLScores(PairScorerMixin, EmbedderMixin):
+    """What a fitted RSBL says of pairs; the classes are `pairmark.models.rsbl.estimator`'s."""
+
+    metric: Metric
+    similarity: str
+    n_jobs: int | None
+    n_components_: int
+    layers_: list[Layer]
+    _inputs: Inputs
+    _refs: list[Float32]
+    _gamma: float
+
+    def transform(self, X: ArrayLike) -> Float32:
+        """Rows in the space that has grown: the inputs as prepared, and each layer's features.
+
+        A row that is c training rows' neighbour gives one feature, multiplied by sqrt(c).
+
+        Returns
+        -------
+        (n, n_components_) float32.
+        """
+        check_is_fitted(self)
+        return np.concatenate(self._walked(self._validated(X, "X")), axis=1)
+
+    def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
+        """The gallery embedded, once."""
+        prepared = self._prepared(vectors)
+        if self.similarity == "gaussian":
+            return {"prepared": prepared}
+        return {"prepared": prepared, LENGTHS: lengths(prepared)}
+
+    def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
+        cosine = self.similarity == "cosine"
+        return SearchForm(
+            measure="inner" if cosine else "sqeuclidean",
+            queries=self._prepared(queries),
+            gallery=index.arrays["prepared"],
+            least_measure=same_measure if cosine else self._gaussian_measure,
+            lengths=index.arrays.get(LENGTHS),
+        )
+
+    def _gaussian_measure(self, score: float) -> float:
+        """The least minus squared distance whose Gaussian rounds to this much."""
+        if score < 1e-37:
+            # Too close to nothing for its rounding to be a share of it.
+            return -math.inf
+        return (math.log(score) - 2.0**-21) / self._gamma
+
+    def _walked(self, X: Float32) -> list[Float32]:
+        """Blocks of the space, computed some rows at a time."""
+        rows_a_time = max(1, BLOCK_BYTES // (4 * max(self.n_components_, 1)))
+        inputs = self._inputs.transform(X)
+        parts = [
+            walked(inputs[at : at + rows_a_time], self._refs, self.layers_, self.metric, n_jobs=self.n_jobs)
+            for at in range(0, inputs.shape[0], rows_a_time)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
+
+    def _prepared(self, X: Float32) -> Float32:
+        """Embedded rows as the kernels compare them: padded with zeros, of length one for ``cosine``."""
+        lanes = kernels.LANES
+        padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
+        padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
+        if self.similarity == "cosine":
+            kernels.unit_rows(padded)
+        return padded
+
+    def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
+        a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
+        scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
+        steps = [int(side.shape[0] > 1) for side in (a, b)]
+        kernels.score_pairs(self._kind(), self._gamma, a, steps[0], b, steps[1], scores)
+        return scores
+
+    def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
+        gallery = sealed(index.arrays["prepared"][rows])
+        scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
+        kernels.score_grid(self._kind(), self._gamma, self._prepared(queries), gallery, scores)
+        return scores
+
+    def _kind(self) -> int:
+        return kernels.COSINE if self.similarity == "cosine" else kernels.GAUSSIAN
+
+    def _validated(self, X: Any, name: str) -> Matrix:
+        return self._dense(X, name)
+
+    def _dense(self, X: Any, name: str, *, reset: bool = False) -> Float32:
+        if issparse(X):
+            raise ValueError(
+                f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or reduce the "
+                "dimension first"
+            )
+        rows: Float32 = checked_matrix(self, X, name, reset=reset)
+        # Kernels are compiled for one kind of array.
+        return np.require(rows, requirements=["C", "W"])
