@@ -124,24 +124,25 @@ def group_rates(
         inside = member == g
         both, either = inside.all(axis=1), inside.any(axis=1)
         fpr = _rate(above, codes, both & ~is_same, confidence, corrected)
-        warning = None
-        if promised_fpr is not None and fpr.value is not None:
-            low = fpr.joint_interval[0]
-            if low > promised_fpr:
-                warning = (
-                    f"group {str(name)!r}: the false positive rate among its own people is {fpr.value:.3g} (at least "
-                    f"{low:.3g} with confidence {confidence:g} over all groups), above the promised {promised_fpr:g}"
-                )
         found.append(
             GroupRates(
                 group=str(name),
                 fpr=fpr,
                 fpr_with_all=_rate(above, codes, either & ~is_same, confidence, corrected),
                 tpr=_rate(above, codes, both & is_same, confidence, corrected),
-                warning=warning,
+                warning=_warning(str(name), fpr, promised_fpr, confidence),
             )
         )
     return found
+
+
+def _warning(group: str, fpr: Rate, promised: float | None, confidence: float) -> str | None:
+    if promised is None or fpr.value is None or fpr.joint_interval[0] <= promised:
+        return None
+    return (
+        f"group {group!r}: the false positive rate among its own people is {fpr.value:.3g} (at least "
+        f"{fpr.joint_interval[0]:.3g} with confidence {confidence:g} over all groups), above the promised {promised:g}"
+    )
 
 
 def _rate(

@@ -40,7 +40,13 @@ from pairmark.models.calibration.points import (
     OperatingPoint,
 )
 from pairmark.models.calibration.promises import candidate_share, checked_rate
-from pairmark.models.calibration.refusals import lower_threshold, refusal, smallest_rates, units_required
+from pairmark.models.calibration.refusals import (
+    joint_refusal,
+    lower_threshold,
+    refusal,
+    smallest_rates,
+    units_required,
+)
 from pairmark.models.calibration.steps import n_above, spaced
 from pairmark.models.pairs.samples import pair_sample
 
@@ -72,7 +78,7 @@ class Calibration:
         self._held = held
         self._finite = held.finite
         self._thresholds = held.thresholds
-        self._bands: dict[tuple[str, float], FprBand | None] = {}
+        self._bands: dict[tuple[bool, float], FprBand | None] = {}
         self.likelihood_ratios = held.likelihood_ratios
 
     @classmethod
@@ -195,10 +201,9 @@ class Calibration:
             return self._two_sided(fpr, checked_rate(fnr, "fnr"), confidence, method, simultaneous, candidate)
         if simultaneous:
             return self._simultaneous(fpr, confidence, method, candidate)
+        tried = [method]
         if method == "auto":
             tried = ["finite-sample", "bootstrap"] if allow_asymptotic else ["finite-sample"]
-        else:
-            tried = [method]
         for name in tried:
             point = self._answer(name, fpr, confidence)
             if point is not None:
@@ -210,10 +215,7 @@ class Calibration:
         return smallest_rates(self._held, checked_rate(confidence, "confidence"))
 
     def rate_bound(self, threshold: float | np.float32, confidence: float = 0.95) -> float:
-        """Finite-sample upper bound of the false positive rate at a threshold fixed without a look at these pairs.
-
-        See `FiniteSample.bound_at`.
-        """
+        """Upper bound of the rate at a threshold fixed without a look at these pairs; see `FiniteSample.bound_at`."""
         confidence = checked_rate(confidence, "confidence")
         return self._finite.bound_at(n_above(self._thresholds, np.float32(threshold)), confidence)
 
@@ -264,14 +266,13 @@ class Calibration:
         confidence = checked_rate(confidence, "confidence")
         if method not in ("auto", "finite-sample", "bootstrap"):
             raise ValueError(f"method is {method!r}; expected 'auto', 'finite-sample' or 'bootstrap'")
-        key = (method, confidence)
+        key = (method == "bootstrap", confidence)
         if key not in self._bands:
-            if method == "auto":
-                self._bands[key] = self.fpr_band(confidence, "finite-sample")
-            elif method == "finite-sample":
-                self._bands[key] = finite_sample_band(self._finite, self._thresholds, confidence)
-            else:
-                self._bands[key] = bootstrap_band(self._held.bootstrap(), confidence)
+            self._bands[key] = (
+                bootstrap_band(self._held.bootstrap(), confidence)
+                if method == "bootstrap"
+                else finite_sample_band(self._finite, self._thresholds, confidence)
+            )
         return self._bands[key]
 
     def log10_fpr(
@@ -324,16 +325,7 @@ class Calibration:
         band = self.fpr_band(1 - share * (1 - confidence), kept)
         step = -1 if band is None else int(np.searchsorted(band.fpr, fpr, side="right")) - 1
         if band is None or step < 0:
-            floor = None if band is None else band.smallest_fpr
-            raise InsufficientCalibrationData(
-                f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
-                + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
-                + f": {kept} reaches "
-                + ("none" if floor is None else f"{floor:.3g}")
-                + ". Ask for a higher rate, or without simultaneous",
-                smallest_fpr={kept: floor},
-                required_units={},
-            )
+            raise joint_refusal(band, kept, fpr, confidence, candidate)
         threshold = np.float32(band.thresholds[step])
         at = n_above(self._thresholds, threshold)
         point = self._point(threshold, at, float(band.fpr[step]), fpr, confidence, kept)

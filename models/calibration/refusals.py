@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.calibration.bands import FprBand
 from pairmark.models.calibration.bootstrap import confidence_row
 from pairmark.models.calibration.bounds import MOST_BLOCKS, order_pairs_needed, order_rank, order_upper
 from pairmark.models.calibration.held_out import HeldOutScores
@@ -78,6 +79,22 @@ def refusal(
         smallest_fpr=smallest,
         required_units=required,
         alternatives=alternatives,
+    )
+
+
+def joint_refusal(
+    band: FprBand | None, method: str, fpr: float, confidence: float, candidate: int | None
+) -> InsufficientCalibrationData:
+    """The error of a rate that no band answers."""
+    floor = None if band is None else band.smallest_fpr
+    return InsufficientCalibrationData(
+        f"no rate of {fpr:g} at confidence {confidence:g} holds together with all others"
+        + ("" if candidate is None else f" and for {candidate} versions calibrated on the same data")
+        + f": {method} reaches "
+        + ("none" if floor is None else f"{floor:.3g}")
+        + ". Ask for a higher rate, or without simultaneous",
+        smallest_fpr={method: floor},
+        required_units={},
     )
 
 

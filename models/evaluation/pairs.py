@@ -204,16 +204,8 @@ def pair_report(
     kept = _decimated(fpr, tpr)
     merged = _Merged.of(sample, thresholds[kept])
     point, observed = merged.measure(merged.weight, targets)
-    seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
-    blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
-    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
-        joblib.delayed(merged.replicates)(width, seed, targets)
-        for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
-    )
-    levels = [(1 - confidence) / 2, (1 + confidence) / 2]
-    summary = np.quantile(np.concatenate([block[0] for block in done]), levels, axis=0)
-    drawn = np.concatenate([block[1] for block in done])
-    curves = np.quantile(drawn, levels, axis=0)
+    figures, drawn = _replicated(merged, targets, n_replicates, random_state, n_jobs)
+    curves = np.quantile(drawn, _levels(confidence), axis=0)
     everywhere = simultaneous_bands(
         observed,
         drawn,
@@ -221,26 +213,65 @@ def pair_report(
         (sample.different.edge_units.shape[0], sample.same.edge_units.shape[0]),
         confidence,
     )
+    # FPR first, then TPR: a low and a high curve of each.
+    bands = {
+        **dict(zip(_BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True)),
+        **{
+            f"simultaneous_{name}": curve
+            for name, curve in zip(_BAND_NAMES, everywhere.reshape(4, -1), strict=True)
+        },
+    }
+    return EvaluationReport(
+        metrics=_metrics(point, figures, targets, sample, confidence),
+        fpr=fpr[kept],
+        tpr=tpr[kept],
+        thresholds=thresholds[kept],
+        bands=bands,
+        confidence=confidence,
+    )
 
-    draws = np.concatenate([block[0] for block in done])
 
-    def entry(at: int) -> dict[str, Any]:
-        low, high = _widened(float(point[at]), draws[:, at], sample, confidence)
-        return {
-            "value": float(point[at]),
-            "interval": [min(low, float(summary[0, at])), max(high, float(summary[1, at]))],
-        }
+def _replicated(
+    merged: _Merged,
+    targets: NDArray[np.float64],
+    n_replicates: int,
+    random_state: int | np.random.Generator | None,
+    n_jobs: int | None,
+) -> tuple[Float64, Float64]:
+    """Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units."""
+    seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
+    blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
+    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
+        joblib.delayed(merged.replicates)(width, seed, targets)
+        for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
+    )
+    return np.concatenate([block[0] for block in done]), np.concatenate([block[1] for block in done])
 
+
+def _levels(confidence: float) -> list[float]:
+    return [(1 - confidence) / 2, (1 + confidence) / 2]
+
+
+def _metrics(
+    point: Float64, figures: Float64, targets: NDArray[np.float64], sample: PairSample, confidence: float
+) -> dict[str, Any]:
+    """AUC, EER and TPR by rate, each with its interval from the figures of the draws, and sizes."""
+    entries = []
+    for value, column, least, most in zip(
+        point, figures.T, *np.quantile(figures, _levels(confidence), axis=0), strict=True
+    ):
+        low, high = _widened(float(value), column, sample, confidence)
+        entries.append({"value": float(value), "interval": [min(low, float(least)), max(high, float(most))]})
     n_different = len(sample.different)
     tpr_at, fnmr_at = {}, {}
-    for at, target in enumerate(targets):
-        found = {**entry(2 + at), "resolved": bool(n_different * target >= 1)}
+    for target, entry in zip(targets, entries[2:], strict=True):
+        found: dict[str, Any] = {**entry, "resolved": bool(n_different * target >= 1)}
         tpr_at[f"{target:g}"] = found
         low, high = found["interval"]
         fnmr_at[f"{target:g}"] = {**found, "value": 1 - found["value"], "interval": [1 - high, 1 - low]}
-    metrics = {
-        "auc": entry(0),
-        "eer": entry(1),
+    return {
+        "auc": entries[0],
+        "eer": entries[1],
         "tpr_at_fpr": tpr_at,
         "fnmr_at_fmr": fnmr_at,
         "protocol": sample.protocol,
@@ -250,29 +281,11 @@ def pair_report(
         "confidence": confidence,
         "intervals": f"{confidence:.0%} intervals, the wider of a bootstrap over "
         + ("rows" if sample.independent else "identities" if sample.protocol == "open-set" else "samples")
-        + f" ({n_replicates} draws) and Wilson's interval",
+        + f" ({len(figures)} draws) and Wilson's interval",
         "estimand": "every person counts the same, however many samples they have"
         if sample.protocol == "open-set" and not sample.independent
         else "every pair counts the same",
     }
-    bands = {
-        "fpr_low": curves[0, 0],
-        "fpr_high": curves[1, 0],
-        "tpr_low": curves[0, 1],
-        "tpr_high": curves[1, 1],
-        "simultaneous_fpr_low": everywhere[0, 0],
-        "simultaneous_fpr_high": everywhere[0, 1],
-        "simultaneous_tpr_low": everywhere[1, 0],
-        "simultaneous_tpr_high": everywhere[1, 1],
-    }
-    return EvaluationReport(
-        metrics=metrics,
-        fpr=fpr[kept],
-        tpr=tpr[kept],
-        thresholds=thresholds[kept],
-        bands=bands,
-        confidence=confidence,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

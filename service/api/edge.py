@@ -32,7 +32,7 @@ from pairmark.service.api.problems import (
 )
 from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
-from pairmark.service.api.tracing import trace_of
+from pairmark.service.api.tracing import Trace, trace_of
 from pairmark.service.api.wire import Call, body_seconds
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.errors import Forbidden, PairmarkError, TooLarge, Unauthenticated
@@ -106,13 +106,8 @@ class Edge:
         request_id = self._request_id(headers)
         scope["pairmark.request_id"] = request_id.decode()
         trace = trace_of(headers, self._exporter)
-        traced: tuple[tuple[bytes, bytes], ...] = ()
-        if trace is not None:
-            scope["pairmark.trace_id"] = trace.trace_id
-            scope["pairmark.span_id"] = trace.span_id if trace.kept else None
-            traced = trace.fields
-        path: str = scope["path"]
-        method: str = scope["method"]
+        traced = () if trace is None else _noted(scope, trace)
+        path, method = scope["path"], scope["method"]
         status = 0
         answer: Answering | None = None
         found = self._table.find(method, path)
@@ -127,15 +122,9 @@ class Edge:
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
                 if route.decides and wants_log(headers, self._settings):
+                    actor = _actor(scope)
                     work = logged_decision(
-                        route.handler,
-                        self._services,
-                        scope,
-                        headers,
-                        receive,
-                        query,
-                        found.path,
-                        _actor(scope),
+                        route.handler, self._services, scope, headers, receive, query, found.path, actor
                     )
                 else:
                     work = route.handler(Call(self._services, scope, headers, receive, query, found.path))
@@ -169,8 +158,7 @@ class Edge:
         except Exception as error:
             failure = error
             problem = Internal("something went wrong inside the service; the logs name it by request_id")
-        if answer is not None:
-            status = status or answer.status
+        status = status or (0 if answer is None else answer.status)
         if problem is not None:
             if status == 0:
                 status = await self._refuse(
@@ -183,8 +171,7 @@ class Edge:
         self._meter.seen(method, label, status, seconds)
         if trace is not None and trace.kept and self._exporter is not None and path not in _PROBES:
             slug = None if problem is None else problem.slug
-            request = scope["pairmark.request_id"]
-            self._exporter.add(trace.span(method, label, status, seconds, request, slug))
+            self._exporter.add(trace.span(method, label, status, seconds, scope["pairmark.request_id"], slug))
         # Scoring that went well is counted in the metrics; a line for each would cost as much as the scoring. Probes
         # come every few seconds.
         scored = route is not None and route.direct and status < 400
@@ -318,6 +305,13 @@ class Edge:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+def _noted(scope: Scope, trace: Trace) -> tuple[tuple[bytes, bytes], ...]:
+    """Keep the trace in the scope; returns the fields that tell the caller of it."""
+    scope["pairmark.trace_id"] = trace.trace_id
+    scope["pairmark.span_id"] = trace.span_id if trace.kept else None
+    return trace.fields
 
 
 def _actor(scope: Scope) -> Actor:

@@ -110,32 +110,28 @@ class Datasets:
             )
             size = sum(path.stat().st_size for path in out.iterdir())
             key = self._blobs.put_folder(out)
-        summary = summary_of(stored, spec, n_pairs=n_pairs, n_same=n_same)
+        found = {
+            "sha256": sha256,
+            "blob": key,
+            "rows": stored.rows,
+            "features": stored.features,
+            "size_bytes": size,
+            "summary": summary_of(stored, spec, n_pairs=n_pairs, n_same=n_same),
+        }
+        return self._registered(request.name, found)
+
+    def _registered(self, name: str, found: dict[str, Any]) -> DatasetOut:
         with self._db.write() as session:
-            hold(session, self._blobs, key)
-            repository.lock_name(session, request.name)
-            row = repository.newest(session, request.name)
-            if row is not None and row.sha256 == sha256 and row.summary["spec"] == spec:
+            hold(session, self._blobs, found["blob"])
+            repository.lock_name(session, name)
+            row = repository.newest(session, name)
+            same = row is not None and row.sha256 == found["sha256"]
+            if row is not None and same and row.summary["spec"] == found["summary"]["spec"]:
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
-            row = repository.insert_version(
-                session,
-                name=request.name,
-                sha256=sha256,
-                blob=key,
-                rows=stored.rows,
-                features=stored.features,
-                size_bytes=size,
-                summary=summary,
-                created_at=self._db.now(session),
-            )
-            record(
-                session,
-                row.created_at,
-                "dataset.create",
-                f"dataset:{row.name}:{row.version}",
-                after=_facts(row),
-            )
+            row = repository.insert_version(session, name=name, created_at=self._db.now(session), **found)
+            where = f"dataset:{row.name}:{row.version}"
+            record(session, row.created_at, "dataset.create", where, after=_facts(row))
             return dataset_out(row)
 
     def inspect(

@@ -21,10 +21,8 @@ from pairmark.service.db import Database, bump_revision
 from pairmark.service.errors import Conflict, InvalidInput, PairmarkError
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository
-from pairmark.service.store.schemas import QuarantinedVersion
 from pairmark.service.store.trial import tried
 from pairmark.service.tables import ModelVersion, VersionLoad
-from pairmark.service.times import iso
 
 logger = logging.getLogger(__name__)
 _PROCESS = secrets.token_hex(16)
@@ -58,19 +56,6 @@ class Quarantine:
         finally:
             if mark is not None:
                 self._unmark(mark)
-
-    def versions(self) -> list[QuarantinedVersion]:
-        """Every version in quarantine."""
-        with self._db.read() as session:
-            return [
-                QuarantinedVersion(
-                    model=name,
-                    version=row.version,
-                    reason=row.quarantine or "",
-                    since=iso(row.quarantined_at or 0.0),
-                )
-                for name, row in repository.quarantined(session)
-            ]
 
     def _marked(self, row: ModelVersion, name: str) -> str | None:
         # A database that takes no writes just now keeps nobody from scoring.

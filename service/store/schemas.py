@@ -111,15 +111,6 @@ class VersionSummary(BaseModel):
     )
 
 
-class QuarantinedVersion(BaseModel):
-    """A version that nothing loads any more."""
-
-    model: str
-    version: int
-    reason: str
-    since: str
-
-
 class VersionOut(VersionSummary):
     """Everything about a version."""
 

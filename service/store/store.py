@@ -35,7 +35,6 @@ from pairmark.service.store.schemas import (
     ModelPage,
     NewVersion,
     Policy,
-    QuarantinedVersion,
     VersionOut,
     VersionPage,
     VersionSummary,
@@ -222,10 +221,6 @@ class ModelStore:
             When the version is in quarantine.
         """
         return self._versions.load(self._versions.row(name, version), name, first)
-
-    def quarantined(self) -> list[QuarantinedVersion]:
-        """Every version that ended a process that loaded it, and is not loaded any more."""
-        return self._versions.quarantine.versions()
 
     def delete(self, name: str, version: int) -> None:
         """Delete a version with its calibrations and files.
