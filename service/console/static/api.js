@@ -42,6 +42,27 @@ export async function api(method, path, body, { headers = {}, signal } = {}) {
   return data;
 }
 
+// As `api`, for bodies large enough that people want to see how far they are.
+export function sendFile(method, path, body, progress, type) {
+  return new Promise((done, failed) => {
+    const request = new XMLHttpRequest();
+    request.open(method, path);
+    if (type) request.setRequestHeader("content-type", type);
+    const token = csrf();
+    if (token) request.setRequestHeader("x-csrf-token", token);
+    request.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);
+    request.onload = () => {
+      let data = {};
+      try {
+        data = JSON.parse(request.responseText);
+      } catch { /* not JSON: the status says enough */ }
+      request.status < 300 ? done(data) : failed(new ApiError(request.status, data));
+    };
+    request.onerror = () => failed(new ApiError(0, { detail: "The upload was cut off." }));
+    request.send(body);
+  });
+}
+
 export function sessionEnded() {
   if ($("#session-ended")) return;
   const next = encodeURIComponent(location.pathname + location.search);

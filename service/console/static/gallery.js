@@ -1,6 +1,6 @@
 // Making, searching, verifying, importing and erasing. Every request is one of the public API.
 
-import { api, ApiError, say } from "./api.js";
+import { api, ApiError, say, sendFile } from "./api.js";
 import { $, $$, count, el, number, percent, toast } from "./dom.js";
 
 const { base, dimension } = $("#gallery")?.dataset ?? {};
@@ -65,26 +65,6 @@ on("#verify", async (form) => {
   );
 });
 
-function upload(file, type, progress) {
-  return new Promise((done, failed) => {
-    const request = new XMLHttpRequest();
-    request.open("PUT", `${base}/items`);
-    request.setRequestHeader("content-type", type);
-    const token = $('meta[name="csrf-token"]')?.content;
-    if (token) request.setRequestHeader("x-csrf-token", token);
-    request.upload.onprogress = (event) => event.lengthComputable && progress(event.loaded / event.total);
-    request.onload = () => {
-      let data = {};
-      try {
-        data = JSON.parse(request.responseText);
-      } catch { /* not JSON: the status says enough */ }
-      request.status < 300 ? done(data) : failed(new ApiError(request.status, data));
-    };
-    request.onerror = () => failed(new ApiError(0, { detail: "The upload was cut off." }));
-    request.send(file);
-  });
-}
-
 on("#import", async (form) => {
   const file = form.get("file");
   const type = TYPES[file.name.split(".").pop().toLowerCase()];
@@ -93,7 +73,7 @@ on("#import", async (form) => {
   const place = $("#import-progress");
   place.replaceChildren(el("p", { class: "small quiet" }, `Importing ${file.name}…`), bar);
   try {
-    const stored = await upload(file, type, (share) => (bar.value = share));
+    const stored = await sendFile("PUT", `${base}/items`, file, (share) => (bar.value = share), type);
     place.replaceChildren(el("p", { class: "note good" }, `${count(stored.upserted)} items enrolled${stored.n_errors ? `, ${count(stored.n_errors)} rows refused` : ""}. `, el("a", { href: location.pathname }, "Show them")), ...stored.errors.slice(0, 10).map((error) => el("p", { class: "small bad" }, `Row ${error.row}: ${error.detail}`)));
   } catch (error) {
     place.replaceChildren(...(error.problem?.errors ?? []).slice(0, 10).map((one) => el("p", { class: "small bad" }, `Row ${one.row}: ${one.detail}`)));

@@ -1,6 +1,6 @@
 // Upload with a preview, a form for the learner's parameters, and the job. Every request is one of the public API.
 
-import { api, ApiError, say } from "./api.js";
+import { api, say, sendFile } from "./api.js";
 import { $, $$, count, el } from "./dom.js";
 
 const learners = {};
@@ -168,25 +168,6 @@ function fitLearners() {
 
 // ---------------------------------------------------------------- sending
 
-function sendFile(body, reported) {
-  return new Promise((done, failed) => {
-    const request = new XMLHttpRequest();
-    request.open("POST", "/datasets");
-    const token = $('meta[name="csrf-token"]')?.content;
-    if (token) request.setRequestHeader("x-csrf-token", token);
-    request.upload.onprogress = (event) => event.lengthComputable && reported(event.loaded / event.total);
-    request.onload = () => {
-      let data = {};
-      try {
-        data = JSON.parse(request.responseText);
-      } catch { /* not JSON: the status says enough */ }
-      request.status < 300 ? done(data) : failed(new ApiError(request.status, data));
-    };
-    request.onerror = () => failed(new ApiError(0, { detail: "The upload was cut off." }));
-    request.send(body);
-  });
-}
-
 upload.addEventListener("submit", async (event) => {
   event.preventDefault();
   const problem = $("[data-problem]", upload);
@@ -195,7 +176,7 @@ upload.addEventListener("submit", async (event) => {
   $("#upload-progress").replaceChildren(bar);
   $("button[type=submit]", upload).disabled = true;
   try {
-    const reported = await sendFile(form($("#file").files[0]), (share) => (bar.value = share));
+    const reported = await sendFile("POST", "/datasets", form($("#file").files[0]), (share) => (bar.value = share));
     const ref = `${reported.name}:${reported.version}`;
     const needs = reported.ranking_labels.length ? "rankings" : "identities";
     if (![...chosen.options].some((option) => option.value === ref)) chosen.append(el("option", { value: ref, "data-needs": needs, "data-name": reported.name }, `${ref} (${count(reported.rows)} rows)`));
