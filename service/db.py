@@ -253,14 +253,6 @@ class Database:
             source.close()
             part.unlink(missing_ok=True)
 
-    def ping(self) -> None:
-        """Raise `NotReady` when the database does not answer or has no schema."""
-        try:
-            with self.read() as session:
-                session.scalar(select(Revision.value))
-        except Exception as error:
-            raise NotReady(f"the database does not answer as it should: {type(error).__name__}") from error
-
     def wait(self, seconds: float) -> None:
         """Wait until the database accepts connections, retrying for at most ``seconds``."""
         deadline = time.monotonic() + seconds

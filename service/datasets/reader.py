@@ -82,7 +82,7 @@ def read_dataset(
         with closing(Table(upload, scratch, kind, request, limits)) as table:
             if not labelled:
                 _refuse_unlabelled(f"the columns are {listed(table.roles.names)}")
-            writer, blocks, warnings = _from_table(table, out, request, limits)
+            writer, blocks, warnings = _from_table(table, out, limits)
             return _write(writer, blocks, warnings, scratch, limits, spec, pairs)
     if kind == "npz":
         npz = Npz(upload, scratch, limits)
@@ -126,9 +126,7 @@ def _write(
     return stored, 0 if read is None else read.same.size, 0 if read is None else int(read.same.sum())
 
 
-def _from_table(
-    table: Table, out: Path, request: DatasetRequest, limits: Limits
-) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
+def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
     warnings = list(table.roles.warnings)
     ranking = None
     label_names = None

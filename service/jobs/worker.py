@@ -260,14 +260,6 @@ class Worker:
             raise Fenced
 
 
-def run_until_signalled(settings: Settings, *, drain: bool = False) -> int:
-    """Run a worker in this process until SIGTERM or SIGINT; returns the number of attempts."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return Worker(settings).run(stop, drain=drain)
-
-
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """End the child and whatever it started, and wait for it."""
     try:

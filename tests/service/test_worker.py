@@ -21,12 +21,7 @@ from pairmark.service.jobs.worker import Worker
 from pairmark.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-WORKER = """
-from pairmark.service.settings import Settings
-from pairmark.service.jobs.worker import run_until_signalled
-
-run_until_signalled(Settings())
-"""
+WORKER = [sys.executable, "-m", "pairmark.service.cli", "worker"]
 PATIENCE_S = 120.0
 LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
 SECONDS_LONG = {"n_estimators": 3_000, "max_depth": 3, "leaf_depth": 2, "n_pairs": 2_000}
@@ -49,7 +44,7 @@ def start(quick):
 
     def begin(settings: Settings = quick.settings) -> subprocess.Popen[bytes]:
         environment = child_environment(settings)
-        process = subprocess.Popen([sys.executable, "-c", WORKER], cwd=ROOT, env=environment)
+        process = subprocess.Popen(WORKER, cwd=ROOT, env=environment)
         started.append(process)
         return process
 
