@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ from threadpoolctl import threadpool_limits
 PREFIX = "pairmark-tests-"
 # The system's own folder, not TMPDIR, which a run points into its folder; also short, for sockets.
 HERE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
+MEMORY = Path("/dev/shm")
+"""Where tests keep their homes and SQLite databases: flushing each commit to a disk takes most of many tests' time."""
+ENOUGH_BYTES = 6 * 2**30
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,27 +35,43 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     share_the_cores()
     os.environ.setdefault("PAIRMARK_TEST_SEED", str(secrets.randbelow(10**6)))
-    sweep(HERE)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=HERE))
-    folder.chmod(0o755)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.environ["TMPDIR"] = str(folder)
-    tempfile.tempdir = None
-    if config.option.basetemp is None:
-        config.option.basetemp = str(folder / "pytest")
+    locks = {}
+    for place in {HERE, quick_place()}:
+        sweep(place)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        folder.chmod(0o755)
+        locks[folder] = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        fcntl.flock(locks[folder], fcntl.LOCK_EX)
+        if place == HERE:
+            # PostgreSQL's databases go here: they are many and large, and it is told not to flush them.
+            os.environ["TMPDIR"] = str(folder)
+            tempfile.tempdir = None
+        if place == quick_place() and config.option.basetemp is None:
+            config.option.basetemp = str(folder / "pytest")
 
     def remove() -> None:
-        if os.environ.get("PAIRMARK_KEEP_TMP"):
-            print(f"kept {folder}")
-        else:
-            stop_databases(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        for folder, lock in locks.items():
+            if os.environ.get("PAIRMARK_KEEP_TMP"):
+                print(f"kept {folder}")
+            else:
+                stop_databases(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
         os.environ.pop("TMPDIR", None)
         tempfile.tempdir = None
 
     config.add_cleanup(remove)
+
+
+@cache
+def quick_place() -> Path:
+    """A file system in memory that has room and runs programs, as a wheel's test does; else the disk."""
+    try:
+        found = os.statvfs(MEMORY)
+    except OSError:
+        return HERE
+    roomy = found.f_bavail * found.f_frsize >= ENOUGH_BYTES and not found.f_flag & os.ST_NOEXEC
+    return MEMORY if roomy and os.access(MEMORY, os.W_OK) else HERE
 
 
 def share_the_cores() -> None:

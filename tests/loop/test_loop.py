@@ -36,7 +36,7 @@ def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
 FAILING = """
 import os
 def test_failing(tmp_path):
-    print("\\nREADY", os.environ["TMPDIR"], flush=True)
+    print("\\nREADY", os.environ["TMPDIR"], tmp_path, flush=True)
     assert False
 """
 ENDLESS = """
@@ -44,10 +44,11 @@ import os, tempfile, time
 def test_endless(tmp_path):
     (tmp_path / "large").write_bytes(bytes(1000))
     tempfile.mkdtemp()
-    print("\\nREADY", os.environ["TMPDIR"], flush=True)
+    print("\\nREADY", os.environ["TMPDIR"], tmp_path, flush=True)
     time.sleep(600)
 """
 PATIENCE_S = 240.0
+PLACES = {tidy.HERE, tidy.quick_place()}
 
 
 def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str]:
@@ -73,26 +74,28 @@ def start(folder: Path, source: str, **environment: str) -> subprocess.Popen[str
     )
 
 
-def folder_of(process: subprocess.Popen[str]) -> Path:
-    """The run's temporary folder, once its test has begun; other runs may be under way beside it."""
+def folders_of(process: subprocess.Popen[str]) -> set[Path]:
+    """The run's temporary folders, once its test has begun; other runs may be under way beside it."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("READY "):
-            return Path(line.split()[1])
+            named = [Path(one) for one in line.split()[1:]]
+            return {up for one in named for up in [one, *one.parents] if up.name.startswith(tidy.PREFIX)}
     raise AssertionError("the run ended before its test began")
 
 
 def test_a_killed_run_is_swept_by_the_next_and_a_live_one_is_not(tmp_path: Path) -> None:
     process = start(tmp_path, ENDLESS)
-    mine = folder_of(process)
-    assert list(mine.rglob("large"))
-    assert mine not in tidy.sweep(tidy.HERE)
+    mine = folders_of(process)
+    assert [large for folder in mine for large in folder.rglob("large")]
+    assert not mine & {swept for place in PLACES for swept in tidy.sweep(place)}
     process.send_signal(signal.SIGKILL)
     process.communicate()
     deadline = time.monotonic() + PATIENCE_S
-    while mine.exists() and time.monotonic() < deadline:
-        tidy.sweep(tidy.HERE)
-    assert not mine.exists()
+    while any(folder.exists() for folder in mine) and time.monotonic() < deadline:
+        for place in PLACES:
+            tidy.sweep(place)
+    assert not any(folder.exists() for folder in mine)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +105,13 @@ def test_a_run_that_ends_or_is_interrupted_leaves_nothing(
     tmp_path: Path, source: str, end: signal.Signals | None
 ) -> None:
     process = start(tmp_path, source)
-    mine = folder_of(process)
+    mine = folders_of(process)
+    assert {folder.parent for folder in mine} == set(PLACES)
     if end is not None:
         process.send_signal(end)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0
-    assert not mine.exists()
+    assert not any(folder.exists() for folder in mine)
 
 
 def test_an_order_is_random_and_can_be_repeated(tmp_path: Path) -> None:
