@@ -30,9 +30,10 @@ def squash(X, centre, scale, curved, out):
 
 @kernel
 def affine(X, weights, bias, out):
-    """``out = bias + X weights``."""
+    """``out = bias + X weights``, each entry summed in the order of the inputs."""
     n, d = X.shape
     width = weights.shape[1]
+    fours = d - d % 4
     for first in range(0, n, _ROWS):
         last = min(first + _ROWS, n)
         for start in range(0, width, _OUTPUTS):
@@ -40,7 +41,14 @@ def affine(X, weights, bias, out):
             for p in range(first, last):
                 for j in range(start, stop):
                     out[p, j] = bias[j]
-            for i in range(d):
+            # Four inputs at a time: sums stay in registers, and their order stays.
+            for i in range(0, fours, 4):
+                r0, r1, r2, r3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+                for p in range(first, last):
+                    x0, x1, x2, x3, to = X[p, i], X[p, i + 1], X[p, i + 2], X[p, i + 3], out[p]
+                    for j in range(start, stop):
+                        to[j] = (((to[j] + x0 * r0[j]) + x1 * r1[j]) + x2 * r2[j]) + x3 * r3[j]
+            for i in range(fours, d):
                 row = weights[i]
                 for p in range(first, last):
                     x, to = X[p, i], out[p]
