@@ -105,7 +105,7 @@ def run(preset: Preset) -> Result:
     claims.append(
         Claim(
             what="one GET /rank-labels of 16 features by a forest of 100 trees",
-            goal="at least 0.2 of a raw echo's rate per server CPU",
+            goal="at least 0.2 of an echo endpoint's requests per CPU second",
             measured=served,
             holds=served >= 0.2,
         )

@@ -26,13 +26,14 @@ class SimilarityAutoParams(Params):
     """Parameters of the race."""
 
     candidates: list[CandidateName] | None = Field(
-        None, description="candidates that race; null: all that take the data"
+        None, description="candidates to compare; null: all that take the data"
     )
     budget_seconds: float = Field(
         120.0,
         gt=0.0,
         le=86_400.0,
-        description="seconds after which no slow candidate is begun; the quick ones always race. What ran is recorded",
+        description="seconds after which no slow candidate is started; quick ones always run. The leaderboard "
+        "records which ran",
     )
     protocol: Literal["auto", "open-set", "closed-set"] = Field(
         "auto",
@@ -41,16 +42,17 @@ class SimilarityAutoParams(Params):
     )
     target_fpr: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
         None,
-        description="false positive rate that candidates are judged around; null: the mean over .1, .03, .01 and .003",
+        description="false positive rate near which candidates are compared; null: the mean over 0.1, 0.03, 0.01 "
+        "and 0.003",
     )
     max_rows: int = Field(
         10_000,
         ge=100,
         le=1_000_000,
-        description="most rows that the race is run on; the winner learns from all",
+        description="maximum number of rows for the comparison; the winner is fitted on all rows",
     )
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         0, description="seed of folds and candidates"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads of candidates that use several")
-    verbose: int = Field(0, ge=0, le=100, description="1: print a line as candidates finish")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads for candidates that use several")
+    verbose: int = Field(0, ge=0, le=100, description="1: print a line when a candidate finishes")

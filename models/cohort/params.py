@@ -17,7 +17,9 @@ class CohortParams(Params):
     learner: Literal[
         "metric", "plda", "similarity-forest", "similarity-logistic", "rankboost-kernel", "ghost"
     ] = Field("metric", description="the learner whose scores are normalised")
-    learner_params: dict[str, Any] | None = Field(None, description="its parameters; null: its defaults")
+    learner_params: dict[str, Any] | None = Field(
+        None, description="parameters of that learner; null: its defaults"
+    )
     normalisation: Literal["auto", "none", "s", "adaptive-s"] = Field(
         "auto",
         description="s: by the mean and spread of both sides' scores with the cohort; adaptive-s: by those of the "
@@ -25,7 +27,7 @@ class CohortParams(Params):
     )
     cohort_size: int = Field(200, ge=2, le=10_000, description="training rows in the cohort")
     top: int = Field(
-        50, ge=2, le=10_000, description="adaptive-s: the cohort's most similar members that count"
+        50, ge=2, le=10_000, description="adaptive-s: how many of the most similar cohort members are used"
     )
     protocol: Literal["auto", "open-set", "closed-set"] = Field(
         "auto", description="what the folds of auto hold out: identities, or rows of shared classes"
@@ -33,4 +35,4 @@ class CohortParams(Params):
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         0, description="seed of the cohort, the folds and the learner"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads of learners that use several")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads for learners that use several")

@@ -9,7 +9,7 @@ from pairmark.models.core.spec import LearnerSpec
 
 COHORT = LearnerSpec(
     kind="cohort",
-    title="Cohort: another learner's scores, normalised by how both sides score with strangers from training",
+    title="Cohort: another learner's scores, normalised by the scores of both sides with a cohort of training rows",
     estimator=CohortSimilarity,
     capabilities=frozenset({"similarity", "match", "search"}),
     params=CohortParams,

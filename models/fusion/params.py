@@ -44,7 +44,7 @@ class Component(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     learner: Kind = Field(description="kind of the learner")
-    params: dict[str, Any] | None = Field(None, description="its parameters; null: its defaults")
+    params: dict[str, Any] | None = Field(None, description="parameters of that learner; null: its defaults")
     version: str | None = Field(
         None, max_length=200, description="the registered version that learner and parameters are of"
     )
@@ -98,7 +98,7 @@ class FusionParams(Params):
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         0, description="seed of the folds and of the learners"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads of learners that use several")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads for learners that use several")
 
 
 _DEFAULT = (Component(learner="plda"), Component(learner="metric", params={"whiten": True}))

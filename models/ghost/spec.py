@@ -9,7 +9,7 @@ from pairmark.models.ghost.state import SCHEMA
 
 GHOST = LearnerSpec(
     kind="ghost",
-    title="GHOST: a sparse weighting of distances, of graph paths and of larger sets; selects features, tells classes",
+    title="GHOST: a sparse weighting of distances, graph paths and larger sets; selects features and classifies",
     estimator=Ghost,
     capabilities=frozenset({"similarity", "match", "search", "embed", "classify"}),
     params=GhostParams,

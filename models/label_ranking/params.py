@@ -20,13 +20,13 @@ class LabelRankingTreeParams(Params):
     """Parameters of a label ranking tree."""
 
     split: Literal["breiman", "level"] = Field(
-        "breiman", description="best split of each node, or one feature a level (Level-Splits)"
+        "breiman", description="the best split of each node, or one feature per level (Level-Splits)"
     )
     outputs: Literal["joint", "per-label"] = Field(
         "joint", description="one tree for all labels, or one for each label as in the paper"
     )
     max_depth: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        None, description="levels at most; null: fully grown"
+        None, description="maximum depth; null: fully grown"
     )
     max_features: MaxFeatures = Field(
         None,
@@ -47,8 +47,8 @@ class LabelRankingTreeParams(Params):
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed; the same seed gives the same model"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
-    verbose: int = Field(0, ge=0, le=100, description="1: print a line as trees finish")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
+    verbose: int = Field(0, ge=0, le=100, description="1: print a line when a tree finishes")
 
 
 class LabelRankingForestParams(LabelRankingTreeParams):
@@ -57,7 +57,7 @@ class LabelRankingForestParams(LabelRankingTreeParams):
     n_estimators: int = Field(100, ge=1, le=10_000, description="trees")
     bootstrap: bool = Field(
         True,
-        description="each tree draws its rows with replacement; else without (all rows if max_samples is null)",
+        description="each tree draws its rows with replacement; otherwise without (all rows if max_samples is null)",
     )
 
 
@@ -70,12 +70,12 @@ class PairwiseLabelRankerParams(Params):
     aggregation: Literal["copeland", "borda", "kemeny"] = Field(
         "copeland", description="rank by labels beaten, by mean probability, or by least disagreement"
     )
-    calibrate: bool = Field(True, description="learn by cross-fitting what the probabilities are worth")
+    calibrate: bool = Field(True, description="calibrate the probabilities by cross-fitting")
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed; the same seed gives the same model"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
-    verbose: int = Field(0, ge=0, le=100, description="accepted for uniformity")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
+    verbose: int = Field(0, ge=0, le=100, description="has no effect; accepted like in the other rankers")
 
 
 class LabelRankingAutoParams(Params):
@@ -90,17 +90,17 @@ class LabelRankingAutoParams(Params):
     ) = Field(None, description="rankers to try; null: all that suit the number of labels")
     n_folds: int = Field(5, ge=2, le=50, description="folds of the cross-validation that chooses")
     max_validation_rows: int = Field(
-        3_000, ge=50, le=1_000_000, description="rows that the choice is made on at most"
+        3_000, ge=50, le=1_000_000, description="maximum number of rows for the comparison"
     )
     time_budget: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
         None,
-        description="seconds after which no further ranker is tried; null: all are, and the seed decides alone",
+        description="seconds after which no further ranker is tried; null: no limit, so that the seed alone decides",
     )
     aggregation: Literal["auto", "borda", "copeland", "kemeny"] = Field(
-        "auto", description="how pairwise shares become a ranking; auto: whichever validates best"
+        "auto", description="how pairwise shares become a ranking; auto: the best by cross-validation"
     )
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed; the same seed gives the same model"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
     verbose: int = Field(0, ge=0, le=100, description="1: print each candidate's validated tau")

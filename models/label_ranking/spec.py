@@ -42,7 +42,7 @@ FOREST = LearnerSpec(
 
 PAIRWISE = LearnerSpec(
     kind="label-ranking-pairwise",
-    title="Pairwise label ranker: one classifier a pair of labels; made for incomplete and partial rankings",
+    title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
     estimator=PairwiseLabelRanker,
     capabilities=frozenset({"rank-labels"}),
     params=PairwiseLabelRankerParams,

@@ -27,6 +27,6 @@ class SimilarityLogisticParams(Params):
         20_000,
         ge=2,
         le=10_000_000,
-        description="most training pairs drawn from identities; listed pairs are all used",
+        description="maximum number of training pairs drawn from identities; listed pairs are all used",
     )
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(0, description="seed of the pairs")

@@ -30,9 +30,9 @@ class MetricParams(Params):
         "cosine",
         description="how two vectors are compared; distances are scored negated, so that higher is more similar",
     )
-    p: float = Field(2.0, ge=1.0, le=100.0, description="exponent of the Minkowski distance; else unused")
+    p: float = Field(2.0, ge=1.0, le=100.0, description="exponent of the Minkowski distance")
     whiten: bool = Field(
-        False, description="divide the variation within identities out first (learned from the training part)"
+        False, description="whiten by the covariance within identities first (learned from the training part)"
     )
     shrinkage: Literal["auto"] | Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         "auto",

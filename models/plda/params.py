@@ -51,7 +51,7 @@ class PldaParams(Params):
     )
     target_fpr: Annotated[float, Field(gt=0.0, lt=1.0)] | None = Field(
         None,
-        description="false positive rate that settings are chosen for; null: the mean over .1, .03, .01 and .003",
+        description="false positive rate for which settings are chosen; null: the mean over 0.1, 0.03, 0.01 and 0.003",
     )
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         0, description="seed of the folds; the same seed gives the same model"

@@ -17,9 +17,7 @@ Chain = Literal["A-D", "A-B-D", "A-C-D", "A-B-C-D"]
 Loss = Literal["squared", "alignment"]
 
 _Size = Annotated[int, Field(ge=1, le=100_000)]
-_SEED = Field(
-    None, ge=0, le=2**32 - 1, description="seed of everything that is drawn; null: differs each time"
-)
+_SEED = Field(None, ge=0, le=2**32 - 1, description="seed of all random draws; null: differs each time")
 
 
 class RankBoostKernelParams(Params):
@@ -37,7 +35,7 @@ class RankBoostKernelParams(Params):
         "features than rows (fewer beyond 10,000 rows), else 1",
     )
     weak: Weak = Field(
-        "stump", description="stump: one feature beyond a threshold; grid: two such conditions at once"
+        "stump", description="stump: one feature above a threshold; grid: two such conditions together"
     )
     criterion: Criterion = Field(
         "z",
@@ -104,7 +102,7 @@ class AlignedKernelParams(Params):
         "auto", description="step of gradient descent; auto: chosen on folds"
     )
     n_iter: int = Field(30, ge=1, le=10_000, description="passes over the rows (or pairs)")
-    batch_size: int = Field(64, ge=4, le=256, description="rows (or pairs) a step")
+    batch_size: int = Field(64, ge=4, le=256, description="rows (or pairs) per step")
     n_folds: int = Field(5, ge=2, le=20, description="folds on which the learning rate is chosen")
     n_pivots: _Size | None = Field(
         None,

@@ -19,7 +19,7 @@ class RSBLParams(Params):
         20,
         ge=1,
         le=1000,
-        description="most neighbours of each training row that become features in one layer",
+        description="maximum number of neighbours of each training row that become features in one layer",
     )
     beta: Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"] = Field(
         0.1,
@@ -30,7 +30,7 @@ class RSBLParams(Params):
         "euclidean", description="the distance d that neighbours and features are made from"
     )
     final: Literal["svm", "1nn"] = Field(
-        "svm", description="what classifies in the enhanced space: a linear SVM, or the nearest training row"
+        "svm", description="classifier in the final space: a linear SVM, or the nearest training row"
     )
     C: float = Field(32.0, gt=0.0, le=1e12, description="cost of the linear SVM's errors")
     selection: Literal["training", "folds"] = Field(
@@ -41,13 +41,14 @@ class RSBLParams(Params):
         5, ge=2, le=50, description="inner folds, for selection and for calibrated probabilities"
     )
     choose_depth: bool = Field(
-        False, description="keep as many layers (up to depth) as err least on inner folds, rather than all"
+        False,
+        description="keep the number of layers (up to depth) with the fewest errors on inner folds, instead of all",
     )
     patience: int | None = Field(
         None,
         ge=1,
         le=1000,
-        description="stop trying larger k after so many without a smaller error; null: try all",
+        description="stop after this many larger k without a smaller error; null: try all",
     )
     standardize: bool = Field(True, description="give features mean 0 and variance 1 first")
     nominal: list[Annotated[int, Field(ge=0)]] | None = Field(
@@ -57,10 +58,10 @@ class RSBLParams(Params):
         2_000,
         ge=2,
         le=50_000,
-        description="with more training rows than this, only so many of them, drawn class by class, can be neighbours",
+        description="maximum number of training rows that can be neighbours, drawn from each class",
     )
     similarity: Literal["cosine", "gaussian"] = Field(
         "cosine", description="how two points are compared in the enhanced space"
     )
-    random_state: int | None = Field(None, ge=0, le=2**32 - 1, description="seed of everything that is drawn")
-    n_jobs: int | None = Field(None, description="threads; null or -1: as the surroundings say, or all")
+    random_state: int | None = Field(None, ge=0, le=2**32 - 1, description="seed of all random draws")
+    n_jobs: int | None = Field(None, description="threads; null or -1: joblib's active setting, or all cores")

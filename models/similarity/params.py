@@ -28,7 +28,7 @@ class _SharedParams(Params):
         "boosting (a sum of stumps, which weighs up many weak features at once)",
     )
     leaf_rounds: int = Field(
-        100, ge=1, le=1_000, description="most stumps of a cell, where boosting splits it"
+        100, ge=1, le=1_000, description="maximum number of stumps for a cell that boosting splits"
     )
     pair_map: Literal["diff-sum", "max-min", "products"] = Field(
         "diff-sum",
@@ -52,15 +52,15 @@ class _SharedParams(Params):
     random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
         None, description="seed; the same seed gives the same model"
     )
-    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one a core")
-    verbose: int = Field(0, ge=0, le=100, description="1: print a line as trees finish")
+    n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
+    verbose: int = Field(0, ge=0, le=100, description="1: print a line when a tree finishes")
 
 
 class SimilarityTreeParams(_SharedParams):
     """Parameters of a similarity tree."""
 
     prune: bool = Field(
-        False, description="cut back by a cross-validated AUC: fewer cells that hold on other pairs"
+        False, description="prune by a cross-validated AUC, which leaves fewer cells that generalise better"
     )
 
 
@@ -79,5 +79,5 @@ class SimilarityForestParams(_SharedParams):
     )
     bootstrap: bool = Field(
         True,
-        description="each tree draws pairs of its own (resamples explicit pairs); else all learn from the same",
+        description="each tree draws its own pairs (or resamples explicit pairs); otherwise all use the same pairs",
     )

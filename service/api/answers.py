@@ -86,7 +86,7 @@ class OperatingPointOut(BaseModel):
     )
     guarantee: str = Field(
         description="finite-sample, whatever the distribution of scores; asymptotic: the confidence is approached as "
-        "units grow; none: an estimate, nothing is promised"
+        "units grow; none: an estimate without a guarantee"
     )
     protocol: str
     calibration_id: str

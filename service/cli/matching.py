@@ -208,8 +208,8 @@ def _decide(
         rows = [(at, *one.values()) for at, one in enumerate(pairs[:SHOWN])]
         output.table(("pair", *names), rows, empty="no pairs")(to)
         to.print(
-            f"The same where the log likelihood ratio is above {found.bayes['log_lr_threshold']:.4g}: the least cost "
-            f"at prior {prior:g}. No error rate is promised; ask with --fpr for that.",
+            f"A pair is the same if its log likelihood ratio is above {found.bayes['log_lr_threshold']:.4g}: the lowest "
+            f"cost at prior {prior:g}. No error rate is guaranteed; use --fpr for that.",
             markup=False,
         )
 
@@ -220,7 +220,7 @@ def _promise(point: dict[str, Any]) -> str:
     """One line on what the decisions are worth."""
     if point["guarantee"] == "none":
         return (
-            f"An estimate: nothing is promised of {point['fpr']:g}. With confidence {point['confidence']:g} the false "
+            f"An estimate for {point['fpr']:g}, without a guarantee. With confidence {point['confidence']:g} the false "
             f"positive rate is at most {point['fpr_upper_bound']:.3g}."
         )
     kind = "any distribution" if point["guarantee"] == "finite-sample" else "asymptotic"

@@ -49,7 +49,7 @@ def test_points_and_files_are_scored_and_decided(digits_deployment: RunningServe
     assert "the false negative rate at most" in three.stdout
     guess = deployment.cli("match", text(X[0]), text(X[1]), "--fpr", "0.001", "--method", "estimate", *at)
     assert guess.returncode == 0, guess.stderr
-    assert "nothing is promised of 0.001" in guess.stdout
+    assert "An estimate for 0.001, without a guarantee" in guess.stdout
 
 
 def test_a_report_is_printed_written_and_drawn(digits_deployment: RunningServer, tmp_path: Path) -> None:

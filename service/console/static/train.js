@@ -51,7 +51,7 @@ function shown(reported) {
   $("#preview").replaceChildren(
     el("p", {}, [reported.rows !== null && `${count(reported.rows)} rows`, reported.features !== null && `${count(reported.features)} features`, reported.n_labels && `${count(reported.n_labels)} identities or classes`, reported.ranking_labels.length && `rankings of ${reported.ranking_labels.join(", ")}`].filter(Boolean).join("; "), ". Check the roles below."),
     ...(reported.problem ? [el("p", { class: "note bad" }, reported.problem)] : []),
-    ...(reported.promise ? [el("p", { class: `note${reported.promise.smallest_fpr === null ? " warn" : ""}` }, `What it could promise: ${reported.promise.text}.`)] : []),
+    ...(reported.promise ? [el("p", { class: `note${reported.promise.smallest_fpr === null ? " warn" : ""}` }, `${reported.promise.text}.`)] : []),
     ...reported.warnings.map((warning) => el("p", { class: "note warn" }, warning)),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Columns" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: at === 3 ? "number" : null }, head)))), el("tbody", {}, rows))),
     reported.columns.length > LISTED ? el("p", { class: "small quiet" }, `And ${count(reported.columns.length - LISTED)} more columns.`) : "",
