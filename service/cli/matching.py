@@ -208,8 +208,8 @@ def _decide(
         rows = [(at, *one.values()) for at, one in enumerate(pairs[:SHOWN])]
         output.table(("pair", *names), rows, empty="no pairs")(to)
         to.print(
-            f"A pair is the same if its log likelihood ratio is above {found.bayes['log_lr_threshold']:.4g}: the lowest "
-            f"cost at prior {prior:g}. No error rate is guaranteed; use --fpr for that.",
+            f"A pair is the same if its log likelihood ratio is above {found.bayes['log_lr_threshold']:.4g}: the "
+            f"lowest cost at prior {prior:g}. No error rate is guaranteed; use --fpr for that.",
             markup=False,
         )
 

@@ -118,6 +118,6 @@ def test_the_client_and_the_command_line_say_the_same(digits_deployment: Running
     assert json.loads(scored.stdout)["log_lr"] == [worth[0]]
     decided = deployment.cli("match", point, other, "--prior", "0.1", "--cost-ratio", "2", *at)
     assert decided.returncode == 0, decided.stderr
-    assert "No error rate is promised" in decided.stdout
+    assert "No error rate is guaranteed" in decided.stdout
     for wrong in (("--prior", "0.1", "--fpr", "0.1"), (), ("--prior", "0.1", "--fnr", "0.1")):
         assert deployment.cli("match", point, other, *wrong, *at).returncode == 2
