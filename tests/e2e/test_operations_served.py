@@ -1,15 +1,12 @@
-"""What those who run the service watch: metrics, event streams, and both beside a database that is frozen."""
+"""What those who run the service watch: its metrics, also beside a database that is frozen."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
-import threading
 import time
 
-import numpy as np
-import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -82,34 +79,3 @@ def test_metrics_and_streams_go_on_beside_a_frozen_database(serve):
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
     until(lambda: scraped(server.http)["pairmark_database_up", ()] == 1, "the database is seen again")
-
-
-def test_idle_event_streams_cost_next_to_nothing_and_news_comes_at_once(serve):
-    streams = 60
-    server = serve()
-    stream_client = server.http
-    rows = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    server.upload("d", rows, np.repeat(np.arange(10), 4))
-    job = stream_client.post("/jobs", json={"learner": "metric", "dataset": "d", "model": "m"}).json()["id"]
-    done, threads = [], []
-
-    def follow():
-        with stream_client.stream("GET", f"/jobs/{job}/events") as answer:
-            done.extend(time.monotonic() for line in answer.iter_lines() if line == "event: done")
-
-    for _ in range(streams):
-        threads.append(threading.Thread(target=follow))
-        threads[-1].start()
-    process = psutil.Process(server.process.pid)
-    time.sleep(2)
-    before = sum(process.cpu_times()[:2])
-    time.sleep(4)
-    spent = sum(process.cpu_times()[:2]) - before
-    cancelled = time.monotonic()
-    assert stream_client.post(f"/jobs/{job}/cancel").status_code == 202
-    for thread in threads:
-        thread.join(20)
-    assert len(done) == streams
-    assert max(done) - cancelled < 5
-    # Streams that each ask the database twice a second take a tenth of a core here.
-    assert spent / 4 < 0.04, spent
