@@ -24,6 +24,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
+from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.schema import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
@@ -82,7 +83,9 @@ class LikelihoodRatios:
     def of_sample(cls, sample: PairSample) -> Self:
         """Fit both maps on pairs of both kinds that were checked before."""
         n_same, n_different = (side.edge_units.shape[0] for side in (sample.same, sample.different))
-        slope, intercept = _logistic(sample.same, sample.different)
+        # On several threads sums of many products end in other digits, and wait for each other on a busy machine.
+        with threadpool_limits(1, user_api="blas"):
+            slope, intercept = _logistic(sample.same, sample.different)
         begins, values = _pav(sample.same, sample.different)
         low, high = -math.log(n_same + 1), math.log(n_different + 1)
         return cls(
