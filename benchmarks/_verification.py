@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,26 +47,6 @@ def timed(
     started = time.process_time()
     score = fit(X, y)
     return score, time.process_time() - started
-
-
-class OverLimitError(Exception):
-    """It took more CPU time than it was given."""
-
-
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise `OverLimitError` in what takes more CPU seconds, at its next step in Python."""
-
-    def over(*_: object) -> None:
-        raise OverLimitError
-
-    before = signal.signal(signal.SIGPROF, over)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        signal.signal(signal.SIGPROF, before)
 
 
 def in_blocks(score: Score, X: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
