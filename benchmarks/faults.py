@@ -372,7 +372,7 @@ def _read_only(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
             if place.api is not None:
                 place.api.kill()
                 place.api.wait()
-            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+            _remount_read_only(disk)
             place.api = place.start("serve", "--port", str(place.port), "--wait", "5")
             time.sleep(5)
             if place.api.poll() is None:
@@ -391,6 +391,18 @@ def _read_only(place: Place, disk: Path, export: bytes) -> dict[str, Any]:
         _writes(place, export)
     place.await_ready()
     return place.row("disk read-only", "sqlite", times, started)
+
+
+def _remount_read_only(disk: Path) -> None:
+    """A killed worker's job ends a moment after it, and has files open for writing until then."""
+    for _ in range(150):
+        again = subprocess.run(
+            ["mount", "-o", "remount,ro", str(disk)], capture_output=True, text=True, check=False
+        )
+        if not again.returncode:
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"the disk is still in use after 30 s: {again.stderr}")
 
 
 # ---------------------------------------------------------------- S3
