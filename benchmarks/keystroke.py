@@ -24,11 +24,12 @@ from sklearn.preprocessing import QuantileTransformer
 
 from benchmarks._verification import Score, boosted, cosine, euclidean, in_blocks, rates, timed
 from benchmarks.common import Claim, Preset, Result, needed_data
-from pairmark.models import SimilarityForest
+from pairmark.models import SimilarityAuto, SimilarityForest
 from pairmark.models.pairs.sampling import sample_pairs
 
 FMR = (1e-2, 1e-3)
-OURS = "pairmark forest, discriminant, boosted cells"
+GOALS = (0.43, 0.76)
+OURS = "pairmark similarity-auto"
 
 
 def run(preset: Preset) -> Result:
@@ -67,7 +68,16 @@ def run(preset: Preset) -> Result:
         for name, values in table.items()
     ]
     claims = []
-    for at, rate in enumerate(FMR, start=1):
+    for at, (rate, goal) in enumerate(zip(FMR, GOALS, strict=True), start=1):
+        mean = float(table[OURS][:, at].mean())
+        claims.append(
+            Claim(
+                what=f"{OURS}: FNMR at FMR {rate:g}",
+                goal=f"at most {goal}",
+                measured=mean,
+                holds=mean <= goal,
+            )
+        )
         others = {name: values for name, values in table.items() if not name.startswith("pairmark")}
         best = min(others, key=lambda name: others[name][:, at].mean())
         apart = table[OURS][:, at] - others[best][:, at]
@@ -110,8 +120,16 @@ def _contestants(n_trees: int, seed: int) -> dict[str, tuple[Any, bool]]:
             learning_rate=0.1, colsample_bytree=0.3, subsample=0.5,
         )  # fmt: skip
 
+    def auto(X: np.ndarray, y: np.ndarray) -> Score:
+        # Too little time for candidates that the clock decides on: the same winner on every machine.
+        return SimilarityAuto(random_state=seed, budget_seconds=0.5).fit(X, y).pair_score
+
     return {
-        OURS: (forest(pair_features="discriminant", leaf_rank="boosting", max_depth=6), False),
+        OURS: (auto, False),
+        "pairmark forest, discriminant, boosted cells": (
+            forest(pair_features="discriminant", leaf_rank="boosting", max_depth=6),
+            False,
+        ),
         "pairmark forest, discriminant": (forest(pair_features="discriminant"), False),
         "pairmark forest": (forest(), False),
         "XGBoost on pairs": (xgboost, False),
