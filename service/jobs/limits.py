@@ -41,7 +41,18 @@ def confine_memory(limit: int) -> None:
     Where the system does not enforce it, only the worker's watch over `memory_in_use` does.
     """
     if _LINUX:
+        _warm_blas()
         resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _warm_blas() -> None:
+    """Let NumPy's and SciPy's OpenBLAS take their buffers: where they cannot have them, they end the process."""
+    import numpy as np
+    from scipy.linalg.blas import dgemm
+
+    square = np.ones((512, 512))
+    _ = square @ square
+    dgemm(1.0, square, square)
 
 
 def release_memory_limit() -> None:

@@ -84,7 +84,7 @@ def test_signing_in(browser: WebDriver, serve: Serve) -> None:
     field = browser.find_element(By.NAME, "key")
     field.send_keys("pm_wrong")
     field.submit()
-    assert "not known" in browser.find_element(By.TAG_NAME, "main").text
+    assert "This key is unknown" in browser.find_element(By.TAG_NAME, "main").text
     field = browser.find_element(By.NAME, "key")
     field.send_keys(key)
     field.submit()
