@@ -126,9 +126,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         self._check_params()
         X = checked_matrix(self, X, "X", reset=True)
         _, codes = checked_identities(y, X.shape[0])
-        # Hundreds of small matrices: several threads would only stand in each other's way.
-        with threadpool_limits(1, user_api="blas"):
-            return self._learn(X, codes)
+        return self._learn(X, codes)
 
     def fit_pairs(
         self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None = None
@@ -227,8 +225,10 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         protocol = learner_protocol(self.protocol, n_classes)
         # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
         folds = validation_folds(place, protocol, random) if "auto" in map(str, settings) else []
-        choice = self.choose(some, place, folds)
-        return self.refit(X, codes, choice)
+        # Hundreds of small matrices: several threads would only stand in each other's way.
+        with threadpool_limits(1, user_api="blas"):
+            choice = self.choose(some, place, folds)
+            return self.refit(X, codes, choice)
 
     def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self:
         """Build what scoring needs; also after loading."""
