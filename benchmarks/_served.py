@@ -81,6 +81,20 @@ def trained(
         raise RuntimeError(f"training ended as {states}")
 
 
+def read_answer(wire: socket.socket) -> None:
+    """Read one answer whole; raises `RuntimeError` unless it is a 200."""
+    heard = wire.recv(1 << 20)
+    while b"\r\n\r\n" not in heard:
+        heard += wire.recv(1 << 20)
+    head, _, body = heard.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise RuntimeError(f"the server answered {heard[:400]!r}")
+    at = head.lower().index(b"content-length:") + 15
+    missing = int(head[at:].split(b"\r\n")[0]) - len(body)
+    while missing > 0:
+        missing -= len(wire.recv(1 << 20))
+
+
 class Served:
     """A server process and one kept-alive connection to it."""
 
@@ -91,19 +105,9 @@ class Served:
 
     def ask(self, request: bytes, times: int) -> None:
         """Send the request so often, one after another, and read each answer whole."""
-        wire = self._wire
         for _ in range(times):
-            wire.sendall(request)
-            heard = wire.recv(1 << 20)
-            while b"\r\n\r\n" not in heard:
-                heard += wire.recv(1 << 20)
-            head, _, body = heard.partition(b"\r\n\r\n")
-            if not head.startswith(b"HTTP/1.1 200"):
-                raise RuntimeError(f"the server answered {heard[:400]!r}")
-            at = head.lower().index(b"content-length:") + 15
-            missing = int(head[at:].split(b"\r\n")[0]) - len(body)
-            while missing > 0:
-                missing -= len(wire.recv(1 << 20))
+            self._wire.sendall(request)
+            read_answer(self._wire)
 
     def cpu(self) -> float:
         """Seconds of CPU that every thread of the server has used, in nanosecond steps."""

@@ -25,7 +25,16 @@ import numpy as np
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from benchmarks._served import JSON, Served, environment_of, people, request_of, running_server, trained
+from benchmarks._served import (
+    JSON,
+    Served,
+    environment_of,
+    people,
+    read_answer,
+    request_of,
+    running_server,
+    trained,
+)  # fmt: skip
 from benchmarks.common import Claim, Preset, Result, ratio
 from benchmarks.http_overhead import DIMENSION
 
@@ -107,21 +116,8 @@ class _Wires:
             for wire in self._wires:
                 wire.sendall(request)
             for wire in self._wires:
-                _heard(wire)
+                read_answer(wire)
         return (self._served.cpu() - before) / (times // CONNECTIONS * CONNECTIONS)
-
-
-def _heard(wire: socket.socket) -> None:
-    heard = wire.recv(1 << 16)
-    while b"\r\n\r\n" not in heard:
-        heard += wire.recv(1 << 16)
-    head, _, body = heard.partition(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(f"the server answered {heard[:400]!r}")
-    at = head.lower().index(b"content-length:") + 15
-    missing = int(head[at:].split(b"\r\n")[0]) - len(body)
-    while missing > 0:
-        missing -= len(wire.recv(1 << 16))
 
 
 def run(preset: Preset) -> Result:
