@@ -56,6 +56,7 @@ class Place:
     Parameters
     ----------
     there : what `furnish` made.
+    log : where the processes write what they have to say; beside the home by default.
 
     Attributes
     ----------
@@ -64,8 +65,10 @@ class Place:
 
     may_cut = True
 
-    def __init__(self, home: Path, url: str, there: dict[str, Any], **environment: str) -> None:
-        self._home, self.key = home, there["key"]
+    def __init__(
+        self, home: Path, url: str, there: dict[str, Any], *, log: Path | None = None, **environment: str
+    ) -> None:
+        self._log, self.key = log or home.parent / "faults.log", there["key"]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -88,7 +91,7 @@ class Place:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start a `pairmark` command in this place."""
-        with (self._home.parent / "faults.log").open("ab") as log:
+        with self._log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "pairmark.service.cli", *words], env=self.environment, cwd=ROOT,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,

@@ -288,7 +288,8 @@ def _disks() -> list[dict[str, Any]]:
             with serving(home, url, "--with-worker") as prepared:
                 there = furnish(prepared)
                 export = prepared.http.get("/models/people/versions/1/export").content
-            place = Place(home, url, there, TMPDIR=str(disk / "tmp"))
+            # A log on the same disk would be cut when the disk is full, and keep it from becoming read-only.
+            place = Place(home, url, there, log=folder / "faults.log", TMPDIR=str(disk / "tmp"))
             try:
                 place.start_api()
                 place.start_worker()

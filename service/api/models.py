@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
 from pairmark.service.api.services import Caller, InServices, Services, check_may, key_of, may
+from pairmark.service.blobs.base import storage_errors
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
 from pairmark.service.heldout.schemas import ROLE_TEXT, GroupRole, Protocol, RocOut
@@ -307,7 +308,8 @@ async def get_tree_svg(
 
 def export_version(services: InServices, name: Name, version: Number) -> StreamingResponse:
     """A version as one file, with report and calibration, for `POST /models` of another service."""
-    folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
+    with storage_errors("making a temporary folder"):
+        folder = FilePath(tempfile.mkdtemp(prefix="pairmark-export-"))
     try:
         path = services.store.export(name, version, folder)
     except BaseException:

@@ -105,7 +105,8 @@ def storage_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        # NumPy raises one without a number when a disk takes a part of an array only.
+        if error.errno in _FULL or (error.errno is None and "requested and" in str(error)):
             raise StorageFailed(f"no space left while {doing}: free some space and try again") from error
         reason = error.strerror or type(error).__name__
         raise StorageFailed(f"the file system failed while {doing}: {reason}") from error

@@ -47,9 +47,9 @@ class LocalBlobs(Blobs):
             descriptor = _hold_lock(lock)
         folder = self._tmp / name
         try:
-            with storage_errors("starting to store"):
+            with storage_errors("writing temporary files"):
                 folder.mkdir()
-            yield folder
+                yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             lock.unlink(missing_ok=True)

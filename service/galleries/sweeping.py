@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pairmark.service.audit.recovery import recovered
+from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.disk import GalleryDisk
@@ -60,9 +61,10 @@ def remove_rows(db: Database, gallery_id: int) -> None:
 def workspace(home: Path) -> Iterator[Path]:
     """A folder for one import; `sweep` removes those of killed processes."""
     folder = home / f"import-{os.getpid()}-{secrets.token_hex(8)}"
-    folder.mkdir(parents=True, mode=0o700)
     try:
-        yield folder
+        with storage_errors("writing temporary files"):
+            folder.mkdir(parents=True, mode=0o700)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
