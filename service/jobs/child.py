@@ -8,6 +8,7 @@ crash in native code takes nothing else down. It exits with 0 when the job was e
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.telemetry import attempted, exporter
 
 FENCED = 75
+_NICENESS = 10
 logger = logging.getLogger("pairmark.training")
 
 
@@ -45,6 +47,8 @@ def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Setting
     """
     job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
     die_with_parent(parent)
+    # A service on the same machine goes first.
+    os.nice(_NICENESS)
     # The worker decides when this process stops; a terminal's Ctrl-C reaches the worker too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = Settings()

@@ -151,7 +151,8 @@ class Worker:
             ],
             env=child_environment(self.settings),
             stdin=subprocess.DEVNULL,
-            start_new_session=True,
+            # A group of its own, to be ended whole; in the same session, since Linux compares priorities within one.
+            process_group=0,
         )
         self._beat(claim.job_id, now=True)
         try:

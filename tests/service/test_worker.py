@@ -155,6 +155,19 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     assert (claim.job_id, claim.attempt) == (job_id, 2)
 
 
+def test_an_attempt_yields_to_a_service_on_the_same_machine(quick, start):
+    job_id = submit(quick, params=LONG)
+    worker = start()
+    fitting(quick, job_id)
+    (child,) = children_of(worker.pid)
+    assert os.getpriority(os.PRIO_PROCESS, child) == os.getpriority(os.PRIO_PROCESS, worker.pid) + 10
+    # Linux weighs processes of different sessions alike, whatever their priorities.
+    assert os.getsid(child) == os.getsid(worker.pid)
+    assert os.getpgid(child) == child
+    quick.queue.cancel(job_id)
+    until(lambda: gone(child), "the attempt is stopped")
+
+
 def kill_the_child(worker, quick, job_id, attempt):
     fitting(quick, job_id, attempt)
     (child,) = children_of(worker.pid)
