@@ -71,7 +71,7 @@ GALLERIES = (
         "service/galleries/catching_up.py",
         "self.searched.whose[at] in touched",
         "self.searched.whose[at] is None",
-        f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
+        f"{KEPT}::test_no_probe_keeps_the_score_of_a_subject_that_changed",
     ),
     mutant(
         "enrolled-probes-stay-strangers",

@@ -330,6 +330,52 @@ def test_of_whole_subjects_only_what_was_touched_is_searched(
     look()
 
 
+@pytest.mark.database("sqlite")
+def test_no_probe_keeps_the_score_of_a_subject_that_changed(
+    galleries: Galleries, estimators: dict[str, Any]
+) -> None:
+    """What is known of the other subjects is used again; a subject that was best and is worse now is not."""
+    estimator, rng = estimators["metric"], np.random.default_rng(2)
+    model, probes = served(estimator), rng.normal(size=(30, WIDTH)).astype(np.float32)
+    truth: dict[str, Any] = {
+        f"i{at}": (rng.normal(size=WIDTH).astype(np.float32), f"s{at % 20:02}", None) for at in range(40)
+    }
+    galleries.put("g", model)
+    enrol(galleries, "g", truth)
+    identification = Identification(galleries, None, None, None)
+    made = identification.calibrate("g", model, request(probes, aggregation="mean"))
+    thresholds = Thresholds(galleries)
+
+    def look() -> tuple[np.ndarray, Any]:
+        thresholds.at(galleries.state("g"), model, 0.4, 0.95, aggregation="mean")
+        best = thresholds._kept[made.id].records["best"]
+        expected = [
+            brute_one(estimator, truth, subject, probe, "mean")[0]
+            for subject, probe in zip(PROBES, probes, strict=False)
+        ]
+        assert best.tolist() == expected
+        return best.copy(), thresholds._searched[made.id]
+
+    def write(id: str, subject: str, value: float) -> None:
+        truth[id] = (np.full(WIDTH, value, np.float32), subject, None)
+        enrol(galleries, "g", {id: truth[id]})
+
+    write("new", "somebody", 1.0)
+    before, searched = look()
+    of = [name for _, name in searched.whose]
+    replaced, added, erased = list(dict.fromkeys(of))[:3]
+    write(next(id for id, item in truth.items() if item[1] == replaced), replaced, -9.0)
+    write("another", added, -9.0)
+    after, again = look()
+    assert again is searched
+    for subject in (replaced, added):
+        assert (after < before)[[name == subject for name in of]].any()
+    for id in [id for id, item in truth.items() if item[1] == erased]:
+        del truth[id]
+    galleries.erase("g", NOTHING, subject=erased)
+    look()
+
+
 def test_probes_that_were_all_enrolled_promise_nothing(
     galleries: Galleries, calibrated: tuple[Identification, Any, np.ndarray]
 ) -> None:
