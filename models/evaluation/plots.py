@@ -79,7 +79,7 @@ def plot_histograms(
 def plot_cmc(
     ranks: ArrayLike, *, max_rank: int = 20, confidence: float = 0.95, title: str = "", ax: Any = None
 ) -> Picture:
-    """How often the right person is among the first so many; ``ranks`` of the own subject, from 1, one a probe."""
+    """How often the right person is among the first k results; ``ranks`` of the own subject, from 1, one a probe."""
     return drawing.draw_cmc(cmc(ranks, max_rank, confidence).as_dict(), title, ax=ax)
 
 

@@ -16,16 +16,16 @@ class ModelUsed(BaseModel):
 
 
 class ScoresOut(BaseModel):
-    """Similarities, one a pair, in order. Higher is more similar; swapping the sides changes no bit."""
+    """Similarities, one per pair, in order. Higher is more similar; swapping the sides does not change a bit."""
 
     model: ModelUsed
     scores: list[float] = Field(description="float32 values")
     aggregation: str | None = Field(None, description="how subjects of several samples were compared")
     log_lr: list[float] | None = Field(
-        None, description="with `log_lr`: natural log likelihood ratios, one a pair"
+        None, description="with `log_lr`: natural log-likelihood ratios, one per pair"
     )
-    lr_method: str | None = Field(None, description="with `log_lr`: the map that they come from")
-    calibration_id: str | None = Field(None, description="with `log_lr`: the calibration that holds the map")
+    lr_method: str | None = Field(None, description="with `log_lr`: the method that was used")
+    calibration_id: str | None = Field(None, description="with `log_lr`: id of the calibration that was used")
 
 
 class MatchOut(BaseModel):
@@ -34,73 +34,83 @@ class MatchOut(BaseModel):
     score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool = Field(description="score > threshold, strictly, compared in float32")
     decision: str | None = Field(None, description="with `fnr`: match, review or different")
-    log_lr: float | None = Field(None, description="with `log_lr`: the natural log likelihood ratio")
+    log_lr: float | None = Field(None, description="with `log_lr`: the natural log-likelihood ratio")
     log10_fpr: float | None = Field(
         None,
-        description="with `detail`: at most 10 to this power of different pairs score so high, with the confidence "
-        "asked for and for all scores at once; comes in steps, and stops where the data stop",
+        description="with `detail`: the share of different pairs that score this high is at most 10 to this power, "
+        "at the requested confidence and for all scores at once. Its values are steps; the lowest is the lowest that "
+        "the data support",
     )
 
 
 class OperatingPointOut(BaseModel):
-    """The threshold, and what is promised about it."""
+    """A threshold, and what is guaranteed at it."""
 
-    fpr: float = Field(description="the rate asked for")
+    fpr: float = Field(description="the requested rate")
     threshold: float = Field(description="a float32 value")
     fpr_upper_bound: float = Field(
-        description="with the stated confidence the true rate is at most this; for method=estimate finite-sample, "
-        "and 1 where nothing can be said"
+        description="the true rate is at most this, with the stated confidence. For `method=estimate` it is the "
+        "finite-sample bound at the threshold, or 1 if there is none"
     )
     confidence: float
     method: str = Field(description="finite-sample, bootstrap or estimate")
     tpr: float | None = Field(description="share of same pairs that match at this threshold")
     tpr_interval: list[float] | None
-    n_units: int = Field(description="independent people (open-set) or samples (closed-set) behind it")
-    n_negative_pairs: int
-    observed_fpr: float = Field(description="the rate at the threshold on the calibration pairs")
-    n_independent: int = Field(description="pairs that share no unit, which finite-sample counts")
-    units: str = Field(
-        description="given; independent: each pair by itself; or assumed: nothing said who the points belong to, so "
-        "nothing is guaranteed"
+    n_units: int = Field(
+        description="number of independent people (open-set) or samples (closed-set) that it is based on"
     )
-    simultaneous: bool = Field(description="whether the promise holds for all rates at once, or for this one")
+    n_negative_pairs: int
+    observed_fpr: float = Field(description="the rate on the calibration pairs at this threshold")
+    n_independent: int = Field(description="number of pairs that share no unit; `finite-sample` counts these")
+    units: str = Field(
+        description="`given`; `independent`: each pair is a unit; `assumed`: the data do not say who the points "
+        "belong to, so nothing is guaranteed"
+    )
+    simultaneous: bool = Field(
+        description="whether the guarantee holds for all rates at once or only for this one"
+    )
     candidate: int | None = Field(
         None,
-        description="with simultaneous: this version's number among those calibrated on the same dataset version, for "
-        "all of which the promise holds at once",
+        description="with `simultaneous`: this version's number among those calibrated on the same dataset version",
     )
     promise: str = Field(
-        description="pointwise: of this rate and this version, chosen without a look at its calibration, say by the "
-        "test part; simultaneous: of all rates, and of all versions in the dataset's ledger"
+        description="`pointwise`: the guarantee is for this rate and for a version that was chosen without looking "
+        "at its calibration, for example by the test part; `simultaneous`: it is for all rates and all versions in "
+        "the dataset's ledger"
     )
-    fnr: float | None = Field(None, description="the false negative rate asked for")
-    fnr_threshold: float | None = Field(None, description="at or below it a pair is different")
+    fnr: float | None = Field(None, description="the requested false negative rate")
+    fnr_threshold: float | None = Field(
+        None, description="a pair with this score or a lower one is different"
+    )
     fnr_upper_bound: float | None = Field(
-        None, description="with the stated confidence both rates are at most their bounds"
+        None,
+        description="upper bound of the false negative rate; both bounds hold with the stated confidence",
     )
     review_same: float | None = Field(
-        None, description="with fnr: share of same calibration pairs between the two thresholds"
+        None,
+        description="with `fnr`: share of the same calibration pairs that are between the two thresholds",
     )
     review_different: float | None = Field(
-        None, description="with fnr: share of different calibration pairs between the two thresholds"
+        None,
+        description="with `fnr`: share of the different calibration pairs that are between the two thresholds",
     )
     guarantee: str = Field(
-        description="finite-sample, whatever the distribution of scores; asymptotic: the confidence is approached as "
-        "units grow; none: an estimate without a guarantee"
+        description="`finite-sample`: holds for every distribution of scores; `asymptotic`: the confidence is "
+        "approached as the number of units grows; `none`: an estimate without a guarantee"
     )
     protocol: str
     calibration_id: str
     samples: list[int] | None = Field(
         None,
-        description="subjects of several samples: the numbers that the decision is calibrated for, larger first",
+        description="for subjects: the numbers of samples that the decision is calibrated for, larger first",
     )
-    aggregation: str | None = Field(None, description="subjects of several samples: how they are compared")
+    aggregation: str | None = Field(None, description="for subjects: how their samples are compared")
 
 
 class MatchesOut(BaseModel):
-    """Decisions, one a pair, in order."""
+    """Decisions, one per pair, in order."""
 
-    model: ModelUsed | None = Field(description="null for scores made elsewhere")
+    model: ModelUsed | None = Field(description="null for scores of another system")
     matches: list[MatchOut]
     operating_point: OperatingPointOut
 
@@ -111,20 +121,22 @@ class ExplanationOut(BaseModel):
     model: ModelUsed
     score: float
     explanation: dict[str, Any] = Field(
-        description="for trees the path; for weighted metrics the contributions"
+        description="for trees, the path; for weighted metrics, the contributions of the features"
     )
 
 
 class VectorsOut(BaseModel):
-    """Vectors, one a point, in order."""
+    """Vectors, one per point, in order."""
 
     model: ModelUsed
     vectors: list[list[float]] = Field(description="float32 values")
 
 
 class ClassesOut(BaseModel):
-    """Labels, one a point, in order."""
+    """Labels, one per point, in order."""
 
     model: ModelUsed
     labels: list[str] = Field(description="the most probable label of each point, as the dataset names it")
-    probabilities: list[dict[str, float]] = Field(description="of every label, for each point; they sum to 1")
+    probabilities: list[dict[str, float]] = Field(
+        description="for each point, the probability of every label; they sum to 1"
+    )

@@ -19,17 +19,20 @@ def _in_utc(value: datetime) -> datetime:
 class AuditQuery(PageQuery):
     """Which entries."""
 
-    actor: str | None = Field(None, max_length=200, description="only by this one, e.g. `key 0123456789ab`")
+    actor: str | None = Field(
+        None, max_length=200, description="only changes by this actor, e.g. `key 0123456789ab`"
+    )
     action: str | None = Field(
-        None, max_length=64, description="only this action (`alias.move`) or group (`alias`)"
+        None, max_length=64, description="only this action (`alias.move`) or group of actions (`alias`)"
     )
     resource: str | None = Field(
         None,
         max_length=400,
-        description="only on this (`model:faces:3`) or all below (`model:faces`, `model`)",
+        description="only changes to this resource (`model:faces:3`) or to everything below it (`model:faces`, "
+        "`model`)",
     )
     since: Annotated[datetime, AfterValidator(_in_utc)] | None = Field(
-        None, description="only from this time on, ISO 8601", examples=["2026-01-31T12:00:00Z"]
+        None, description="only changes since this time, ISO 8601", examples=["2026-01-31T12:00:00Z"]
     )
 
 

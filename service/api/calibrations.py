@@ -20,8 +20,8 @@ Unit = int | str
 class ScoresRequest(BaseModel):
     """Scores of pairs whose truth is known.
 
-    The units say what was drawn independently: in open-set use the identity on each side (pairs of one identity
-    carry it twice), in closed-set use the sample. Without units every pair counts as drawn on its own.
+    Units are what was drawn independently: in open-set use the identity on each side (a same pair has the same identity
+    twice), in closed-set use the sample. Without units, every pair counts as independent.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -29,13 +29,13 @@ class ScoresRequest(BaseModel):
     name: str = Field(max_length=100)
     scores: list[float] | list[list[float]] = Field(
         min_length=1,
-        description="higher is more similar; a list a pair combines the scores of several systems, by non-negative "
-        "weights from half of the units, while the others calibrate",
+        description="higher is more similar. A list per pair combines the scores of several systems: half of the "
+        "units choose non-negative weights, the other half calibrates",
         examples=[[0.91, 0.13, 0.4]],
     )
     same: list[int | bool] = Field(min_length=1, description="1: same, 0: different", examples=[[1, 0, 0]])
-    left_unit: list[Unit] | None = Field(None, description="sampling unit of each left side")
-    right_unit: list[Unit] | None = Field(None, description="sampling unit of each right side")
+    left_unit: list[Unit] | None = Field(None, description="unit of each left side")
+    right_unit: list[Unit] | None = Field(None, description="unit of each right side")
 
 
 class CalibrationQuery(Query):
@@ -43,8 +43,8 @@ class CalibrationQuery(Query):
 
     band: bool = Field(
         False,
-        description="with upper bounds of the false positive rate that hold at every threshold at once, finite-sample, "
-        "with confidence 0.95. They take seconds of CPU the first time for thousands of people",
+        description="add finite-sample upper bounds of the false positive rate that hold at all thresholds at once, "
+        "with confidence 0.95. With thousands of people, the first request takes seconds of CPU",
     )
 
 
@@ -74,9 +74,10 @@ async def get_calibration(
     calibration_id: Annotated[str, Path(max_length=64)],
     query: Annotated[CalibrationQuery, FROM_QUERY],
 ) -> CalibrationDetail:
-    """A calibration with its curve: the rate and its bound at each threshold, each by itself.
+    """A calibration with its curve: the rate and its bound at each threshold taken alone.
 
-    Needs a key that may see its model; for scores of other systems, all models, or `train` on its name.
+    The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
+    or `train` on the calibration's name.
     """
     found = await services.runtime.in_thread(lambda: services.store.calibrations.detail(calibration_id))
     key = key_of(http)

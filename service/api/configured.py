@@ -19,7 +19,9 @@ class SettingOut(BaseModel):
     """One setting."""
 
     name: str = Field(description="the environment variable that sets it")
-    value: str | int | float | bool | None = Field(description="in force; passwords are replaced by `***`")
+    value: str | int | float | bool | None = Field(
+        description="the current value; passwords are replaced by `***`"
+    )
     default: str | int | float | bool | None
     changed: bool = Field(description="whether it differs from the default")
     description: str
@@ -32,7 +34,7 @@ class SettingsOut(BaseModel):
 
 
 def get_settings(services: InServices) -> SettingsOut:
-    """The settings that this process runs with. They are set by environment variables and read at start."""
+    """The settings of this process. Environment variables set them; they are read at the start."""
     return SettingsOut(items=shown(services.settings))
 
 

@@ -32,16 +32,22 @@ async def roles(
     ranking: Annotated[
         str | None, Form(description="a column of rankings, or position columns joined by commas")
     ] = None,
-    group: Annotated[str | None, Form(description="column of groups that splits must not tear apart")] = None,
+    group: Annotated[
+        str | None,
+        Form(description="column of groups that are never split between training and held-out data"),
+    ] = None,
     time: Annotated[
-        str | None, Form(description="column of when each row was taken: numbers, or dates in ISO 8601")
+        str | None, Form(description="column with the time of each row: numbers or ISO 8601 dates")
     ] = None,
     id: Annotated[str | None, Form(description="column of row ids, which a pairs file may refer to")] = None,
     exclude: Annotated[str | None, Form(description="columns to leave out, joined by commas")] = None,
-    header: Annotated[bool, Form(description="CSV: whether the first line holds column names")] = True,
+    header: Annotated[bool, Form(description="CSV: whether the first line contains column names")] = True,
     points: Annotated[str | None, Form(description="npz: the array of points; default `X`")] = None,
     unlabelled: Annotated[
-        bool, Form(description="take rows without labels, rankings or pairs, for learners that use some")
+        bool,
+        Form(
+            description="accept rows without labels, rankings or pairs, for learners that use unlabelled rows"
+        ),
     ] = False,
 ) -> dict[str, Any]:
     """Which columns are what."""
@@ -76,7 +82,10 @@ def add_dataset(
     services: InServices,
     response: Response,
     file: Upload,
-    name: Annotated[str, Form(description="dataset name; a second upload under it becomes its next version")],
+    name: Annotated[
+        str,
+        Form(description="name of the dataset; another upload under the same name becomes its next version"),
+    ],
     given: Roles,
     pairs: PairsFile = None,
 ) -> DatasetOut:
@@ -114,7 +123,7 @@ def inspect_dataset(
 def list_datasets(
     request: Request, services: InServices, query: Annotated[PageQuery, FROM_QUERY]
 ) -> DatasetPage:
-    """All versions of datasets that the key may see, newest first."""
+    """All dataset versions that the key may see, newest first."""
     key = key_of(request)
     return services.datasets.page(
         limit=query.limit, cursor=query.cursor, names=key.grants.datasets if key else None
@@ -127,9 +136,9 @@ def get_dataset(services: InServices, ref: Ref) -> DatasetOut:
 
 
 def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
-    """Which versions were calibrated on a dataset version, and at which rates their operating points were asked for.
+    """The versions calibrated on a dataset version, and the rates at which their operating points were requested.
 
-    To choose among them by operating points, use `simultaneous=true`; a choice by the test part needs none.
+    To choose among them by operating points, use `simultaneous=true`. A choice by the test part does not need it.
     """
     found = services.datasets.get(ref)
     return services.store.ledger(f"{found.name}:{found.version}", found.sha256)
@@ -138,12 +147,12 @@ def get_ledger(services: InServices, ref: Ref) -> LedgerOut:
 class RowsQuery(Query):
     """Which rows."""
 
-    start: int = Field(0, ge=0, lt=2**53, description="0-based place of the first")
-    limit: int = Field(20, ge=1, le=100, description="most rows in the answer")
+    start: int = Field(0, ge=0, lt=2**53, description="0-based index of the first row")
+    limit: int = Field(20, ge=1, le=100, description="largest number of rows in the answer")
 
 
 def list_rows(services: InServices, ref: Ref, query: Annotated[RowsQuery, FROM_QUERY]) -> RowsOut:
-    """Rows of a dataset as they were read: their vectors, labels and ids."""
+    """Rows of a dataset, as they were read: vectors, labels and ids."""
     return services.datasets.rows(ref, query.start, query.limit)
 
 

@@ -26,13 +26,14 @@ class EvidenceQuery(Query):
 
     log_lr: bool = Field(
         False,
-        description="with each score its natural log likelihood ratio, by the version's calibration: how much likelier "
-        "the score is for the same person than for two",
+        description="add the natural log-likelihood ratio of each score, by the version's calibration: how much more "
+        "likely the score is if both sides are the same person than if they are two",
     )
     lr_method: Literal["logistic", "pav", "own"] = Field(
         DEFAULT_METHOD,
-        description="pav: the rising steps that fit the calibration pairs best; logistic: a line in the score; own: "
-        "the score itself, of learners whose score is a log likelihood ratio (`plda`)",
+        description="how a score becomes a log-likelihood ratio. `pav`: the non-decreasing step function that fits the "
+        "calibration pairs best; `logistic`: a linear function of the score; `own`: the score itself, for learners "
+        "whose score is a log-likelihood ratio (`plda`)",
     )
 
 
@@ -43,14 +44,14 @@ class BayesQuery(EvidenceQuery):
         None,
         gt=0,
         lt=1,
-        description="decide by Bayes' rule instead of at a false positive rate: the chance that a pair is the same "
-        "before its score is seen. Give exactly one of `fpr` and `prior`",
+        description="decide by Bayes' rule instead of at a false positive rate: the probability that a pair is the "
+        "same before its score is known. Give exactly one of `fpr` and `prior`",
     )
     cost_ratio: float | None = Field(
         None,
         gt=0,
         le=1e12,
-        description="with `prior`: what a false match costs, in units of a missed match; default 1",
+        description="with `prior`: the cost of a false match divided by the cost of a missed match; default: 1",
     )
 
 
@@ -58,36 +59,42 @@ class BayesDecision(BaseModel):
     """A decision about one pair."""
 
     score: float | None = Field(None, description="absent for keys that may only decide")
-    log_lr: float | None = Field(None, description="natural; absent for keys that may only decide")
-    posterior: float | None = Field(
-        None, description="chance that the pair is the same, given prior and score; absent as the score is"
+    log_lr: float | None = Field(
+        None, description="natural log-likelihood ratio; absent for keys that may only decide"
     )
-    same: bool = Field(description="whether calling the pair the same costs less on average")
+    posterior: float | None = Field(
+        None,
+        description="probability that the pair is the same, given the prior and the score; absent for keys that may "
+        "only decide",
+    )
+    same: bool = Field(description='whether the decision "same" has the lower average cost')
 
 
 class BayesFacts(BaseModel):
-    """What the decisions follow from."""
+    """The rule that the decisions follow."""
 
     prior: float
-    cost_ratio: float = Field(description="what a false match costs, in units of a missed match")
+    cost_ratio: float = Field(description="the cost of a false match divided by the cost of a missed match")
     log_lr_threshold: float = Field(
-        description="log(cost_ratio) - log(prior / (1 - prior)); the same above it"
+        description="log(cost_ratio) - log(prior / (1 - prior)); above it, a pair is the same"
     )
     score_threshold: float | None = Field(
-        description="the score there; null where no score reaches it, or all do"
+        description="the score at this threshold; null if no score reaches it, or all do"
     )
     lr_method: str
-    log_lr_limits: list[float] = Field(description="no stronger evidence is ever stated")
+    log_lr_limits: list[float] = Field(
+        description="the smallest and the largest log-likelihood ratio that is ever stated"
+    )
     calibration_id: str
     guarantee: Literal["none"] = Field(
-        description="no error rate is promised: see `fpr` for decisions that do"
+        description="no error rate is guaranteed; for a guarantee, decide by `fpr`"
     )
 
 
 class BayesOut(BaseModel):
-    """Decisions by Bayes' rule, one a pair, in order."""
+    """Decisions by Bayes' rule, one per pair, in order."""
 
-    model: ModelUsed | None = Field(description="null for scores made elsewhere")
+    model: ModelUsed | None = Field(description="null for scores of another system")
     decisions: list[BayesDecision]
     bayes: BayesFacts
 

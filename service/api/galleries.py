@@ -37,8 +37,8 @@ from pairmark.service.pagination import MAX_LIMIT
 from pairmark.service.runtime.scoring import Served
 
 Name = Annotated[str, Path(max_length=200, description="the gallery's name")]
-ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may hold slashes")]
-Subject = Annotated[str, Path(max_length=512, description="the subject; it may hold slashes")]
+ItemId = Annotated[str, Path(max_length=512, description="the item's id; it may contain slashes")]
+Subject = Annotated[str, Path(max_length=512, description="the subject; it may contain slashes")]
 MeasurementId = Annotated[str, Path(max_length=64)]
 CAPABILITY = "search"
 Made = TypeVar("Made", GalleryCalibrationOut, GalleryEvaluationOut)
@@ -51,8 +51,8 @@ _TASKS: Final[dict[str, Task]] = {
 class ImportQuery(Query):
     """How a bulk body becomes items."""
 
-    prefix: str = Field("", max_length=256, description="raw float32: what ids start with")
-    first: int = Field(0, ge=0, lt=2**53, description="raw float32: number of the first row's id")
+    prefix: str = Field("", max_length=256, description="raw float32: the prefix of all ids")
+    first: int = Field(0, ge=0, lt=2**53, description="raw float32: the number in the first row's id")
     id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
     subject: str = Field("subject", max_length=256, description="CSV, Parquet: column of subjects")
     metadata: str | None = Field(
@@ -63,16 +63,17 @@ class ImportQuery(Query):
 class ItemsQuery(PageQuery):
     """One page of a gallery's items."""
 
-    limit: int = Field(100, ge=1, le=MAX_LIMIT, description="most items in the answer")
-    subject: str | None = Field(None, max_length=512, description="only this subject's")
-    vectors: bool = Field(False, description="with their vectors")
+    limit: int = Field(100, ge=1, le=MAX_LIMIT, description="largest number of items in the answer")
+    subject: str | None = Field(None, max_length=512, description="only items of this subject")
+    vectors: bool = Field(False, description="include the vectors")
 
 
 class MeasureQuery(Query):
     """How a gallery is measured."""
 
     background: bool = Field(
-        False, description="queue a job instead, with progress and cancelling; its probes come from a dataset"
+        False,
+        description="queue a job, which reports progress and can be cancelled; probes must come from a dataset",
     )
 
 
@@ -94,11 +95,11 @@ def list_galleries(
 async def put_gallery(
     http: Request, services: InServices, response: Response, gallery: Name, request: GalleryRequest
 ) -> GalleryOut:
-    """Make a gallery for a model's version, or move it to another one.
+    """Create a gallery for a version of a model, or move an existing one to another version.
 
-    Moving a gallery with items indexes it again in the background (`moving_to`); its old version serves it
-    until then. Calibrations are of one version: calibrate again after a move. A key for one gallery names models that
-    it may use (`score`, `decide` or `train` on them).
+    If the gallery has items, they are indexed again in the background (`moving_to`); the old version answers
+    until this is done. Calibrations belong to one version, so calibrate again after a move. The key also needs the
+    right to use the model (`score`, `decide` or `train`).
     """
     if request.model is not None:
         _check_model(http, request.model.partition("@")[0].partition(":")[0])
@@ -127,7 +128,7 @@ def get_gallery(services: InServices, gallery: Name) -> GalleryOut:
 
 
 def delete_gallery(services: InServices, gallery: Name) -> None:
-    """Delete a gallery with everything in it: rows, index files, calibrations, evaluations."""
+    """Delete a gallery with its items, index files, calibrations and evaluations."""
     services.galleries.delete(gallery)
 
 
@@ -139,12 +140,12 @@ async def upsert_items(
 ) -> UpsertOut:
     """Enrol items, or replace items with the same id.
 
-    Rows that can be stored are stored, each batch of them at once; the others are listed in `errors` with their 0-based
-    place. When none could be: 422 with the same list. Within one request an id counts once, the first time.
+    Valid rows are stored, batch by batch. The others are listed in `errors` with their 0-based index. If no row is
+    valid, the answer is 422 with the same list. If an id occurs twice in one request, only the first item counts.
 
-    Bulk: `application/x-npz` with arrays `ids`, `vectors` and perhaps `subjects` and `metadata` (JSON texts);
-    `application/octet-stream` of float32 rows, whose ids are `prefix` and a number; CSV and Parquet with a column of
-    ids, perhaps of subjects, and a column a number (Parquet: or one list column).
+    Bulk bodies: `application/x-npz` with the arrays `ids`, `vectors` and optionally `subjects` and `metadata` (JSON
+    texts); `application/octet-stream` with float32 rows, whose ids are `prefix` and a number; CSV and Parquet with a
+    column of ids, optionally a column of subjects, and one column per number (Parquet: or one list column).
     """
     kind = KINDS.get(
         request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -191,7 +192,7 @@ def list_items(
     gallery: Name,
     query: Annotated[ItemsQuery, FROM_QUERY],
 ) -> ItemPage:
-    """Items by id."""
+    """A gallery's items, ordered by id."""
     return services.galleries.items(
         gallery, query.limit, query.cursor, subject=query.subject, vectors=query.vectors
     )
@@ -209,7 +210,7 @@ async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receip
 
 
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
-    """Erase all items of a subject, and its probes in calibrations. Without items the receipt counts 0."""
+    """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
     catalogue = await services.runtime.catalogue.refreshed()
     return await services.runtime.in_thread(
         lambda: services.galleries.erase(gallery, catalogue, subject=subject)
@@ -251,14 +252,14 @@ async def calibrate_gallery(
     request: GalleryCalibrationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryCalibrationOut | Response:
-    """Calibrate searches with `fpir`, with people who are not enrolled, one probe each.
+    """Calibrate searches by `fpir`, with one probe for each person who is not enrolled.
 
-    Probes are a dataset whose labels are subjects, or vectors and subjects. Probes of enrolled subjects measure how
-    often the right person is missed (FNIR).
+    Probes are a dataset whose labels are subjects, or vectors with their subjects. Probes of enrolled subjects measure
+    how often the right person is missed (FNIR).
 
-    The probes are kept (`keep_probes`) but never shown. Their best scores follow every write and erasure, so that
-    thresholds fit the current gallery. A probe whose subject is enrolled later no longer counts as a
-    stranger. Erasing a subject erases its probes.
+    Probes are kept (`keep_probes`) but never shown. Their best scores follow every write and erasure, so thresholds
+    fit the current gallery. A probe whose subject is enrolled later no longer counts as a stranger. Erasing a subject
+    erases its probes.
     """
     measure = services.identification.calibrate
     return await _measured(
@@ -281,7 +282,7 @@ async def evaluate_gallery(
     request: GalleryEvaluationRequest,
     query: Annotated[MeasureQuery, FROM_QUERY],
 ) -> GalleryEvaluationOut | Response:
-    """Measure searches with probes: CMC, FNIR at each FPIR, and both rates at the gallery's own threshold."""
+    """Measure searches with probes: the CMC, the FNIR at each FPIR, and both rates at the gallery's own threshold."""
     measure = services.identification.evaluate
     return await _measured(
         http, services, response, gallery, "evaluation", request, query.background, measure

@@ -56,7 +56,7 @@ def submit_job(
             min_length=1,
             max_length=200,
             pattern=r"^[\x21-\x7e]+$",
-            description="the same key and body give the same job",
+            description="a repeated request with the same key and body returns the same job",
         ),
     ] = None,
 ) -> JobOut:

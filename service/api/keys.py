@@ -15,14 +15,14 @@ KeyId = Annotated[str, Path(max_length=64, description="the key's id, the part a
 
 
 def list_keys(services: InServices, query: Annotated[PageQuery, FROM_QUERY]) -> KeyPage:
-    """All keys in order of creation, with revoked ones and without their secrets."""
+    """All keys in order of creation, including revoked ones. Secrets are not shown."""
     return services.keys.page(query.limit, query.cursor)
 
 
 async def create_key(services: InServices, response: Response, request: KeyRequest) -> NewKey:
-    """Make a key. Only this answer shows it; the service keeps its hash.
+    """Create a key. Only this answer shows it; the service stores its hash.
 
-    Once the first one is made, every request needs one.
+    Once the first key exists, every request needs one.
     """
     seconds = None if request.expires_in_days is None else request.expires_in_days * DAY_S
     made = await services.runtime.in_thread(
@@ -36,7 +36,7 @@ async def create_key(services: InServices, response: Response, request: KeyReque
 async def rotate_key(
     services: InServices, response: Response, key_id: KeyId, request: RotationRequest
 ) -> NewKey:
-    """Make a new key with the same scopes. The old one expires after an overlap, in which both work."""
+    """Create a new key with the same scopes. Both keys work during the overlap; then the old one expires."""
     made = await services.runtime.in_thread(
         lambda: services.keys.rotate(key_id, overlap_s=request.overlap_hours * 3600)
     )

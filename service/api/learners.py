@@ -15,13 +15,15 @@ class LearnerOut(BaseModel):
 
     kind: str
     title: str
-    capabilities: list[str] = Field(description="of similarity, match, search, embed, classify, rank-labels")
-    needs: str = Field(description="what a dataset must bring: identities or rankings")
+    capabilities: list[str] = Field(
+        description="some of `similarity`, `match`, `search`, `embed`, `classify`, `rank-labels`"
+    )
+    needs: str = Field(description="what the dataset must contain: identities or rankings")
     accepts_sparse: bool
-    takes_unlabelled: bool = Field(description="whether a job may name a dataset of `unlabelled` rows")
+    takes_unlabelled: bool = Field(description="whether a job may name a dataset in `unlabelled`")
     ignores_unknown: bool = Field(
-        description="whether sparse vectors may hold columns beyond those of training: they are ignored, and counted "
-        "on /metrics (pairmark_unknown_columns_total); other kinds refuse them"
+        description="whether sparse vectors may have columns that training did not have. They are ignored and "
+        "counted in `pairmark_unknown_columns_total` at `/metrics`; other kinds refuse them"
     )
     params: dict[str, Any] = Field(description="JSON Schema of `params` in POST /jobs")
 
@@ -54,7 +56,7 @@ async def list_learners() -> LearnerPage:
 
 
 async def get_learner(kind: str) -> LearnerOut:
-    """One kind."""
+    """One learner, with the JSON Schema of its parameters."""
     if kind not in _LISTED:
         raise UnknownLearner(f"there is no learner {kind[:100]!r}; known: {', '.join(_LISTED)}")
     return _LISTED[kind]

@@ -47,7 +47,7 @@ AliasName = Annotated[
 ]
 IfMatch = Annotated[
     str | None,
-    Header(max_length=100, description='the ETag the alias was last seen with, or `*` for "exists"'),
+    Header(max_length=100, description="the alias's last known ETag, or `*` if it only has to exist"),
 ]
 
 
@@ -55,7 +55,7 @@ class ModelsQuery(PageQuery):
     """One page of models."""
 
     contains: str | None = Field(
-        None, max_length=100, description="only names with this in them, whatever its case"
+        None, max_length=100, description="only names that contain this text, in upper or lower case"
     )
 
 
@@ -63,7 +63,10 @@ class RocQuery(Query):
     """How much of a curve."""
 
     points: int | None = Field(
-        None, ge=2, le=100_000, description="at most so many points, dense at low rates; default: all kept"
+        None,
+        ge=2,
+        le=100_000,
+        description="largest number of points, most of them at low rates; default: all that are kept",
     )
 
 
@@ -71,21 +74,24 @@ class ReportQuery(Query):
     """In which form."""
 
     format: Literal["json", "html"] | None = Field(
-        None, description="default: what the request accepts, else JSON"
+        None, description="default: by the `Accept` header, otherwise JSON"
     )
 
 
 class ErrorsQuery(Query):
     """Which errors of a version."""
 
-    kind: ErrorKind = Field("false-match", description="different pairs that match, or same ones that do not")
+    kind: ErrorKind = Field(
+        "false-match",
+        description="`false-match`: different pairs that match; `false-non-match`: same pairs that do not",
+    )
     fpr: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="the operating point that they are wrong at; default: the hardest of all",
+        description="only pairs that are wrong at the operating point of this rate; default: the hardest of all pairs",
     )
-    limit: int = Field(50, ge=1, le=KEPT, description="most pairs in the answer")
+    limit: int = Field(50, ge=1, le=KEPT, description="largest number of pairs in the answer")
 
 
 class TreeQuery(Query):
@@ -97,11 +103,11 @@ class TreeQuery(Query):
 class TreePictureQuery(TreeQuery):
     """Which tree of a version, and how much of it."""
 
-    depth: int = Field(5, ge=1, le=8, description="levels of splits drawn; deeper cells are counted")
+    depth: int = Field(5, ge=1, le=8, description="levels of splits to draw; deeper cells are summed up")
 
 
 class AliasRequest(BaseModel):
-    """Where an alias shall point."""
+    """The version that an alias should point to."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -114,32 +120,33 @@ class AliasRequest(BaseModel):
 
 
 class CalibrationRequest(BaseModel):
-    """What to calibrate a version on."""
+    """The data to calibrate a version on."""
 
     model_config = ConfigDict(extra="forbid")
 
     dataset: str = Field(
-        max_length=200, description="`name` or `name:version`; no row of it may be training data"
+        max_length=200,
+        description="`name` or `name:version`; it must not contain training data of the version",
     )
-    protocol: Protocol = Field("auto", description="auto: the protocol the version was trained under")
-    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 200,000")
+    protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
+    n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
     default: bool | None = Field(
-        None, description="answer /match with it from now on; by default only if the version has none"
+        None, description="use it for `/match` from now on; default: only if the version has no calibration"
     )
     groups: GroupRole = Field("together", description=ROLE_TEXT)
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
 
 class MeasureRequest(BaseModel):
-    """What to measure a version on."""
+    """The data to measure a version on."""
 
     model_config = ConfigDict(extra="forbid")
 
     dataset: str = Field(
-        max_length=200, description="`name` or `name:version`; training data in it is counted"
+        max_length=200, description="`name` or `name:version`; training data in it are counted and reported"
     )
-    protocol: Protocol = Field("auto", description="auto: the protocol the version was trained under")
-    n_pairs: int | None = Field(None, ge=2, description="most pairs scored; default 200,000")
+    protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
+    n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
     groups: GroupRole = Field("together", description=ROLE_TEXT)
     random_state: int = Field(0, ge=0, le=2**32 - 1)
 
@@ -162,9 +169,9 @@ async def import_model(
     services: InServices,
     caller: Caller,
     response: Response,
-    file: Annotated[UploadFile, File(description="a file that /export gave")],
+    file: Annotated[UploadFile, File(description="a file from `GET .../export`")],
     name: Annotated[str | None, Form(description="register under this name instead of the file's")] = None,
-    promote: Annotated[str | None, Form(description="alias to move to the imported version")] = None,
+    promote: Annotated[str | None, Form(description="alias that moves to the imported version")] = None,
 ) -> VersionOut:
     """Register an exported version. It is first loaded and tried in a separate process."""
 
@@ -191,7 +198,7 @@ def get_model(services: InServices, name: Name) -> ModelOut:
 
 
 async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
-    """Set whether `/match` may answer by the bootstrap where the finite-sample method refuses."""
+    """Set whether `/match` may answer by the bootstrap when the finite-sample method refuses."""
     made = await services.runtime.in_thread(lambda: services.store.set_policy(name, request))
     await services.runtime.changed()
     return made
@@ -229,14 +236,14 @@ def get_roc(
 
 
 def get_leaderboard(services: InServices, name: Name, version: Number) -> LeaderboardOut:
-    """The version, simple baselines and the candidates of cross-validation, on the same held-out data."""
+    """The version, simple baselines and the candidates of cross-validation, all measured on the same held-out data."""
     return services.store.reports.leaderboard(name, version)
 
 
 def get_errors(
     services: InServices, name: Name, version: Number, query: Annotated[ErrorsQuery, FROM_QUERY]
 ) -> ErrorsOut:
-    """The hardest held-out pairs, by row of the version's dataset; with `fpr`, those wrong at that operating point."""
+    """The hardest held-out pairs, as rows of the dataset. With `fpr`, only those that are wrong at that rate."""
     return services.store.reports.errors(name, version, kind=query.kind, fpr=query.fpr, limit=query.limit)
 
 
@@ -249,7 +256,7 @@ async def get_report(
 ) -> ReportOut | Response:
     """A version's report: guarantee, error rates, groups, likelihood ratios, limits and a model card.
 
-    JSON, or with `format=html` (or `Accept: text/html`) one self-contained page with pictures.
+    The answer is JSON or, with `format=html` or `Accept: text/html`, one self-contained page with pictures.
     """
     wants = query.format or ("html" if "text/html" in request.headers.get("accept", "").lower() else "json")
 
@@ -292,7 +299,7 @@ async def _picture(
 async def get_tree(
     services: InServices, name: Name, version: Number, query: Annotated[TreeQuery, FROM_QUERY]
 ) -> Any:
-    """The tree of a model that has one: its cells with counts and rates, and their splits."""
+    """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
     served = await services.runtime.version(name, version)
     return await services.runtime.in_thread(lambda: tree_data(served, query.tree))
 
@@ -339,7 +346,7 @@ async def calibrate(
     version: Number,
     request: CalibrationRequest,
 ) -> CalibrationOut:
-    """Calibrate a version on another dataset, without rows (open-set: identities) of its training data."""
+    """Calibrate a version on another dataset, without its training rows (open-set: its training identities)."""
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         made = await place.run(
@@ -362,7 +369,7 @@ async def calibrate(
 async def evaluate(
     http: Request, services: InServices, name: Name, version: Number, request: MeasureRequest
 ) -> EvaluationOut:
-    """Measure a version on another dataset: its ROC, and the rates at its thresholds. Nothing is stored."""
+    """Measure a version on another dataset: its ROC, and the error rates at its thresholds. Nothing is stored."""
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         return await place.run(

@@ -22,7 +22,7 @@ A model is named `name` (its production version), `name@alias` or `name:version`
 `application/problem+json`; their `type` is a page of this service that says how to fix them.
 """
 _BINARY: Final = {"type": "string", "format": "binary"}
-_PATHS: Final = {"gallery": "the gallery's name", "subject": "the subject; it may hold slashes"}
+_PATHS: Final = {"gallery": "the gallery's name", "subject": "the subject; it may contain slashes"}
 """Parameters in the paths of routes whose handlers the framework does not read."""
 
 

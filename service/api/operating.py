@@ -18,44 +18,45 @@ from pairmark.service.store.subjects import SubjectClass
 
 
 class PointOfVersionQuery(ThreeWayQuery):
-    """An operating point of a version, for single vectors or for subjects of so many samples."""
+    """An operating point of a version, for single vectors or for subjects of several samples."""
 
     left_samples: int | None = Field(
-        None, ge=1, description="samples of the one side, where subjects are compared; default 1"
+        None, ge=1, description="samples on one side, if subjects are compared; default: 1"
     )
-    right_samples: int | None = Field(None, ge=1, description="samples of the other side; default 1")
+    right_samples: int | None = Field(None, ge=1, description="samples on the other side; default: 1")
     aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
-        "auto", description="how subjects are compared; `auto` is what the version does by itself"
+        "auto", description="how subjects are compared; `auto`: the version's own choice"
     )
 
 
 class LiveOut(BaseModel):
-    """What was counted of a version's live scores since the service started."""
+    """Statistics of a version's live scores since the service started."""
 
     scores: int
     decided: dict[str, dict[str, int]] = Field(
-        description="by rate asked for: `n` decisions, `matched` of them"
+        description="by requested rate: `n` decisions, of which `matched` were matches"
     )
-    windows: int = Field(description="windows of scores compared with calibration")
+    windows: int = Field(description="number of windows of scores that were compared with the calibration")
     alarms: int
     alarm: bool | None = Field(
-        description="whether the newest window differs from calibration; null: none is whole"
+        description="whether the newest window differs from the calibration; null: no window is complete yet"
     )
     distance: float | None = None
-    limit: float | None = Field(None, description="distances above it raise the alarm")
+    limit: float | None = Field(None, description="a larger distance raises the alarm")
     unrelated: dict[str, dict[str, int]] = Field(
         default_factory=dict,
-        description="by rate asked for: `pairs` of vectors from unrelated requests, `above` the threshold, and "
-        "`alarms` that the false positive rate in use is above the promised one",
+        description="by requested rate: `pairs` of vectors from unrelated requests, the number `above` the "
+        "threshold, and `alarms`: how often the false positive rate in use was found to be above the guaranteed one",
     )
 
 
 async def get_operating_point(
     services: InServices, name: Name, version: Number, query: Annotated[PointOfVersionQuery, FROM_QUERY]
 ) -> JSONResponse:
-    """The operating point that /match would use at a false positive rate, without scoring a pair.
+    """The operating point that `/match` uses at a false positive rate, without scoring a pair.
 
-    `left_samples` and `right_samples` ask for subjects with that many samples, calibrated on demand.
+    `left_samples` and `right_samples` request the operating point for subjects with that many samples. It is
+    calibrated on the first request.
     """
     found = await services.runtime.in_thread(lambda: services.store.version(name, version))
     chosen = query.calibration or found.calibration_id
@@ -90,7 +91,7 @@ def _subjects(query: PointOfVersionQuery, served: Served, limit: int) -> Subject
 
 
 def get_live(services: InServices, name: Name, version: Number) -> dict[str, Any] | None:
-    """Live scores compared with those of calibration, over all serving processes; null before the first score."""
+    """Live scores compared with those of the calibration, over all serving processes; null before the first score."""
     services.store.version(name, version)
     metrics.publish_live(services.runtime.live.watches(), services.runtime.unrelated.versions())
     return metrics.live(name, version)

@@ -30,14 +30,14 @@ _EMBEDDED, _CLASSIFIED = POINTS.labels("/embed"), POINTS.labels("/classify")
 class PointsQuery(Query):
     """Which model is asked, and the width of a binary body."""
 
-    model: str | None = Field(None, description="the model; a JSON body names it itself")
+    model: str | None = Field(None, description="the model; in JSON, name it in the body instead")
     dim: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="octet-stream: numbers in a vector; default the model's"
+        None, ge=1, le=2**31 - 1, description="octet-stream: length of a vector; default: the model's"
     )
 
 
 async def embed(call: Call) -> Answer:
-    """The vectors that the model compares, for these points."""
+    """Map points to the vectors that the model compares."""
     features, answer = await _answered(call, "embed", lambda served, features: math.inf, _embedded_answer)
     _EMBEDDED.inc(len(features))
     return answer

@@ -272,18 +272,18 @@ PAGES: dict[str, Page] = {
 
 
 class Problem(BaseModel):
-    """An error, as RFC 9457 writes it. Some problems carry further members, e.g. ``field`` or ``smallest_fpr``."""
+    """An error in the form of RFC 9457. Some problems have further members, e.g. ``field`` or ``smallest_fpr``."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(
-        description="address of a page that says how to fix it", examples=["/problems/invalid-input"]
+        description="address of a page that explains how to fix it", examples=["/problems/invalid-input"]
     )
     title: str
     status: int = Field(ge=400, le=599)
-    detail: str = Field(description="what was wrong with this request, and what was expected")
+    detail: str = Field(description="what is wrong with this request, and what was expected")
     instance: str | None = Field(None, description="path of the request")
-    request_id: str | None = Field(None, description="names the request in the logs")
+    request_id: str | None = Field(None, description="id of the request in the logs")
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -395,7 +395,7 @@ async def list_problems() -> HTMLResponse:
 
 
 async def show_problem(slug: str) -> HTMLResponse:
-    """A page that says what the problem means and how to fix it."""
+    """A page that explains the problem and how to fix it."""
     page = PAGES.get(slug)
     if page is None:
         raise NotFound(f"there is no problem called {slug[:100]!r}; GET /problems lists them")

@@ -35,8 +35,8 @@ class NoQuery(Query):
 class PageQuery(Query):
     """One page of a list."""
 
-    limit: int = Field(50, ge=1, le=MAX_LIMIT, description="most items in the answer")
-    cursor: str | None = Field(None, max_length=1000, description="`next_cursor` of the page before")
+    limit: int = Field(50, ge=1, le=MAX_LIMIT, description="largest number of items in the answer")
+    cursor: str | None = Field(None, max_length=1000, description="`next_cursor` of the previous page")
 
 
 async def _query_of(request: Request) -> Any:

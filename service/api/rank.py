@@ -29,47 +29,48 @@ class RankQuery(Query):
 
     features: str | None = Field(
         None,
-        description="numbers in the model's order, with commas; or x.NAME=number for each feature",
+        description="numbers in the model's order, separated by commas; or `x.NAME=number` for each feature",
         examples=["5.1,3.5,1.4,0.2"],
     )
-    model: str | None = Field(None, description="the model; may be left out if only one ranks labels")
-    top: int | None = Field(None, ge=1, le=2**31 - 1, description="only the first so many labels")
-    detail: bool = Field(False, description="1: how sure the ranking and its pairs are")
+    model: str | None = Field(None, description="the model; optional if only one model ranks labels")
+    top: int | None = Field(None, ge=1, le=2**31 - 1, description="return only this many labels, best first")
+    detail: bool = Field(False, description="1: add the confidence of the ranking and of its pairs")
     abstain: float | None = Field(
-        None, ge=0.5, le=1, description="keep only order that is at least this sure"
+        None, ge=0.5, le=1, description="keep only preferences with at least this confidence"
     )
 
 
 class Ranking(BaseModel):
-    """Labels of one point, best first."""
+    """The ranking of one point, best label first."""
 
     labels: list[str]
     positions: dict[str, float] = Field(
-        description="0-based places; with `abstain`, labels that are not distinguished share the middle of theirs"
+        description="0-based positions; with `abstain`, labels without a clear order share the middle of their "
+        "positions"
     )
-    scores: dict[str, float] = Field(description="higher is better")
+    scores: dict[str, float] = Field(description="scores of the labels; higher is better")
     confidence: float | None = Field(
         None, description="with `detail`: expected share of pairs of labels in the right order"
     )
     pairwise: dict[str, dict[str, float]] | None = Field(
-        None, description="with `detail`: chance that the outer label goes before the inner one"
+        None, description="with `detail`: probability that the outer label precedes the inner one"
     )
 
 
 class RankingsOut(BaseModel):
-    """Rankings, one a point, in order."""
+    """Rankings, one per point, in order."""
 
     model: ModelUsed
     rankings: list[Ranking]
 
 
 async def rank_point(call: Call) -> Answer:
-    """The labels of a model, in order of preference for one point.
+    """Rank a model's labels for one point.
 
-    Labels are listed best first; `positions` are 0-based and scores are higher for better. With `detail`, how sure the
-    ranking and each pair of labels is (calibrated). With `abstain`, only preferences with that confidence: labels
-    without a clear order share a place. Unknown or missing features: 422 with `expected_features`. Instead of
-    `features`, each feature can be given by its name: `?x.NAME=5.1`.
+    Labels are listed best first, `positions` are 0-based, and a higher score is better. `detail` adds the calibrated
+    confidence of the ranking and of each pair of labels. `abstain` keeps only preferences with at least that
+    confidence; labels without a clear order share a place. Unknown or missing features are refused with 422 and
+    `expected_features`. Instead of `features`, you can give each feature by its name: `?x.NAME=5.1`.
     """
     _check_media(call)
     # There is no body to wait for: a slow answer is then not blamed on the client.
@@ -83,7 +84,7 @@ async def rank_point(call: Call) -> Answer:
 
 
 async def rank_points(call: Call) -> Answer:
-    """The same as GET, for many points."""
+    """Rank labels for one or many points."""
     if _check_media(call) != JSON:
         raise UnsupportedMediaType("rankings are asked for with Content-Type: application/json")
     body = await call.body()

@@ -97,14 +97,14 @@ _SVG, _PNG, _HTML = "image/svg+xml", "image/png", "text/html"
 _PAIR: Final = {"left": [0.12, -0.4, 1.7], "right": [0.1, -0.38, 1.66]}
 _MODEL: Final = {"X-Pairmark-Model": "JSON of the version that answered"}
 _PAIRS_TEXT: Final = (
-    "Bulk bodies: `application/octet-stream` is little-endian float32, row-major, all left rows and then all right "
-    "rows (`dim`, default the model's; `n_left`, default half); `application/x-npz` holds arrays `left` and `right`. "
-    "Subjects of several samples: rows lie subject after subject, so many each as `left_samples` and `right_samples` "
-    "say, or in npz the arrays `left_counts` and `right_counts`. "
+    "Bulk bodies: `application/octet-stream` is little-endian float32, row-major: all left rows, then all right rows "
+    "(`dim` defaults to the model's, `n_left` to half of the rows). `application/x-npz` contains the arrays `left` and "
+    "`right`. For subjects of several samples, send the rows subject by subject. `left_samples` and `right_samples` "
+    "give the number of rows per subject; in npz, the arrays `left_counts` and `right_counts` do. "
 )
 _POINTS_TEXT: Final = (
-    "Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` holds one array "
-    "`features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in "
+    "Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one "
+    "array `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in "
     "`X-Pairmark-Dimension`"
 )
 _RAW_TEXT: Final = "With `Accept: application/octet-stream` the answer is raw too: "

@@ -42,34 +42,45 @@ class PairsQuery(Query):
 
     model: str | None = Field(None, description="the model; a JSON body may name it instead")
     dim: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="octet-stream: numbers in a vector; default the model's"
+        None, ge=1, le=2**31 - 1, description="octet-stream: length of a vector; default: the model's"
     )
-    n_left: int | None = Field(None, ge=1, le=2**31 - 1, description="octet-stream: left rows; default half")
+    n_left: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="octet-stream: number of left rows; default: half of all rows"
+    )
     left_samples: int = Field(
-        1, ge=1, le=2**31 - 1, description="octet-stream: rows of each left subject; npz: `left_counts`"
+        1,
+        ge=1,
+        le=2**31 - 1,
+        description="octet-stream: rows per left subject; in npz, use the array `left_counts`",
     )
     right_samples: int = Field(
-        1, ge=1, le=2**31 - 1, description="octet-stream: rows of each right subject; npz: `right_counts`"
+        1,
+        ge=1,
+        le=2**31 - 1,
+        description="octet-stream: rows per right subject; in npz, use the array `right_counts`",
     )
     aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
         "auto",
-        description="how subjects of several samples are compared: mean, best or median of the scores of all samples "
-        "of one side with all of the other, or the exact score of a PLDA model; auto: plda where the model has it, "
-        "else mean",
+        description="how subjects of several samples are compared. `mean`, `best`, `median`: over the scores of all "
+        "samples of one side with all samples of the other; `plda`: the exact score of a PLDA model; `auto`: `plda` "
+        "if the model has it, otherwise `mean`",
     )
 
 
 class PointQuery(Query):
     """The operating point that a decision is taken at."""
 
-    fpr: float = Field(gt=0, lt=1, description="the false positive rate you allow", examples=[0.01])
-    confidence: float = Field(CONFIDENCE, gt=0, lt=1, description="how sure the bound shall be")
+    fpr: float = Field(
+        gt=0, lt=1, description="the highest false positive rate that you accept", examples=[0.01]
+    )
+    confidence: float = Field(CONFIDENCE, gt=0, lt=1, description="the confidence with which the bound holds")
     method: Literal["auto", "finite-sample", "bootstrap", "estimate"] = Field(
         "auto",
-        description="auto and finite-sample hold for any sample size or are refused (a policy may let auto answer by "
-        "bootstrap); bootstrap is asymptotic; estimate promises nothing and says what holds at its threshold",
+        description="`auto` and `finite-sample` hold for every sample size, or are refused (a policy may let `auto` "
+        "answer by `bootstrap`); `bootstrap` is asymptotic; `estimate` guarantees nothing and states the bound that "
+        "holds at its threshold",
     )
-    calibration: str | None = Field(None, description="id of a calibration; default the version's own")
+    calibration: str | None = Field(None, description="id of a calibration; default: the version's own")
 
 
 class ThreeWayQuery(PointQuery):
@@ -79,13 +90,13 @@ class ThreeWayQuery(PointQuery):
         None,
         gt=0,
         lt=1,
-        description="a false negative rate too: each pair is then `match`, `different` or, between the two thresholds, "
-        "`review`, and `confidence` is that both promises hold",
+        description="also limit the false negative rate: each pair is then a `match`, `different` or, between the two "
+        "thresholds, for `review`. `confidence` is the confidence that both limits hold",
     )
     simultaneous: bool = Field(
         False,
-        description="a promise that holds at once for all rates that are ever asked for and for every version "
-        "calibrated on the same dataset version, so that any may be chosen by what its operating points say",
+        description="guarantee all rates, and all versions calibrated on the same dataset version, at once. You may "
+        "then choose a rate or a version by looking at operating points",
     )
 
 
@@ -93,7 +104,7 @@ class SimilarityQuery(PairsQuery, EvidenceQuery):
     """Which model scores, and whether scores are stated as evidence too."""
 
     calibration: str | None = Field(
-        None, description="with `log_lr`: id of a calibration; default the version's own"
+        None, description="with `log_lr`: id of a calibration; default: the version's own"
     )
 
 
@@ -104,13 +115,14 @@ class MatchQuery(PairsQuery, ThreeWayQuery, BayesQuery):
         None,
         gt=0,
         lt=1,
-        description="the false positive rate you allow. Give exactly one of `fpr` and `prior`: without either, or with "
-        "both, the request is refused (422)",
+        description="the highest false positive rate that you accept. Give exactly one of `fpr` and `prior`; "
+        "otherwise the request is refused (422)",
         examples=[0.01],
     )
     detail: bool = Field(
         False,
-        description="with each score how rare it is among different pairs (`log10_fpr`), comparable across models",
+        description="add `log10_fpr` to each score: how rare it is among different pairs. It can be compared across "
+        "models",
     )
 
 
@@ -149,16 +161,16 @@ async def similarity(call: Call) -> Answer:
 
 
 async def match(call: Call) -> Answer:
-    """Decide for each pair: same or different. By a false positive rate, or (with `prior`) at the lowest cost.
+    """Decide for each pair whether it is the same: at a false positive rate, or (with `prior`) at the lowest cost.
 
-    Exactly one of `fpr` and `prior` says how to decide: `POST /match?fpr=0.01` promises a false positive rate,
+    Give exactly one of `fpr` and `prior`. `POST /match?fpr=0.01` guarantees a false positive rate.
     `POST /match?prior=0.001&cost_ratio=100` decides at the lowest average cost, without a guarantee. `fnr`,
-    `confidence`, `method` and `simultaneous` go with `fpr`; `cost_ratio` goes with `prior`. Anything else is 422
-    `invalid-input`.
+    `confidence`, `method` and `simultaneous` can be combined with `fpr`, and `cost_ratio` with `prior`. Other
+    combinations are refused with 422 `invalid-input`.
 
-    When the calibration data cannot support the rate: 422 `insufficient-calibration-data` with `smallest_fpr` and
-    `required_units` for each method, and in `alternatives` what the other methods would answer.
-    Scores made elsewhere are decided with `calibration=`.
+    If the calibration data cannot support the rate, the answer is 422 `insufficient-calibration-data` with
+    `smallest_fpr` and `required_units` for each method. Its `alternatives` state what the other methods would answer.
+    To decide scores of another system, send `{"scores": [..]}` and `calibration=`.
     """
     query: MatchQuery = call.query
     kind, raw = media(call)
@@ -220,7 +232,7 @@ async def _by_costs(call: Call, lane: Lane, scored: Scored, ratios: Ratios | Non
 
 
 async def explain(call: Call) -> Answer:
-    """What each feature adds to the score of one pair."""
+    """What each feature contributes to the score of one pair."""
     kind, raw = media(call)
     if raw:
         raise NotAcceptable("explanations are given as application/json")

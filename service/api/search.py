@@ -24,15 +24,15 @@ class VerifyQuery(PointQuery):
 
     aggregation: Literal["auto", "mean", "plda", "best", "median"] | None = Field(
         None,
-        description="compare the subject as a whole this way, or refuse; left out: as `auto` where the calibration "
-        "supports the subject's number of items, else the best item decides",
+        description="compare the subject as a whole in this way, or refuse. Default: `auto` if the calibration "
+        "supports the subject's number of items; otherwise the best item decides",
     )
     fnr: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="a false negative rate too: `decision` is then `match`, `different` or, between the two "
-        "thresholds, `review`, and `confidence` is that both promises hold",
+        description="also limit the false negative rate: `decision` is then `match`, `different` or, between the two "
+        "thresholds, `review`. `confidence` is the confidence that both limits hold",
     )
 
 
@@ -40,12 +40,13 @@ _FOUND, _VERIFIED = SEARCHED.labels("search"), SEARCHED.labels("verify")
 
 
 async def search(call: Call) -> Answer:
-    """The most similar items of each query, by exact search.
+    """Find the most similar items of each query, by exact search.
 
-    Scores are those of `/similarity`, best first, ties by id. With `fpir` (a rate of the whole search, from the
-    gallery's calibration) or `fpr` (of each comparison; on a large gallery many people match, and the answer warns
-    of it) only matches are returned, and an empty list is the answer "unknown"; with `fnr` beside `fpr` also items to
-    review, each with its `decision`. An acknowledged write or deletion is seen by every search after it.
+    Scores are those of `/similarity`, best first; ties are ordered by id. With `fpir` or `fpr`, only matches are
+    returned, and an empty list means "unknown". `fpir` is the rate of the whole search, by the gallery's calibration.
+    `fpr` is the rate of each comparison: in a large gallery many people match, and the answer contains a warning. With
+    `fpr` and `fnr`, items for review are returned too, and each item has a `decision`. A search sees every write and
+    deletion that was acknowledged before it.
     """
     only_json(call)
     services, name = call.services, call.path["gallery"]
@@ -83,9 +84,9 @@ async def search(call: Call) -> Answer:
 async def verify(call: Call) -> Answer:
     """Decide whether a vector, or several samples, belong to a subject.
 
-    A subject of several items is compared as a whole, by all of them, where the calibration supports that: the promise
-    is then of the whole verification. Else, and only where no `aggregation` is asked for, the best item decides, and
-    the bound is that of one comparison times the items.
+    If the calibration supports it, a subject with several items is compared as a whole, and the guarantee is for the
+    whole verification. If it does not, and no `aggregation` is given, the best item decides. The bound is then that of
+    one comparison times the number of items.
     """
     only_json(call)
     services = call.services

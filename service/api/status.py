@@ -22,13 +22,11 @@ class Alive(BaseModel):
 
 
 class Ready(BaseModel):
-    """Requests are answered at full speed."""
+    """The service is ready."""
 
     status: Literal["ready"] = "ready"
-    workers: int = Field(description="workers that are alive, and take queued jobs")
-    warnings: list[str] = Field(
-        description="what does not keep requests from being answered, but needs attention"
-    )
+    workers: int = Field(description="number of workers that are alive and take queued jobs")
+    warnings: list[str] = Field(description="problems that need attention, although requests are answered")
 
 
 async def healthz() -> Alive:
@@ -39,7 +37,7 @@ async def healthz() -> Alive:
 async def readyz(request: Request, services: InServices) -> Ready:
     """Ready: kernels are compiled and the database answers. Answers within two seconds, with the reason if not."""
     if request.app.state.closing.is_set():
-        raise NotReady("the service was told to stop; requests that still come are answered")
+        raise NotReady("the service is stopping; it still answers the requests that arrive")
     services.runtime.ready()
     workers = await services.readiness.answer()
     return Ready(workers=workers, warnings=[] if workers else [f"no worker is alive: {START_ONE}"])

@@ -27,7 +27,7 @@ class Trace(NamedTuple):
     ----------
     span_id : of the request's own span. parent_id : of the caller's, if there is one.
     kept : whether spans of the trace are exported.
-    fields : headers of the answer, by which whoever asked finds the request's span.
+    fields : headers of the answer, by which the client finds the request's span.
     """
 
     trace_id: str

@@ -17,7 +17,7 @@ import typer
 from pairmark.service.cli import output
 
 GRACE_S = 10
-"""How long requests under way may take once the service was told to stop; event streams end then."""
+"""How long requests under way may take once the service was asked to stop; event streams end then."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -62,7 +62,7 @@ def announce(listener: socket.socket, url: str) -> None:
 
 
 def answer(listener: socket.socket, workers: int) -> None:
-    """Serve until told to stop."""
+    """Serve until asked to stop."""
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
@@ -89,7 +89,7 @@ def answer(listener: socket.socket, workers: int) -> None:
     # What a start allocates stays, and looking for garbage in it is a sixth of the time; `app._warm` turns it on.
     gc.disable()
     server = uvicorn.Server(config)
-    # uvicorn raises the signal that stopped it once more when it is done; being told to stop is no failure.
+    # uvicorn raises the signal that stopped it once more when it is done; being asked to stop is no failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])

@@ -66,7 +66,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for so many seconds."""
+    """Wait for this many seconds."""
 
     seconds: float
 

@@ -135,7 +135,7 @@ class Models(Calls):
         left_unit: Sequence[int | str] | NDArray[Any] | None = None,
         right_unit: Sequence[int | str] | NDArray[Any] | None = None,
     ) -> Steps[Calibration]:
-        """Calibrate scores made elsewhere; decide others with `match(scores=.., calibration=answer["id"])`.
+        """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
 
         Units are the identity (open-set) or the sample (closed-set) on each side; none when pairs are independent.
         With several scores a pair, (n, n_systems), half of the units weigh the systems and the others calibrate.

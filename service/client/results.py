@@ -113,7 +113,7 @@ class MatchResult:
     operating_point : the threshold and its promise.
     model : the version that answered (None where the scores were given).
     decisions : (n,) match, review or different, where a false negative rate was asked for too.
-    log_lr : (n,) natural log likelihood ratios, where they were asked for.
+    log_lr : (n,) natural log-likelihood ratios, if they were requested.
     """
 
     matches: NDArray[np.bool_]

@@ -87,7 +87,7 @@ class Scoring(Calls):
     ) -> Steps[MatchResult]:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
 
-        Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a calibration of their own.
+        Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a separate calibration.
 
         With ``fnr``, a false negative rate, `MatchResult.decisions` says match, review or different; with ``log_lr``,
         `MatchResult.log_lr` holds natural log likelihood ratios (``lr_method`` pav, logistic or own).
@@ -197,12 +197,12 @@ class Scoring(Calls):
         aggregation: str | None = None,
         scores: Sequence[float] | NDArray[Any] | None = None,
     ) -> Steps[BayesResult]:
-        """Same or different at the least average cost, which promises no error rate; `match` does.
+        """Decide at the lowest average cost, without a guaranteed error rate; `match` gives one.
 
         Parameters
         ----------
-        prior : chance that a pair is the same before its score is seen.
-        cost_ratio : what a false match costs, in units of a missed match.
+        prior : probability that a pair is the same before its score is known.
+        cost_ratio : the cost of a false match divided by the cost of a missed match.
         method, calibration : as `log_lr`. scores : instead of pairs, with a stored ``calibration``.
         """
         body = {"scores": scores} if scores is not None else {"model": model, "left": left, "right": right}
@@ -256,9 +256,9 @@ class Scoring(Calls):
         Parameters
         ----------
         features : points by position, or by name (a mapping, or a list of them).
-        top : only the first so many labels.
-        detail : also how sure the ranking and each pair of labels is.
-        abstain : keep only order that is at least this sure; other labels share a place.
+        top : return only this many labels, best first.
+        detail : add the confidence of the ranking and of each pair of labels.
+        abstain : keep only preferences with at least this confidence; other labels share a place.
         """
         given = features if isinstance(features, Mapping) else listed_rows(features)
         body = {"model": model, "features": given, "top": top, "detail": detail or None, "abstain": abstain}

@@ -151,7 +151,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 class Reported(io.RawIOBase):
-    """A file that tells how much of it was read."""
+    """A file that reports how much of it was read."""
 
     def __init__(self, stream: IO[bytes], progress: Progress) -> None:
         self._stream, self._progress = stream, progress

@@ -18,26 +18,27 @@ from pairmark.service.errors import InvalidInput, TooLarge
 
 
 class ColumnOut(BaseModel):
-    """A column (of an npz: an array) and what it would be."""
+    """A column (in npz: an array) and its role."""
 
     name: str
-    kind: str = Field(description="number, text or vector; of an npz, type and shape")
+    kind: str = Field(description="number, text or vector; for npz, the array's type and shape")
     role: str = Field(description="feature, points, label, ranking, group, time, id or excluded")
-    inferred: bool = Field(description="whether the role was guessed rather than asked for")
+    inferred: bool = Field(description="whether the role was guessed instead of requested")
     distinct: int | None = Field(
-        description="about how many different values the first 20,000 rows hold; of the label, all, exactly"
+        description="approximate number of different values in the first 20,000 rows; for the label column, the "
+        "exact number in all rows"
     )
     empty: int | None
     examples: list[str]
 
 
 class InspectionOut(BaseModel):
-    """What would be read of a file. Nothing was kept."""
+    """What would be read from a file. Nothing was stored."""
 
     format: Format
     columns: list[ColumnOut] = Field(description="at most the first 1,000")
     request: dict[str, Any] = Field(
-        description="the roles to send to POST /datasets, beside `name` and `file`"
+        description="the roles to send to `POST /datasets`, together with `name` and `file`"
     )
     rows: int | None
     features: int | None
@@ -46,9 +47,9 @@ class InspectionOut(BaseModel):
     ranking_labels: list[str]
     warnings: list[str]
     promise: Promise | None = Field(
-        description="the smallest false positive rate that a job on it could promise by default"
+        description="the smallest false positive rate that a job on this file could guarantee by default"
     )
-    problem: str | None = Field(description="why it would be refused as it stands, and how to change that")
+    problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
 
 
 def inspected(

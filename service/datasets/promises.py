@@ -13,17 +13,19 @@ from pairmark.models.pairs.splits import CALIBRATION_FRACTION, resolve_protocol
 
 
 class Promise(BaseModel):
-    """The smallest false positive rate that can be promised, and what the next power of ten takes."""
+    """The smallest false positive rate that can be guaranteed, and what the next power of ten needs."""
 
     protocol: str
-    counted: str = Field(description="what is counted: people (open-set) or samples (closed-set)")
-    units: int = Field(description="of them in the dataset")
-    calibration_fraction: float = Field(description="share of them that calibrates")
+    counted: str = Field(description="the units: people (open-set) or samples (closed-set)")
+    units: int = Field(description="number of units in the dataset")
+    calibration_fraction: float = Field(description="share of the units used for calibration")
     calibration_units: int
     confidence: float
-    smallest_fpr: float | None = Field(description="finite-sample; null: none")
+    smallest_fpr: float | None = Field(
+        description="the smallest rate that `finite-sample` supports; null: none"
+    )
     next_fpr: float
-    more_units: int = Field(description="how many more of them in the dataset `next_fpr` takes")
+    more_units: int = Field(description="how many more units the dataset needs for `next_fpr`")
     text: str
 
 

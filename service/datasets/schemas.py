@@ -38,11 +38,13 @@ ColumnNames = Annotated[list[str], BeforeValidator(_as_list)]
 
 
 class DatasetRequest(BaseModel):
-    """Which columns of an upload are what. Every column not named here is a feature."""
+    """The roles of an upload's columns. Every column that is not named here is a feature."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(description="dataset name; a second upload under it becomes its next version")
+    name: str = Field(
+        description="name of the dataset; another upload under the same name becomes its next version"
+    )
     format: Annotated[Format | None, BeforeValidator(_blank_is_none)] = Field(
         None, description="default: by the file's extension (.csv, .tsv, .parquet, .npz, .svm; .gz too)"
     )
@@ -57,20 +59,22 @@ class DatasetRequest(BaseModel):
         description="one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns, one "
         "a label, smaller is better, empty = absent; npz: a (rows, labels) array of positions",
     )
-    group: ColumnName = Field(None, description="column of groups that must not be torn apart by a split")
+    group: ColumnName = Field(
+        None, description="column of groups that are never split between training and held-out data"
+    )
     time: ColumnName = Field(
         None,
-        description="column of when each row was taken, numbers or dates in ISO 8601; reports then state missed "
+        description="column with the time of each row, as numbers or ISO 8601 dates; reports then state missed "
         "matches by the time between two samples",
     )
     id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
     exclude: ColumnNames = Field(default_factory=list, description="columns to leave out")
-    header: bool = Field(True, description="CSV: whether the first line holds column names")
+    header: bool = Field(True, description="CSV: whether the first line contains column names")
     points: ColumnName = Field(None, description="npz: the array of points, (rows, features); default `X`")
     unlabelled: bool = Field(
         False,
-        description="take rows without labels, rankings or pairs, for learners that use some beside labelled ones; "
-        "labels that the file holds are not looked at",
+        description="accept rows without labels, rankings or pairs, for learners that also use unlabelled rows; "
+        "labels in the file are ignored",
     )
 
     @model_validator(mode="after")
@@ -86,28 +90,30 @@ class DatasetOut(BaseModel):
     id: str
     name: str
     version: int
-    sha256: str = Field(description="of the uploaded file's bytes")
+    sha256: str = Field(description="SHA-256 of the uploaded file")
     format: Format
     rows: int
     features: int
     sparse: bool
     feature_names: list[str] = Field(description=f"the first {MAX_LISTED_FEATURES}")
-    label: str | None = Field(description="where the identities came from; null: the rows are unlabelled")
+    label: str | None = Field(
+        description="the column or array of the identities; null: the rows are unlabelled"
+    )
     n_labels: int = Field(description="distinct identities or classes")
-    n_repeated_labels: int = Field(description="identities with two rows or more")
+    n_repeated_labels: int = Field(description="identities with at least two rows")
     label_counts: dict[str, int] = Field(description=f"rows of the {MAX_LISTED_LABELS} most frequent labels")
     n_groups: int
-    ranking_labels: list[str] = Field(description="labels that the rankings order; empty without rankings")
-    n_pairs: int = Field(description="explicit pairs")
+    ranking_labels: list[str] = Field(description="the labels that are ranked; empty without rankings")
+    n_pairs: int = Field(description="number of explicit pairs")
     n_same_pairs: int
     warnings: list[str]
     promise: Promise | None = Field(
-        description="the smallest false positive rate that a job on it can promise by default; null where its size "
-        "does not say"
+        description="the smallest false positive rate that a job on this dataset can guarantee by default; null if "
+        "it cannot be computed from the dataset's size"
     )
-    size_bytes: int = Field(description="of what is stored")
+    size_bytes: int = Field(description="size of the stored files")
     created_at: str
-    existing: bool = Field(False, description="true: this very upload was the newest version already")
+    existing: bool = Field(False, description="true: the newest version already has the same content")
 
 
 class DatasetPage(BaseModel):
@@ -115,19 +121,19 @@ class DatasetPage(BaseModel):
 
     items: list[DatasetOut]
     next_cursor: str | None = Field(
-        None, description="send it as `cursor` for the next page; null on the last"
+        None, description="send it as `cursor` to get the next page; null on the last page"
     )
 
 
 class RowOut(BaseModel):
     """One row."""
 
-    row: int = Field(description="0-based place")
+    row: int = Field(description="0-based index")
     id: str | None
     label: str | None
     group: str | None
     vector: list[float] | dict[str, list[float]] = Field(
-        description="the numbers; of a sparse row `indices` and `values`"
+        description="the numbers; for a sparse row, `indices` and `values`"
     )
 
 
@@ -135,5 +141,5 @@ class RowsOut(BaseModel):
     """Some rows, in order."""
 
     dataset: str
-    rows: int = Field(description="of the whole dataset")
+    rows: int = Field(description="number of rows in the dataset")
     items: list[RowOut]

@@ -322,7 +322,7 @@ class Galleries:
     def items(
         self, name: str, limit: int, cursor: str | None, *, subject: str | None, vectors: bool
     ) -> ItemPage:
-        """Items by id."""
+        """A gallery's items, ordered by id."""
         checked_limit(limit)
         after = None
         if cursor is not None:

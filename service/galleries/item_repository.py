@@ -251,7 +251,7 @@ def find_item(session: Session, gallery_id: int, id: str) -> GalleryItem | None:
 def page_items(
     session: Session, gallery_id: int, *, limit: int, after: str | None, subject: str | None
 ) -> list[GalleryItem]:
-    """Items by id."""
+    """A gallery's items, ordered by id."""
     statement = select(GalleryItem).where(GalleryItem.gallery_id == gallery_id)
     if subject is not None:
         statement = statement.where(GalleryItem.subject == subject)

@@ -22,13 +22,13 @@ class Strict(BaseModel):
 
 
 class GalleryRequest(Strict):
-    """Which model searches a gallery."""
+    """The model that searches a gallery."""
 
     model: str | None = Field(
         None,
         max_length=200,
-        description="`name`, `name@alias` or `name:version`: the version it means now is the gallery's until it is "
-        "moved by another PUT. May be left out if only one can serve",
+        description="`name`, `name@alias` or `name:version`. The gallery keeps the version that this names now, "
+        "until another PUT moves it. Optional if only one model can answer",
     )
 
 
@@ -45,16 +45,16 @@ class GalleryOut(BaseModel):
 
     name: str
     model: ModelOfGallery = Field(description="the version that searches it")
-    moving_to: ModelOfGallery | None = Field(None, description="the version it is being indexed anew for")
+    moving_to: ModelOfGallery | None = Field(None, description="the version for which it is being indexed")
     dimension: int
     items: int
-    subjects: int | None = Field(None, description="different subjects; not in lists")
+    subjects: int | None = Field(None, description="number of different subjects; absent in lists")
     calibration: str | None = Field(
-        None, description="id of the newest calibration with the version that searches it; not in lists"
+        None, description="id of the newest calibration with the current version; absent in lists"
     )
-    evaluation: str | None = Field(None, description="id of the newest evaluation; not in lists")
-    sequence: int = Field(description="counts every row written or removed")
-    fields: list[str] = Field(description="metadata fields that items have had, to filter by")
+    evaluation: str | None = Field(None, description="id of the newest evaluation; absent in lists")
+    sequence: int = Field(description="a counter that increases with every row written or removed")
+    fields: list[str] = Field(description="metadata fields that a filter can use")
     created_at: str
     updated_at: str
 
@@ -88,13 +88,13 @@ class GalleryPage(BaseModel):
 class RowError(BaseModel):
     """A row that was not stored."""
 
-    row: int = Field(description="0-based place in the request")
+    row: int = Field(description="0-based index in the request")
     id: str | None = None
     detail: str
 
 
 class ItemIn(BaseModel):
-    """An item to enrol, or to replace."""
+    """An item to enrol or to replace."""
 
     id: str = Field(min_length=1, max_length=512)
     subject: str | None = Field(None, min_length=1, max_length=512)
@@ -103,7 +103,7 @@ class ItemIn(BaseModel):
 
 
 class ItemsBody(BaseModel):
-    """Items to enrol. Rows are checked one by one, so that one that is wrong does not refuse the others."""
+    """Items to enrol. Each item is checked separately, so an invalid one does not affect the others."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -114,8 +114,8 @@ class UpsertOut(BaseModel):
     """What was stored."""
 
     upserted: int
-    errors: list[RowError] = Field(description="rows that were not stored: the first 1,000")
-    n_errors: int = Field(description="how many rows were not stored")
+    errors: list[RowError] = Field(description="the first 1,000 rows that were not stored")
+    n_errors: int = Field(description="number of rows that were not stored")
 
 
 class ItemOut(BaseModel):
@@ -138,53 +138,56 @@ class ItemOut(BaseModel):
 
 
 class ItemPage(BaseModel):
-    """Items by id."""
+    """A gallery's items, ordered by id."""
 
     items: list[ItemOut]
     next_cursor: str | None = None
 
 
 class Receipt(BaseModel):
-    """What an erasure removed, and what it could not."""
+    """What an erasure removed, and what is left to do."""
 
     gallery: str
     id: str | None = None
     subject: str | None = None
-    items: int = Field(description="items removed")
+    items: int = Field(description="number of items removed")
     probes: int = Field(
-        0, description="kept probes of the subject, removed from calibrations with their scores"
+        0,
+        description="number of the subject's kept probes that were removed from calibrations, with their scores",
     )
-    index_blocks: int = Field(description="index files on this machine that held them, removed with them")
+    index_blocks: int = Field(
+        description="number of index files on this machine that contained the items and were removed"
+    )
     database: str = Field(description="`sqlite` or `postgresql`")
-    database_complete: bool = Field(description="whether the database's files no longer hold the bytes")
-    pending: list[str] = Field(description="what will complete it, and when")
+    database_complete: bool = Field(description="whether the database's files no longer contain the data")
+    pending: list[str] = Field(description="what is still to be done, and when it happens")
     models_with_training_rows: list[ModelOfGallery] = Field(
-        description="versions whose artefacts keep rows of their training data: train them anew without the person"
+        description="versions whose artefacts contain rows of their training data: train them again without the person"
     )
     erased_at: str
 
 
 class SearchBody(BaseModel):
-    """Whom to look for, and what counts as found."""
+    """The vectors to search for, and which results to return."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     queries: Vectors = Field(description="a vector or a list of vectors", examples=[[0.1, 0.2, 0.3]])
-    k: int = Field(10, ge=1, description="how many to return at most")
+    k: int = Field(10, ge=1, description="largest number of results per query")
     filter: dict[str, Any] | None = Field(
         None,
-        description='metadata that items must have: `{"site": "north"}`, `{"site": {"in": ["north", "south"]}}`, '
-        '`{"year": {"gte": 2020, "lt": 2024}}`; applied before ranking',
+        description='metadata that items must match: `{"site": "north"}`, `{"site": {"in": ["north", "south"]}}`, '
+        '`{"year": {"gte": 2020, "lt": 2024}}`. It is applied before the search',
     )
     group_by: Literal["subject"] | None = Field(
         None,
-        description="`subject`: one hit for each subject, its best item; or the subject as a whole, see `aggregation`",
+        description="`subject`: one result per subject. Without `aggregation` it is the subject's best item",
     )
     aggregation: Aggregation | None = Field(
         None,
-        description="with `group_by`: compare each subject as a whole, by all of its items: `auto` (plda where the "
-        "model has it, else mean), `mean`, `plda`, `best` or `median`; `fpir` then takes a calibration made with the "
-        "same",
+        description="with `group_by`: compare each subject as a whole, by all of its items: `auto` (`plda` if the "
+        "model has it, otherwise `mean`), `mean`, `plda`, `best` or `median`. `fpir` then needs a calibration with "
+        "the same `aggregation`",
     )
     fpir: Rate | None = Field(
         None,
@@ -195,35 +198,37 @@ class SearchBody(BaseModel):
     )
     fnr: Rate | None = Field(
         None,
-        description="with fpr: a false negative rate of each comparison too; items between the two thresholds are "
-        "returned for review, and `confidence` is that both promises hold",
+        description="with `fpr`: also limit the false negative rate of each comparison. Items between the two "
+        "thresholds are returned for review. `confidence` is the confidence that both limits hold",
     )
-    confidence: Rate = Field(0.95, description="how sure the bound shall be")
+    confidence: Rate = Field(0.95, description="the confidence with which the bound holds")
 
 
 class SearchHit(BaseModel):
     """An item that was found."""
 
-    id: str | None = Field(description="null for a subject that was compared as a whole")
+    id: str | None = Field(description="the item's id; null if the subject was compared as a whole")
     subject: str | None
-    items: int | None = Field(None, description="items of a subject that was compared as a whole")
+    items: int | None = Field(
+        None, description="number of the subject's items, if it was compared as a whole"
+    )
     score: float | None = Field(None, description="absent for keys that may only decide")
     match: bool | None = None
-    decision: Literal["match", "review"] | None = Field(None, description="with fnr")
+    decision: Literal["match", "review"] | None = Field(None, description="with `fnr`")
 
 
 class SearchOut(BaseModel):
-    """Found items of each query, best first, ties by id; with a rate, an empty list is the answer "unknown"."""
+    """Results of each query, best first, ties by id. With a rate, an empty list means "unknown"."""
 
     model: ModelOfGallery
     results: list[list[SearchHit]]
-    aggregation: str | None = Field(None, description="how subjects were compared as wholes")
+    aggregation: str | None = Field(None, description="how subjects were compared as a whole")
     operating_point: dict[str, Any] | None = None
     warning: str | None = None
 
 
 class VerifyBody(BaseModel):
-    """One vector, or a subject of several samples, to be compared with all of a subject's items."""
+    """One vector or several samples, to be compared with all items of a subject."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -233,28 +238,30 @@ class VerifyBody(BaseModel):
 
 
 class VerifyOut(BaseModel):
-    """Whether the probe is of the subject."""
+    """Whether the probe belongs to the subject."""
 
     model: ModelOfGallery
     subject: str
     match: bool = Field(description="score > threshold, compared in float32")
     decision: Literal["match", "review", "different"] | None = Field(
         None,
-        description="with fnr. Where the best of several items decides, its false negative rate is at most that of one",
+        description="with `fnr`. If the best of several items decides, the false negative rate is at most that of "
+        "one item",
     )
     score: float | None = Field(
         None,
-        description="of the probe with the subject as a whole, or the best over its items where `aggregation` is "
-        "absent; left out for keys that may only decide",
+        description="score of the probe with the subject as a whole or, if `aggregation` is null, with its best "
+        "item; absent for keys that may only decide",
     )
     id: str = Field(description="the item that scored best")
-    items: int = Field(description="items compared")
+    items: int = Field(description="number of items compared")
     operating_point: dict[str, Any]
     aggregation: str | None = Field(
-        None, description="how the subject was compared as a whole; null: the best of its items decided"
+        None, description="how the subject was compared as a whole; null: its best item decided"
     )
     fpr_upper_bound: float = Field(
-        description="of the whole verification: where the best item decides, the bound of one comparison times items"
+        description="bound for the whole verification; if the best item decides, the bound of one comparison times "
+        "the number of items"
     )
     warning: str | None = None
 
@@ -265,78 +272,89 @@ class ProbesRequest(Strict):
     dataset: str | None = Field(
         None, max_length=200, description="`name` or `name:version`; its labels are subjects"
     )
-    vectors: list[list[float]] | None = Field(None, description="(n, d) numbers")
-    subjects: list[str] | None = Field(None, description="(n,) whose each vector is")
-    random_state: int = Field(0, ge=0, le=2**32 - 1, description="draws one probe a subject")
+    vectors: list[list[float]] | None = Field(None, description="n vectors of d numbers")
+    subjects: list[str] | None = Field(None, description="the subject of each vector")
+    random_state: int = Field(0, ge=0, le=2**32 - 1, description="seed that draws one probe per subject")
     aggregation: Aggregation | None = Field(
-        None, description="measure searches for whole subjects (`group_by: subject` with this `aggregation`)"
+        None,
+        description="measure searches that compare subjects as a whole (`group_by: subject` with this `aggregation`)",
     )
 
 
 class GalleryCalibrationRequest(ProbesRequest):
-    """Probes to calibrate a gallery with."""
+    """The probes that calibrate a gallery."""
 
     keep_probes: bool = Field(
         True,
-        description="keep the probes' vectors, so that thresholds follow every write and erasure; they "
-        "are never shown, and erased with DELETE /galleries/{gallery}/subjects/{subject}. Without them the threshold "
-        "is refused once more than a tenth of the gallery has changed",
+        description="keep the probes' vectors, so that thresholds follow every write and erasure. They are never "
+        "shown; `DELETE /galleries/{gallery}/subjects/{subject}` erases them. Without them, `fpir` is refused once "
+        "more than a tenth of the gallery has changed",
     )
 
 
 class GalleryEvaluationRequest(ProbesRequest):
-    """What to measure a gallery with."""
+    """The probes and rates that a gallery is measured with."""
 
     max_rank: int = Field(20, ge=1, le=100)
     fpir: list[Rate] = Field(
-        [0.01, 0.05, 0.1], max_length=20, description="rates to tell thresholds and FNIR at"
+        [0.01, 0.05, 0.1], max_length=20, description="false positive identification rates to report"
     )
     confidence: Rate = 0.95
-    leave_one_out: bool = Field(False, description="also search every enrolled subject among the others")
+    leave_one_out: bool = Field(False, description="also search for every enrolled subject among the others")
 
 
 class GalleryCalibrationOut(BaseModel):
-    """What searches with strangers said about thresholds in a gallery."""
+    """A gallery's calibration, from searches by people who are not enrolled."""
 
     id: str
     gallery: str
     model: ModelOfGallery
     aggregation: str | None = Field(
-        None, description="how subjects are compared in the searches it is for; null: single items"
+        None, description="how searches calibrated by it compare subjects; null: single items"
     )
-    n_probes: int = Field(description="people who are not enrolled, one probe each")
-    n_mated: int = Field(description="people who are, one probe each")
+    n_probes: int = Field(description="number of people who are not enrolled, with one probe each")
+    n_mated: int = Field(description="number of enrolled people, with one probe each")
     gallery_size: int
-    smallest_fpir: float = Field(description="the smallest rate that is answered at confidence 0.95")
-    changed: int = Field(description="rows written or removed since these figures; searches count them")
-    probes_kept: bool = Field(description="whether thresholds follow what is written and erased")
+    smallest_fpir: float = Field(description="the smallest FPIR that can be answered at confidence 0.95")
+    changed: int = Field(
+        description="number of rows written or removed since these figures were measured; searches take them into "
+        "account"
+    )
+    probes_kept: bool = Field(description="whether thresholds follow writes and erasures")
     stale: bool = Field(
-        description="of another version, or its probes were not kept and more than a tenth has changed: calibrate again"
+        description="whether to calibrate again: it belongs to another version, or its probes were not kept and more "
+        "than a tenth of the gallery has changed"
     )
     warnings: list[str]
     created_at: str
 
 
 class GalleryEvaluationOut(BaseModel):
-    """A gallery measured with probes."""
+    """Error rates of a gallery, measured with probes."""
 
     id: str
     gallery: str
     model: ModelOfGallery
     gallery_size: int
     aggregation: str | None = Field(
-        None, description="how subjects were compared as wholes; null: single items"
+        None, description="how subjects were compared as a whole; null: single items"
     )
     n_mated: int
     n_strangers: int
-    rank_1: float | None = Field(description="share of mated probes whose own subject comes first")
-    cmc: dict[str, Any] | None = Field(description="share within each rank, with intervals")
+    rank_1: float | None = Field(
+        description="share of probes of enrolled people whose own subject is the first result"
+    )
+    cmc: dict[str, Any] | None = Field(
+        description="share of these probes whose own subject is within each rank, with intervals"
+    )
     identification: list[dict[str, Any]] = Field(
-        description="at each rate: the threshold these strangers give and its FNIR, or why there is none"
+        description="for each FPIR: the threshold from these strangers with its FNIR, or why there is none"
     )
     calibrated: dict[str, Any] | None = Field(
-        description="what the gallery's own calibrated threshold (at the first of the rates) did with these probes"
+        description="both error rates of these probes at the gallery's own threshold for the first of the rates"
     )
-    leave_one_out: dict[str, Any] | None = Field(description="an estimate without guarantee, labelled so")
+    leave_one_out: dict[str, Any] | None = Field(
+        description="an estimate without a guarantee, from searches for each enrolled subject among the others"
+    )
     warnings: list[str]
     created_at: str

@@ -69,7 +69,7 @@ def measured(
         ]
     searched = enrolled = None
     if pairs.protocol != "open-set":
-        left_out["identification"] = "the version tells classes that it has learned, not people it never met"
+        left_out["identification"] = "the version distinguishes the classes of its training, not new people"
     elif data.y is None:
         left_out["identification"] = "nothing says who each row is of"
     else:

@@ -11,60 +11,65 @@ from pairmark.models.pairs.splits import CALIBRATION_FRACTION, TEST_FRACTION
 Protocol = Literal["auto", "open-set", "closed-set"]
 GroupRole = Literal["together", "compare"]
 ROLE_TEXT = (
-    "what the dataset's group column is: `together`, rows of one group depend on each other (one person's recordings, "
-    "say) and are never split; `compare`, groups are populations whose rates are to be compared"
+    "the meaning of the dataset's group column. `together`: rows of one group depend on each other (for example, "
+    "recordings of one person) and are never split; `compare`: groups are populations whose error rates are "
+    "compared"
 )
 DEFAULT_EVALUATION_PAIRS = 200_000
 
 
 class EvaluationRequest(BaseModel):
-    """How a job holds data out, and how many pairs it scores there."""
+    """Which data a job holds out, and how many held-out pairs it scores."""
 
     model_config = ConfigDict(extra="forbid")
 
     protocol: Protocol = Field(
         "auto",
-        description="open-set: the people in use were never seen in training; closed-set: the classes are those of "
-        "training. auto means open-set from 30 identities up.",
+        description="`open-set`: the people in use were not seen in training; `closed-set`: the classes in use are "
+        "those of training; `auto`: open-set from 30 identities up",
     )
     calibration_fraction: float = Field(
         CALIBRATION_FRACTION,
         gt=0.0,
         lt=1.0,
-        description="share held out for the operating point, and used for nothing else",
+        description="share held out for calibration, and used for nothing else",
     )
-    test_fraction: float = Field(TEST_FRACTION, gt=0.0, lt=1.0, description="share held out for the report")
+    test_fraction: float = Field(
+        TEST_FRACTION, gt=0.0, lt=1.0, description="share held out for the report's figures"
+    )
     groups: GroupRole = Field("together", description=ROLE_TEXT)
     n_pairs: int = Field(
-        DEFAULT_EVALUATION_PAIRS, ge=2, description="most pairs scored in each of the two held-out parts"
+        DEFAULT_EVALUATION_PAIRS,
+        ge=2,
+        description="largest number of pairs scored in each of the two held-out parts",
     )
     target_fpr: float | None = Field(
         None,
         gt=0.0,
         lt=0.5,
-        description="the false positive rate that will be asked for: where `calibration_fraction` is not given it "
-        "follows from this, and versions are compared around it",
+        description="the false positive rate at which you will decide. It sets `calibration_fraction`, unless you "
+        "give that too, and versions are compared near this rate",
     )
 
 
 class OverlapOut(BaseModel):
-    """How much of a dataset the version was trained on."""
+    """How much of a dataset is training data of the version."""
 
     rows: int
     identities: int
-    first_rows: list[int] = Field(default_factory=list, description="0-based, at most 20 of them")
-    first_identities: list[str] = Field(default_factory=list, description="at most 20 of them")
+    first_rows: list[int] = Field(default_factory=list, description="0-based rows, the first 20 at most")
+    first_identities: list[str] = Field(default_factory=list, description="the first 20 at most")
 
 
 class RocBands(BaseModel):
-    """Intervals of both rates: at each threshold by itself, or at all of them and for both rates at once."""
+    """Intervals of both rates: at each threshold alone (pointwise), or for all thresholds and both rates at once."""
 
     kind: Literal["pointwise", "simultaneous"]
     confidence: float
     guarantee: Literal["asymptotic"] = Field(
         "asymptotic",
-        description="drawn from resampled units. A bound of the false positive rate at every threshold that is "
-        "finite-sample: `GET /calibrations/{id}?band=true`",
+        description="intervals come from resampled units. For finite-sample bounds of the false positive rate at all "
+        "thresholds, use `GET /calibrations/{id}?band=true`",
     )
     fpr_low: list[float]
     fpr_high: list[float]
@@ -80,17 +85,17 @@ class RocOut(BaseModel):
     thresholds: list[float] = Field(description="float32 values, descending")
     bands: RocBands | None = None
     simultaneous_bands: RocBands | None = Field(
-        None, description="absent from versions evaluated before they were kept"
+        None, description="absent for versions evaluated by an earlier release"
     )
     groups: dict[str, Any] | None = Field(
         None,
-        description="false and true positive rate of each group of people at the served thresholds, with intervals; "
-        "where the version was trained with `groups: compare`",
+        description="error rates of each group of people at the thresholds in use, with intervals, if the version "
+        "was trained with `groups: compare`",
     )
 
 
 class DetOut(BaseModel):
-    """The DET curve in ISO/IEC 19795-1 words, at `score > threshold`; usually drawn on axes of normal deviates."""
+    """The DET curve in the terms of ISO/IEC 19795-1, at `score > threshold`; usually drawn on normal-deviate axes."""
 
     fmr: list[float]
     fnmr: list[float]
@@ -100,9 +105,9 @@ class DetOut(BaseModel):
 
 
 class TippettOut(BaseModel):
-    """Shares of same and of different pairs with at least each log likelihood ratio."""
+    """Shares of same and of different pairs whose log-likelihood ratio is at least each value."""
 
-    log_lr: list[float] = Field(description="natural, ascending")
+    log_lr: list[float] = Field(description="natural logarithms, ascending")
     same: list[float]
     different: list[float]
 
@@ -110,28 +115,34 @@ class TippettOut(BaseModel):
 class CrossEntropyOut(BaseModel):
     """Empirical cross-entropy in bits, by prior."""
 
-    prior_log_odds: list[float] = Field(description="natural")
-    ece: list[float] = Field(description="of the likelihood ratios as they are given")
-    ece_min: list[float] = Field(description="after the best rising map of the same pairs")
-    ece_neutral: list[float] = Field(description="of knowing nothing but the prior")
+    prior_log_odds: list[float] = Field(description="natural logarithm")
+    ece: list[float] = Field(description="of the likelihood ratios as they are")
+    ece_min: list[float] = Field(description="after the best non-decreasing map, fitted on the same pairs")
+    ece_neutral: list[float] = Field(description="of a system that knows only the prior")
 
 
 class LikelihoodOut(BaseModel):
-    """What a version's log likelihood ratios are worth on held-out pairs."""
+    """The quality of a version's log-likelihood ratios on held-out pairs."""
 
     method: Literal["logistic", "pav", "own"]
-    cllr: float = Field(description="cost in bits over all priors; 0 is perfect, 1 is knowing nothing")
-    cllr_min: float = Field(description="what the best rising map of the same pairs would leave")
+    cllr: float = Field(description="cost in bits, averaged over all priors; 0: perfect; 1: no information")
+    cllr_min: float = Field(
+        description="the cost after the best non-decreasing map, fitted on the same pairs"
+    )
     calibration_loss: float = Field(description="cllr - cllr_min: the cost of bad calibration")
-    misleading_same: float = Field(description="share of same pairs whose evidence speaks for different")
-    misleading_different: float = Field(description="share of different pairs whose evidence speaks for same")
-    limits: tuple[float, float] = Field(description="the least and the greatest log LR that is ever stated")
+    misleading_same: float = Field(description="share of same pairs with a negative log-likelihood ratio")
+    misleading_different: float = Field(
+        description="share of different pairs with a positive log-likelihood ratio"
+    )
+    limits: tuple[float, float] = Field(
+        description="the smallest and the largest log-likelihood ratio that is ever stated"
+    )
     tippett: TippettOut
     ece: CrossEntropyOut
 
 
 class IdentificationAt(BaseModel):
-    """What is missed at one rate of false alarms."""
+    """FNIR at one FPIR."""
 
     fpir: float
     threshold: float
@@ -148,7 +159,7 @@ class IdentificationCurve(BaseModel):
 
 
 class CmcOut(BaseModel):
-    """How often the right person is among the first so many."""
+    """How often the right person is among the first k results, by k."""
 
     rank: list[int]
     rate: list[float]
@@ -159,7 +170,7 @@ class CmcOut(BaseModel):
 
 
 class IdentificationOut(BaseModel):
-    """Searches in galleries played with held-out people: half enrolled with one sample each, the others strangers."""
+    """Simulated gallery searches with held-out people: half are enrolled, with one sample each, half are strangers."""
 
     gallery_size: int
     n_mated: int
@@ -179,7 +190,7 @@ class RateOut(BaseModel):
 
 
 class EnrolmentAt(BaseModel):
-    """Errors with so many enrolled samples and one probe."""
+    """Errors with this number of enrolled samples and one probe."""
 
     samples: int
     eer: float
@@ -187,37 +198,41 @@ class EnrolmentAt(BaseModel):
 
 
 class EnrolmentOut(BaseModel):
-    """Errors by number of enrolled samples, of the same held-out people."""
+    """Errors by number of enrolled samples, measured on the same held-out people."""
 
     n_people: int
-    rule: str = Field(description="how the samples' scores become one")
+    rule: str = Field(description="how the scores of several samples are combined")
     confidence: float
     at: list[EnrolmentAt]
 
 
 class TimeAt(BaseModel):
-    """Errors of pairs whose samples lie so far apart in time."""
+    """Errors of pairs whose samples were taken this far apart."""
 
     shortest: float
     longest: float
-    n_pairs: int = Field(description="same pairs")
-    n_units: int = Field(description="people, who weigh equally")
-    fnmr_at_fmr: dict[str, RateOut] = Field(description="at thresholds of all pairs")
+    n_pairs: int = Field(description="number of same pairs")
+    n_units: int = Field(description="number of people; each has the same weight")
+    fnmr_at_fmr: dict[str, RateOut] = Field(
+        description="FNMR at thresholds that give these FMRs over all pairs"
+    )
 
 
 class TimesOut(BaseModel):
     """Errors by the time between two samples."""
 
-    unit: str = Field(description="`days`, or empty for numbers as the dataset has them")
+    unit: str = Field(description="`days`, or empty if the dataset's times are plain numbers")
     confidence: float
     at: list[TimeAt]
 
 
 class Evidence(BaseModel):
-    """What was measured on a version's held-out part beside its ROC."""
+    """What was measured on a version's held-out data in addition to the ROC."""
 
     likelihood_ratios: list[LikelihoodOut] = Field(default_factory=list)
     identification: IdentificationOut | None = None
     by_samples: EnrolmentOut | None = None
     by_time: TimesOut | None = None
-    left_out: dict[str, str] = Field(default_factory=dict, description="what was not measured, and why")
+    left_out: dict[str, str] = Field(
+        default_factory=dict, description="what was not measured, with the reason"
+    )

@@ -186,7 +186,7 @@ class Leases:
         )
 
     def release(self, claim: Claim, detail: str) -> None:
-        """Give the job back to the queue, because the worker was told to stop. Raises `Fenced` when superseded."""
+        """Give the job back to the queue, because the worker was asked to stop. Raises `Fenced` when superseded."""
 
         def give_back(session: Session) -> None:
             now = self._db.now(session)

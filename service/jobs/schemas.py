@@ -16,15 +16,15 @@ EventName = Literal["progress", "log", "done"]
 
 
 class AttemptOut(BaseModel):
-    """One try at a job and how it ended."""
+    """One attempt at a job, and how it ended."""
 
     attempt: int
     worker: str
     started_at: str
     ended_at: str | None
     outcome: AttemptOutcome | None = Field(
-        description="lost: its worker fell silent, or its process was killed; released: its worker was told to stop; "
-        "null: under way"
+        description="`lost`: its worker stopped responding, or its process was killed; `released`: its worker was "
+        "asked to stop; null: still running"
     )
     detail: str
 
@@ -39,7 +39,7 @@ class WorkerOut(BaseModel):
 
 
 class ErrorOut(BaseModel):
-    """Why a job failed, as a person can act on it."""
+    """Why a job failed, and how to fix it."""
 
     type: str = Field(description="/problems/SLUG, a page that says how to fix it")
     title: str
@@ -47,15 +47,15 @@ class ErrorOut(BaseModel):
 
 
 class JobOut(BaseModel):
-    """A job as clients see it. Times are ISO 8601, UTC."""
+    """A job. Times are ISO 8601, UTC."""
 
     id: str
     task: Task = Field(
-        description="what is done; for galleries `learner` and `model` are of the gallery's version"
+        description="the kind of job; for gallery jobs, `learner` and `model` are those of the gallery's version"
     )
-    gallery: str | None = Field(description="the gallery that is measured")
+    gallery: str | None = Field(description="the gallery that is calibrated or measured")
     result: dict[str, str] | None = Field(
-        description="what measuring a gallery made: `calibration` or `evaluation`, an id under the gallery"
+        description="the result of a gallery job: the id of a `calibration` or `evaluation`"
     )
     state: JobState
     progress: float = Field(ge=0.0, le=1.0)
@@ -63,14 +63,13 @@ class JobOut(BaseModel):
     message: str
     learner: str
     dataset: str
-    unlabelled: str | None = Field(
-        description="the dataset of unlabelled rows that the job reads, `name:version`"
-    )
+    unlabelled: str | None = Field(description="the dataset of unlabelled rows, `name:version`")
     model: str
     params: dict[str, Any]
     evaluation: EvaluationRequest
     promote: str | None = Field(
-        description="the alias that moves to the new version, or `if-better`: `production`, unless it is worse there"
+        description="the alias that moves to the new version; `if-better`: `production` moves unless the new version "
+        "is worse"
     )
     version: int | None
     error: ErrorOut | None

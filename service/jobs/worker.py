@@ -33,7 +33,7 @@ _LEAVE_S = 2.0
 
 
 class Worker:
-    """Runs jobs one after another until told to stop.
+    """Runs jobs one after another until asked to stop.
 
     Parameters
     ----------

@@ -15,32 +15,34 @@ GRANTS_TEXT = (
 
 
 class KeyRequest(BaseModel):
-    """A key to make."""
+    """A key to create."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(min_length=1, max_length=200, description="whose it is")
+    name: str = Field(min_length=1, max_length=200, description="name of the key, for example its owner")
     scopes: list[str] = Field(
         min_length=1, max_length=100, description=GRANTS_TEXT, examples=[["decide:people"]]
     )
-    expires_in_days: float | None = Field(None, gt=0, le=MAX_DAYS, description="default: it does not expire")
+    expires_in_days: float | None = Field(
+        None, gt=0, le=MAX_DAYS, description="days until it expires; default: never"
+    )
     rate: float | None = Field(
-        None, gt=0, le=1e6, description="requests a second that it may send; default PAIRMARK_RATE_LIMIT"
+        None, gt=0, le=1e6, description="most requests per second; default: `PAIRMARK_RATE_LIMIT`"
     )
 
 
 class RotationRequest(BaseModel):
-    """How a key is replaced."""
+    """How to replace a key."""
 
     model_config = ConfigDict(extra="forbid")
 
     overlap_hours: float = Field(
-        24.0, ge=0, le=24 * 365, description="how long the old key goes on beside the new one"
+        24.0, ge=0, le=24 * 365, description="hours for which the old key remains valid"
     )
 
 
 class KeyOut(BaseModel):
-    """A key as it is listed: never the key itself."""
+    """A key's entry, without the key itself."""
 
     id: str
     name: str
@@ -48,19 +50,19 @@ class KeyOut(BaseModel):
     rate: float | None = None
     created_at: str
     expires_at: str | None = None
-    last_used_at: str | None = Field(None, description="to about half a minute")
+    last_used_at: str | None = Field(None, description="accurate to about half a minute")
     revoked_at: str | None
-    replaces: str | None = Field(None, description="the key it was made from by rotation")
+    replaces: str | None = Field(None, description="id of the key that it replaces, after a rotation")
 
 
 class KeyPage(BaseModel):
-    """Keys in the order they were made, revoked ones too."""
+    """Keys in order of creation, including revoked ones."""
 
     items: list[KeyOut]
     next_cursor: str | None = None
 
 
 class NewKey(KeyOut):
-    """A key just made."""
+    """A new key."""
 
-    key: str = Field(description="shown this once; only its hash is kept")
+    key: str = Field(description="the key, shown only once; the service stores its hash")

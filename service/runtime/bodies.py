@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
-EXPECTED = 'a vector (a list of numbers), a list of vectors, or sparse {"indices": [..], "values": [..]}'
+EXPECTED = (
+    'a vector (a list of numbers), a list of vectors, or sparse vectors {"indices": [..], "values": [..]}'
+)
 _FAST = Field(fail_fast=True)
 
 
@@ -34,7 +36,7 @@ Vectors = Annotated[
 
 
 class Subject(BaseModel):
-    """One person (or thing) by several samples; `aggregation` says how their scores become one."""
+    """One person or thing with several samples; `aggregation` says how their scores are combined."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -57,12 +59,12 @@ EXPECTED_SIDE = f'{EXPECTED}, or a subject {{"samples": [vector, ..]}} or a list
 
 
 class PairsBody(BaseModel):
-    """Pairs to score: as many vectors (or subjects) left as right, or a single one on one side."""
+    """Pairs to score: the same number of vectors (or subjects) on both sides, or a single one on one side."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     model: str | None = Field(
-        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
     )
     left: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.2, 0.3]])
     right: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.25, 0.3]])
@@ -74,13 +76,13 @@ class FeaturesBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     model: str | None = Field(
-        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
     )
     features: Vectors = Field(description=EXPECTED, examples=[[[0.1, 0.2, 0.3]]])
 
 
 class ScoresBody(BaseModel):
-    """Scores made elsewhere, to be decided with `calibration=`."""
+    """Scores of another system, to be decided with `calibration=`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -90,5 +92,5 @@ class ScoresBody(BaseModel):
         Field(union_mode="left_to_right"),
     ] = Field(
         examples=[[0.91, 0.12]],
-        description="one number a pair, or for a calibration that combines several systems one list a pair",
+        description="one number per pair or, for a calibration that combines several systems, one list per pair",
     )

@@ -33,25 +33,28 @@ Named = dict[str, Number]
 
 
 class RankBody(BaseModel):
-    """Points whose labels are to be ranked."""
+    """Points for which labels are ranked."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     model: str | None = Field(
-        None, description="`name`, `name@alias` or `name:version`; may be left out if only one can serve"
+        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
     )
     features: Annotated[
         Dense | Annotated[list[Dense], Field(fail_fast=True)] | Named | list[Named],
         Field(union_mode="left_to_right"),
     ] = Field(
-        description="points by position (a list of numbers, or a list of such) or by name (an object, or a list)",
+        description="points as a list of numbers or a list of lists, or by feature name as an object or a list of "
+        "objects",
         examples=[[[5.1, 3.5, 1.4, 0.2]]],
     )
-    top: Annotated[int, Field(ge=1)] | None = Field(None, description="only the first so many labels")
-    detail: bool = Field(False, description="also how sure the ranking and each pair of labels is")
+    top: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="return only this many labels, best first"
+    )
+    detail: bool = Field(False, description="add the confidence of the ranking and of each pair of labels")
     abstain: Annotated[float, Field(ge=0.5, le=1.0)] | None = Field(
         None,
-        description="keep only the order that is at least this sure; labels not distinguished share a place",
+        description="keep only preferences with at least this confidence; labels without a clear order share a place",
     )
 
 

@@ -32,7 +32,7 @@ class AliasChangeOut(BaseModel):
     previous: int | None
     by: str
     at: str
-    reason: str | None = Field(description="why, as whoever moved it said; null: nobody said")
+    reason: str | None = Field(description="the reason given when the alias was moved; null: none was given")
 
 
 class AliasChangePage(BaseModel):
@@ -43,11 +43,11 @@ class AliasChangePage(BaseModel):
 
 
 class CalibrationOut(BaseModel):
-    """A calibration: what operating points are computed from."""
+    """A calibration: the held-out scores from which operating points are computed."""
 
     id: str
     name: str
-    model: str | None = Field(description="null for scores made elsewhere")
+    model: str | None = Field(description="null for scores of another system")
     version: int | None
     dataset_sha256: str | None
     protocol: str
@@ -63,15 +63,15 @@ class CalibrationPage(BaseModel):
 
 
 class FprBandOut(BaseModel):
-    """Upper bounds of the false positive rate that hold at every threshold at once, in steps."""
+    """Upper bounds of the false positive rate that hold at all thresholds at once."""
 
     thresholds: list[float] = Field(description="float32 values, descending")
     fpr: list[float] = Field(
-        description="scores above the threshold of the same place have at most this rate"
+        description="upper bounds of the false positive rate at `thresholds`, in the same order"
     )
-    confidence: float = Field(description="that all steps hold together")
+    confidence: float = Field(description="the confidence with which all bounds hold at once")
     method: Literal["finite-sample"]
-    guarantee: Literal["finite-sample", "none"] = Field(description="none where the units are a guess")
+    guarantee: Literal["finite-sample", "none"] = Field(description="`none` if the units were guessed")
 
 
 class CalibrationDetail(CalibrationOut):
@@ -80,12 +80,12 @@ class CalibrationDetail(CalibrationOut):
     curve: dict[str, Any]
     band: FprBandOut | None = Field(
         None,
-        description="with `band=true`; null, too, where the data support no rate at every threshold at once",
+        description="with `band=true`; null if the data support no rate at all thresholds at once",
     )
 
 
 class Lineage(BaseModel):
-    """Where a version came from. Two trainings with equal lineage, up to job and time, give equal artefacts."""
+    """Where a version comes from. Trainings whose lineage differs only in job and time give equal artefacts."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -97,7 +97,7 @@ class Lineage(BaseModel):
 
 
 class VersionSummary(BaseModel):
-    """A version as lists show it."""
+    """A version's summary."""
 
     version: int
     kind: str
@@ -107,7 +107,8 @@ class VersionSummary(BaseModel):
     created_at: str
     quarantine: str | None = Field(
         None,
-        description="why it is not loaded any more: it ended a process that loaded it, and a trial of it failed",
+        description="why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate "
+        "process failed",
     )
 
 
@@ -119,49 +120,49 @@ class VersionOut(VersionSummary):
     params: dict[str, Any]
     n_features: int
     feature_names: list[str] | None = Field(description="at most the first 1,000")
-    metrics: dict[str, Any] = Field(
-        description="measured on held-out pairs, with intervals that respect units"
-    )
+    metrics: dict[str, Any] = Field(description="measured on held-out pairs; intervals resample units")
     lineage: Lineage
-    facts: dict[str, Any] = Field(description="sizes of the parts, protocol, bytes on disk")
+    facts: dict[str, Any] = Field(
+        description="sizes of the training, test and calibration parts, the protocol, and bytes on disk"
+    )
     calibrations: list[CalibrationOut]
     promise: Promise | None = Field(
-        description="the smallest false positive rate that its calibration can promise, and how many more people the "
-        "next power of ten takes; null where the sizes do not say"
+        description="the smallest false positive rate that its calibration can guarantee, and how many more people "
+        "the next power of ten needs; null if it cannot be computed from the sizes"
     )
     has_roc: bool
     has_tree: bool
 
 
 class Policy(BaseModel):
-    """What a model may promise."""
+    """Which guarantees a model may give."""
 
     model_config = ConfigDict(extra="forbid")
 
     allow_asymptotic: bool | None = Field(
-        description="whether method=auto may answer by bootstrap, an asymptotic promise that can fail far more often "
-        "than 1 - confidence, where the finite-sample method refuses; null: what the server's setting says"
+        description="whether `method=auto` may answer by the bootstrap when the finite-sample method refuses. This "
+        "guarantee is asymptotic and can fail far more often than 1 - confidence. null: as the server's setting says"
     )
 
 
 class LeaderboardEntry(BaseModel):
-    """One scorer, on the same held-out data as the others."""
+    """One scorer, measured on the same held-out data as the others."""
 
     name: str
     role: Literal["model", "baseline"]
     value: float
     interval: list[float] | None
-    difference: float = Field(description="the model's value minus this one's")
+    difference: float = Field(description="the model's value minus this scorer's value")
     difference_interval: list[float] | None = Field(
-        description="paired, over the same draws of people or rows"
+        description="interval of the difference, paired over the same draws of people or rows"
     )
     tpr_at_fpr: dict[str, float] | None = None
-    learner: str | None = Field(None, description="the kind that trains it")
+    learner: str | None = Field(None, description="the learner kind")
     params: dict[str, Any] | None = None
 
 
 class LeaderboardOut(BaseModel):
-    """A version among baselines that cost nothing to try, best first."""
+    """A version compared with simple baselines, best first."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -169,12 +170,16 @@ class LeaderboardOut(BaseModel):
     judged_by: str
     confidence: float
     items: list[LeaderboardEntry]
-    left_out: list[dict[str, str]] = Field(description="baselines that could not be measured, and why")
+    left_out: list[dict[str, str]] = Field(
+        description="baselines that could not be measured, with the reason"
+    )
     best_baseline: str | None
-    beaten: bool = Field(description="whether a baseline did better")
-    verdict: str | None = Field(description="the same in a sentence")
-    classification: LeaderboardOut | None = Field(None, description="for classifiers: by accuracy")
-    race: Any = Field(None, description="what the learner itself says of the candidates it chose from")
+    beaten: bool = Field(description="whether a baseline is better than the model")
+    verdict: str | None = Field(description="the comparison with the baselines, as a sentence")
+    classification: LeaderboardOut | None = Field(
+        None, description="for classifiers: the leaderboard by accuracy"
+    )
+    race: Any = Field(None, description="the candidates that the learner compared by cross-validation")
 
 
 class HardPair(BaseModel):
@@ -190,27 +195,27 @@ class ErrorsOut(BaseModel):
 
     model: str
     version: int
-    dataset: str | None = Field(description="whose rows these are")
+    dataset: str | None = Field(description="the dataset that the rows belong to")
     kind: Literal["false-match", "false-non-match"]
     fpr: float | None
     threshold: float | None = Field(
-        description="of the operating point at `fpr`; null: whatever the threshold"
+        description="the threshold of the operating point at `fpr`; null: pairs are not restricted to one threshold"
     )
-    of: int = Field(description="pairs of that kind that were scored")
+    of: int = Field(description="number of scored pairs of that kind")
     items: list[HardPair]
-    more: bool = Field(description="whether there are further errors than are kept or were asked for")
+    more: bool = Field(description="whether there are more errors than were kept or requested")
 
 
 class ScoreHistograms(BaseModel):
-    """Scores of the held-out pairs, counted in bins; the outermost ones hold what lies beyond."""
+    """Scores of the held-out pairs, counted in bins. The outermost bins include all scores beyond them."""
 
-    edges: list[float] = Field(description="one more than there are bins")
+    edges: list[float] = Field(description="edges of the bins, one more than there are bins")
     same: list[int]
     different: list[int]
 
 
 class PromisedRate(BaseModel):
-    """What a version promises at one false positive rate, or why it does not."""
+    """What a version guarantees at one false positive rate, or why it does not."""
 
     fpr: float
     threshold: float | None = None
@@ -221,12 +226,12 @@ class PromisedRate(BaseModel):
     tpr: float | None = None
     tpr_interval: tuple[float, float] | None = None
     n_units: int | None = None
-    refused: str | None = Field(None, description="why the calibration promises nothing at this rate")
-    smallest_fpr: float | None = Field(None, description="the smallest rate it promises, where it refuses")
+    refused: str | None = Field(None, description="why the calibration guarantees nothing at this rate")
+    smallest_fpr: float | None = Field(None, description="if refused: the smallest rate that is guaranteed")
 
 
 class ModelCard(BaseModel):
-    """The version in sentences, after Mitchell et al. (2019)."""
+    """A model card, after Mitchell et al. (2019)."""
 
     details: list[str]
     intended_use: list[str]
@@ -237,18 +242,20 @@ class ModelCard(BaseModel):
 
 
 class ReportOut(BaseModel):
-    """Everything that is known of a version, in one document."""
+    """Everything that is known about a version, in one document."""
 
     version: VersionOut
     card: ModelCard
-    promises: list[PromisedRate] = Field(description="at the usual rates, by the version's own calibration")
+    promises: list[PromisedRate] = Field(
+        description="guarantees at common rates, by the version's own calibration"
+    )
     leaderboard: LeaderboardOut | None
     roc: RocOut | None
     det: DetOut | None
     histograms: ScoreHistograms | None
     evidence: Evidence | None = Field(
-        description="likelihood ratios, searches of galleries and errors by enrolled samples, on held-out people; null "
-        "for versions that score no pairs, or were trained before this was measured"
+        description="likelihood ratios, gallery searches and errors by number of enrolled samples, on held-out "
+        "people; null for versions that do not score pairs, or were trained by an earlier release"
     )
 
 
@@ -260,7 +267,9 @@ class ModelOut(BaseModel):
     latest_version: int
     policy: Policy
     aliases: list[AliasOut]
-    versions: list[VersionSummary] = Field(description="newest first, at most 100; page through the rest")
+    versions: list[VersionSummary] = Field(
+        description="newest first, at most 100; for more, use `GET /models/{name}/versions`"
+    )
 
 
 class ModelPage(BaseModel):
@@ -278,17 +287,19 @@ class VersionPage(BaseModel):
 
 
 class SeenOperatingPoint(BaseModel):
-    """One of a version's operating points, and the rates its threshold gave on other data."""
+    """One of a version's operating points, and the rates at its threshold on other data."""
 
-    fpr: float = Field(description="the rate that was asked for")
-    calibration_id: str = Field(description="the calibration that gives, or refuses, the threshold")
+    fpr: float = Field(description="the requested rate")
+    calibration_id: str = Field(description="the calibration that the threshold comes from")
     threshold: float | None = None
     method: str | None = None
     confidence: float | None = None
     seen_fpr: float | None = Field(
-        None, description="share of different pairs that matched; people weigh equally"
+        None, description="share of different pairs that matched; every person has the same weight"
     )
-    seen_tpr: float | None = Field(None, description="share of same pairs that matched; people weigh equally")
+    seen_tpr: float | None = Field(
+        None, description="share of same pairs that matched; every person has the same weight"
+    )
     refused: str | None = Field(None, description="why the calibration gives no threshold for this rate")
 
 
@@ -340,24 +351,25 @@ class NewVersion:
 
 
 class LedgerEntry(BaseModel):
-    """A version that was calibrated on a dataset version."""
+    """A version calibrated on a dataset version."""
 
-    number: int = Field(description="in the order in which they were calibrated, from 1")
+    number: int = Field(description="number in the order of calibration, from 1")
     model: str
     version: int
     calibration_id: str
-    rates: list[float] = Field(description="false positive rates that operating points were asked for at")
+    rates: list[float] = Field(description="false positive rates at which operating points were requested")
     calibrated_at: str
 
 
 class LedgerOut(BaseModel):
-    """Every version calibrated on people of one dataset version, deleted ones too.
+    """Every version calibrated on people of one dataset version, including deleted ones.
 
-    `simultaneous=true` promises a rate for all of them at once, so that any of them may be chosen by its operating
-    points. Without it, a promise is of one version that was chosen without them, say by the test part.
+    With `simultaneous=true`, a rate is guaranteed for all of them at once, so you may choose any of them by its
+    operating points. Without it, the guarantee is for one version that was chosen in another way, for example by the
+    test part.
     """
 
     dataset: str
     dataset_sha256: str
-    candidates: int = Field(description="versions calibrated")
+    candidates: int = Field(description="number of versions calibrated")
     versions: list[LedgerEntry]

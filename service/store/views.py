@@ -54,7 +54,7 @@ def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
 
 
 def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:
-    """A version as lists show it."""
+    """A version's summary."""
     return VersionSummary(
         version=row.version,
         kind=row.kind,

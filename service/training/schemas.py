@@ -12,35 +12,35 @@ IF_BETTER = "if-better"
 
 
 class JobRequest(BaseModel):
-    """A training job as a client asks for it."""
+    """A training job to queue."""
 
     model_config = ConfigDict(extra="forbid")
 
     learner: str | None = Field(
         None,
-        description="a kind listed by GET /learners; by default the one that chooses for itself: among similarities "
-        "where the dataset has identities or pairs, among rankers where it has rankings",
+        description="a kind listed by `GET /learners`; default: `similarity-auto` for identities and pairs, "
+        "`label-ranking-auto` for rankings, which compare several learners",
     )
     dataset: str = Field(description="`name` (its newest version) or `name:version`")
-    model: str = Field(description="name under which the version is registered")
+    model: str = Field(description="name of the model; the result is registered as its next version")
     params: dict[str, Any] = Field(
         default_factory=dict, description="the learner's parameters; see its JSON Schema"
     )
     evaluation: EvaluationRequest = Field(default_factory=EvaluationRequest)
     unlabelled: str | None = Field(
         None,
-        description="a dataset for learners that use unlabelled rows, with the columns of `dataset` (a sparse one "
-        "may be narrower or wider); its labels, if it has any, are not looked at",
+        description="a dataset for learners that use unlabelled rows. It has the same columns as `dataset` (sparse "
+        "data may have fewer or more); its labels, if any, are ignored",
     )
     budget_seconds: float | None = Field(
         None,
         gt=0,
         le=7 * 86_400,
-        description="about how long the search for the best candidate may take, for learners that race several",
+        description="approximate time limit, in seconds, for learners that compare several candidates",
     )
     promote: bool | str = Field(
         IF_BETTER,
-        description="`if-better`: the version takes `production` unless it is worse than the one there on the same "
-        "held-out data (the first version always does); true: it takes it in any case; another string: it takes that "
-        "alias; false: none moves",
+        description="`if-better`: the alias `production` moves to the new version unless it is worse than the "
+        "current one on the same held-out data (it always moves to the first version); true: `production` always "
+        "moves; another string: that alias moves; false: no alias moves",
     )

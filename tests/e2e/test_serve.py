@@ -156,7 +156,7 @@ def test_told_to_drain_it_answers_on_and_says_that_it_is_not_ready(start, enviro
     while httpx.get(f"{url}/readyz").status_code == 200:
         assert time.monotonic() - reported < 1.5
         time.sleep(0.05)
-    assert "told to stop" in httpx.get(f"{url}/readyz").json()["detail"]
+    assert "the service is stopping" in httpx.get(f"{url}/readyz").json()["detail"]
     assert httpx.get(f"{url}/learners").status_code == 200
     assert process.wait(PATIENCE_S) == 0
     assert time.monotonic() - reported >= 2
