@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.warmup import warm_calibration
 from pairmark.models.core.registry import LEARNERS
 
 _SMALL = {
@@ -67,12 +68,14 @@ def _search(estimator: Any, rows: NDArray[np.float32]) -> None:
 
 
 def warm(kinds: Collection[str] | None = None) -> None:
-    """Fit and use registered learners once on a few points; from a warm kernel cache this takes moments.
+    """Fit and use registered learners once on a few points, and calibrate; from a warm cache this takes moments.
 
     Parameters
     ----------
     kinds : of learners; None for all.
     """
+    if kinds is None:
+        warm_calibration()
     rng = np.random.default_rng(0)
     X = rng.standard_normal((24, 3)).astype(np.float32)
     y = np.repeat(np.arange(6), 4)
