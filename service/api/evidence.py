@@ -118,7 +118,7 @@ def check_apart(query: Any) -> None:
     for name in _PROMISES:
         if name in query.model_fields_set:
             raise InvalidInput(
-                f"{name} and prior do not go together: a decision by prior and costs promises no error rate. Ask for "
+                f"{name} and prior cannot be combined: a decision by prior and costs guarantees no error rate. Use "
                 "one or the other",
                 field=name,
             )

@@ -308,7 +308,7 @@ async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scor
     calibration, limit = call.query.calibration, call.services.settings.max_batch_pairs
     if calibration is None:
         raise InvalidInput(
-            "scores need calibration=ID, which says what a score is worth; make one with POST /calibrations",
+            "scores need calibration=ID; create a calibration with POST /calibrations",
             field="calibration",
         )
     scores = await lane.run(len(body) / BYTES_A_SECOND[JSON], lambda: parse_scores(body))

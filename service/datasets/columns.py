@@ -41,7 +41,9 @@ class Columns:
         self.names: list[str] = []
         for number, name in enumerate(self.given):
             if len(name) > MAX_NAME or "\x00" in name:
-                raise InvalidInput(f"column {number + 1} has no plain name of at most {MAX_NAME} characters")
+                raise InvalidInput(
+                    f"the name of column {number + 1} is not plain text of at most {MAX_NAME} characters"
+                )
             if not name:
                 self.names.append(_free(f"unnamed.{number}", taken))
                 continue

@@ -43,7 +43,7 @@ def read_pairs(
             unknown = [name for name in names if name not in _COLUMNS]
             if "same" not in names or unknown:
                 raise InvalidInput(
-                    f"columns are left, right, {', '.join(names)}; expected left, right, same and perhaps "
+                    f"columns are left, right, {', '.join(names)}; expected left, right, same and optionally "
                     "weight, left_unit and right_unit"
                 )
             blocks = list(table.blocks())
@@ -88,7 +88,7 @@ def _units(values: NDArray[Any], names: list[str]) -> NDArray[np.int64] | None:
         return None
     if len(given) == 1:
         raise InvalidInput(
-            f"pairs file: there is {given[0]} alone; expected left_unit and right_unit, or neither",
+            f"pairs file: {given[0]} is given alone; expected left_unit and right_unit, or neither",
             field="pairs",
         )
     sides = values[:, [names.index(name) for name in given]]

@@ -49,7 +49,7 @@ class RankingColumn:
         for offset, value in enumerate(values):
             if value is None or self._parsed[str(value)] is None:
                 raise InvalidInput(
-                    f"row {first_row + offset + 1}: ranking {'' if value is None else str(value)[:100]!r} is not one; "
+                    f"row {first_row + offset + 1}: {'' if value is None else str(value)[:100]!r} is not a ranking; "
                     "expected labels, each once, best first, such as b>a>c or b>a=c",
                     row=first_row + offset + 1,
                     field="ranking",

@@ -97,7 +97,8 @@ def read_dataset(
 def _refuse_unlabelled(there: str) -> NoReturn:
     raise InvalidInput(
         f"no label is named and {there}: name the column of the identity or class as `label`, rankings as `ranking`, "
-        "or a file of `pairs`; rows without any go in with unlabelled=true (--unlabelled), for learners that use them",
+        "or a file of `pairs`; to store rows without any, "
+        "for learners that use them, set unlabelled=true (--unlabelled)",
         field="label",
     )
 

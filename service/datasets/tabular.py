@@ -233,7 +233,8 @@ class Table:
             )
         if low != high or not high:
             raise InvalidInput(
-                f"column {name!r} has lists of {low} to {high} numbers; expected one length", column=name
+                f"column {name!r} has lists of {low} to {high} numbers; expected the same length in every row",
+                column=name,
             )
         return int(high)
 

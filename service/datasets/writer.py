@@ -421,7 +421,7 @@ def checked_text(text: str, what: str, row: int) -> str:
         text = "\x00"
     if "\x00" in text or len(text) > MAX_NAME:
         raise InvalidInput(
-            f"row {row + 1} has a {what} that is no plain text of at most {MAX_NAME} characters", row=row + 1
+            f"row {row + 1} has a {what} that is not plain text of at most {MAX_NAME} characters", row=row + 1
         )
     return text
 

@@ -82,7 +82,7 @@ class Identification:
         state = self._galleries.state(name)
         if request.dataset is None or request.vectors is not None or request.subjects is not None:
             raise InvalidInput(
-                "as a job, probes come from a dataset; expected dataset, and no vectors or subjects",
+                "a job takes its probes from a dataset; expected dataset, without vectors and subjects",
                 field="dataset",
             )
         if not state.items:
@@ -126,8 +126,8 @@ class Identification:
         strangers = ~probes.enrolled
         if not strangers.any():
             raise InvalidInput(
-                f"all {len(probes.subjects)} subjects of the probes are enrolled; expected some who are not: what they "
-                "score is what a threshold is made from",
+                f"all {len(probes.subjects)} subjects of the probes are enrolled; expected some who are not, because "
+                "the threshold comes from their scores",
                 field="subjects",
             )
         how = None if request.aggregation is None else served.aggregation(request.aggregation)

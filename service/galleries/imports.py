@@ -177,7 +177,7 @@ def _npz(
     extra = sorted(set(arrays.names) - {"ids", "vectors", "subjects", "metadata"})
     if extra:
         raise InvalidInput(
-            f"the npz has an array {extra[0][:60]!r}; expected ids, vectors, and perhaps subjects and metadata",
+            f"the npz has an array {extra[0][:60]!r}; expected ids, vectors, and optionally subjects and metadata",
             field=extra[0][:60],
         )
     vectors = arrays.get("vectors", 2)
@@ -240,7 +240,8 @@ def _raw(
     size = path.stat().st_size
     if not size or size % (4 * dimension):
         raise InvalidInput(
-            f"the body has {size} bytes, which are no whole rows of {dimension} float32 ({4 * dimension} bytes each)",
+            f"the body has {size} bytes, not a whole number of rows of {dimension} float32 "
+            f"({4 * dimension} bytes each)",
             field="body",
             expected_dimension=dimension,
         )
@@ -358,8 +359,8 @@ def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> s
         return f"CAST({_quoted(listed[0])} AS FLOAT[])"
     if len(features) != dimension:
         raise InvalidInput(
-            f"{len(features)} columns are left for the vector; the gallery's have {dimension} numbers (columns that "
-            "are no numbers are named in metadata=)",
+            f"{len(features)} columns are left for the vector; the gallery's vectors have {dimension} numbers "
+            "(name columns that are not numbers in metadata=)",
             field="file",
             expected_dimension=dimension,
         )

@@ -87,7 +87,7 @@ class ProbeReader:
         if not given or subjects is None or len(subjects) != len(given):
             n = 0 if subjects is None else len(subjects)
             raise InvalidInput(
-                f"there are {len(given or ())} vectors and {n} subjects; expected as many of each, at least one",
+                f"there are {len(given or ())} vectors and {n} subjects; expected equal numbers, at least one",
                 field="subjects",
             )
         if len({len(row) for row in given}) != 1:
@@ -106,7 +106,7 @@ class ProbeReader:
         data = self._datasets.load(self._datasets.get(reference).id)
         if data.y is None:
             raise InvalidInput(
-                f"dataset {data.name}:{data.version} has no labels; expected one a row, the subject",
+                f"dataset {data.name}:{data.version} has no labels; expected the subject of each row as its label",
                 field="dataset",
             )
         overlap = self._store.overlap(served.entry.name, served.entry.version, data, refuse=refuse_overlap)

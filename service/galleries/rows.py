@@ -147,9 +147,9 @@ class RowChecks:
                 if bad is not None and bad[at] is not None:
                     raise InvalidInput(bad[at])
                 if name in seen:
-                    raise InvalidInput(f"id {name[:100]!r} was in row {seen[name]} already, which is kept")
+                    raise InvalidInput(f"id {name[:100]!r} already occurs in row {seen[name]}, which is kept")
                 if not finite[at]:
-                    raise InvalidInput("vector holds NaN, infinities or numbers beyond float32")
+                    raise InvalidInput("vector contains NaN, infinities or numbers beyond float32")
                 subject = None if subjects is None else subjects[at]
                 checked = None if subject is None else text_of(subject, "subject")
                 fact = None if metadata is None else metadata[at]

@@ -94,18 +94,19 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
 def _check_whole_subjects(given: SearchBody) -> None:
     if given.group_by is None:
         raise InvalidInput(
-            "aggregation says how subjects are compared as wholes; expected group_by: subject with it",
+            "aggregation compares subjects as a whole; expected group_by: subject with it",
             field="aggregation",
         )
     if given.fpr is not None:
         raise InvalidInput(
-            "fpr is of one comparison, and each number of items has a threshold of its own; ask for fpir, which is of "
-            "the whole search",
+            "fpr is the rate of one comparison, and its threshold depends on the number of items; use fpir, the rate "
+            "of the whole search",
             field="fpr",
         )
     if given.filter is not None:
         raise InvalidInput(
-            "filter picks single items; subjects are compared by all of theirs. Leave out filter or aggregation",
+            "filter selects single items, but subjects are compared by all their items; leave out filter or "
+            "aggregation",
             field="filter",
         )
 

@@ -40,19 +40,21 @@ def parse_grant(text: str) -> Grant:
     scope, *rest = text.split(":")
     if scope not in SCOPES:
         raise InvalidInput(
-            f"scopes: {scope[:50]!r} is not one; expected some of {', '.join(SCOPES)}", field="scopes"
+            f"scopes: {scope[:50]!r} is not a scope; expected some of {', '.join(SCOPES)}", field="scopes"
         )
     if not rest:
         return Grant(scope)
     resource, *level = rest
     if scope == "admin" or level not in ([], ["read"]) or (level and scope != "gallery"):
         raise InvalidInput(
-            f"scopes: {text[:100]!r} is not one; expected SCOPE, SCOPE:RESOURCE, or for galleries gallery:NAME:read",
+            f"scopes: {text[:100]!r} is not a scope; expected SCOPE, SCOPE:RESOURCE, or for galleries "
+            "gallery:NAME:read",
             field="scopes",
         )
     if not _RESOURCE.fullmatch(resource):
         raise InvalidInput(
-            f"scopes: {resource[:100]!r} is no name of a resource; expected letters, digits, '.', '_' and '-', or *",
+            f"scopes: {resource[:100]!r} is not the name of a resource; expected letters, digits, '.', '_' and '-', "
+            "or *",
             field="scopes",
         )
     return Grant(scope, None if resource == ANY else resource, bool(level))

@@ -33,7 +33,7 @@ def parse_octets(
     if n_left is None:
         if n_rows % 2:
             raise InvalidInput(
-                f"the body has {n_rows} rows, an odd number; expected as many right as left, or n_left=",
+                f"the body has {n_rows} rows, an odd number; expected equal numbers of left and right rows, or n_left=",
                 field="body",
             )
         n_left = n_rows // 2
@@ -54,7 +54,7 @@ def parse_octets(
 def _even_counts(n_rows: int, each: int, side: str) -> Counts:
     if n_rows % each:
         raise InvalidInput(
-            f"the {side} side has {n_rows} rows, which are not whole subjects of {each} samples",
+            f"the {side} side has {n_rows} rows, which is not a multiple of {each} samples per subject",
             field=f"{side}_samples",
         )
     return np.full(n_rows // each, each, dtype=np.int64)
@@ -71,7 +71,8 @@ def _octet_rows(body: bytes | bytearray, dim: int) -> Float32:
         raise InvalidInput("the body is empty; expected float32 rows", field="body")
     if len(body) % row_bytes:
         raise InvalidInput(
-            f"the body has {len(body)} bytes, which are no whole rows of {dim} float32 ({row_bytes} bytes each)",
+            f"the body has {len(body)} bytes, which is not a whole number of rows of {dim} float32 "
+            f"({row_bytes} bytes each)",
             field="body",
             dim=dim,
         )
@@ -106,7 +107,7 @@ def _counts(given: Float32 | None, n_rows: int, side: str) -> Counts:
         raise InvalidInput(f"{field}: expected whole numbers, at least 1 for each subject", field=field)
     if int(counts.sum()) != n_rows:
         raise InvalidInput(
-            f"{field} adds up to {int(counts.sum())} samples and {side} has {n_rows} rows; expected as many",
+            f"{field} adds up to {int(counts.sum())} samples and {side} has {n_rows} rows; expected the same number",
             field=field,
         )
     return counts

@@ -45,7 +45,8 @@ def check_side(value: Any, name: str) -> None:
             at = f"{name}[{index}]"
             if not isinstance(one, dict) or "samples" not in one:
                 raise InvalidInput(
-                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, as others in its list',
+                    f'{at} is {kind_of(one)}; expected a subject {{"samples": [vector, ..]}}, like the others in its '
+                    "list",
                     field=at,
                 )
             _walk_subject(one, at)
@@ -151,6 +152,6 @@ def raise_ragged(rows: Sequence[Any], name: str) -> NoReturn:
         raise InvalidInput(f"{name}[0] is empty; expected at least one number", field=f"{name}[0]")
     at = next(index for index, row in enumerate(rows) if len(row) != width)
     raise InvalidInput(
-        f"{name}[{at}] has {len(rows[at])} numbers and {name}[0] has {width}; expected vectors of one length",
+        f"{name}[{at}] has {len(rows[at])} numbers and {name}[0] has {width}; expected vectors of the same length",
         field=f"{name}[{at}]",
     )

@@ -58,7 +58,7 @@ def ratios_of(calibration_id: str, calibration: Calibration, served: Served | No
         )
     if method == "own" and served is not None and not spec_of(served.entry.kind).log_lr:
         raise InvalidInput(
-            f"the score of {served.entry.kind} is no log likelihood ratio; expected lr_method logistic or pav",
+            f"the score of {served.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
             field="lr_method",
         )
     return Ratios(calibration_id=calibration_id, maps=maps)

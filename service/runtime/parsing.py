@@ -177,7 +177,7 @@ def _check_alike(samples: Sequence[Any], first: Any, name: str) -> None:
             raise InvalidInput(f"{at} is empty; expected at least one number", field=at)
         if not sparse and len(row) != len(first):
             raise InvalidInput(
-                f"{at} has {len(row)} numbers and the first sample of its side {len(first)}; expected vectors of one "
-                "length",
+                f"{at} has {len(row)} numbers and the first sample of its side {len(first)}; expected vectors of "
+                "the same length",
                 field=at,
             )

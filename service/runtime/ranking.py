@@ -198,7 +198,7 @@ def features_of(points: Points, names: Sequence[str] | None, n_features: int) ->
     if isinstance(points.rows, np.ndarray):
         if points.rows.shape[1] != n_features:
             raise InvalidInput(
-                f"features has {points.rows.shape[1]} numbers a point; the model expects {n_features}: "
+                f"features has {points.rows.shape[1]} numbers per point; the model expects {n_features}: "
                 f"{_name_list(known)}",
                 field="features",
                 expected_dimension=n_features,

@@ -389,9 +389,9 @@ class Decisions:
         expected = 1 if weights is None else weights.weight.size
         if given != expected or (scores.ndim > 1) != (weights is not None):
             raise InvalidInput(
-                f"scores has {given} a pair; this calibration takes "
+                f"scores has {given} per pair; this calibration takes "
                 + (
-                    "one number a pair"
+                    "one number per pair"
                     if weights is None
                     else f"a list of {expected} a pair, one of each system"
                 ),

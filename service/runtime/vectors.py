@@ -84,7 +84,7 @@ class Pairs:
             at = int(other[0])
             raise InvalidInput(
                 f"pair 0 has {a[0]} and {b[0]} samples, and pair {at} {a[at]} and {b[at]}: a decision is calibrated "
-                "for one class of samples at a time; send pairs of other classes in a request of their own",
+                "for fixed numbers of samples; send pairs with other numbers in a separate request",
                 field="left",
                 pair=at,
             )

@@ -39,7 +39,7 @@ def check_signature(manifest: bytes, signature: str | None, settings: Settings) 
         signed(manifest, settings.import_key_file).encode(), signature.strip().encode()
     ):
         raise InvalidInput(
-            "file: the signature does not hold: the export was changed, or signed with another key"
+            "file: the signature is not valid: the export was changed, or signed with another key"
         )
 
 

@@ -209,9 +209,11 @@ def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Ex
                 limit=max_bytes,
             )
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise InvalidInput("file: was packed again; expected it as `pairmark models export` wrote it")
+            raise InvalidInput("file: it was repacked; expected it as `pairmark models export` wrote it")
         if names.count(MANIFEST) != 1 or bundle.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
-            raise InvalidInput(f"file: holds no {MANIFEST}; expected a file made by `pairmark models export`")
+            raise InvalidInput(
+                f"file: it contains no {MANIFEST}; expected a file made by `pairmark models export`"
+            )
         manifest = bundle.read(MANIFEST)
         signature = _signature_in(bundle, names)
         if settings.import_key_file is not None or settings.require_signed_imports:
@@ -243,7 +245,7 @@ def _signature_in(bundle: zipfile.ZipFile, names: list[str]) -> str | None:
     if SIGNATURE not in names:
         return None
     if names.count(SIGNATURE) != 1 or bundle.getinfo(SIGNATURE).file_size > MAX_SIGNATURE_BYTES:
-        raise InvalidInput(f"file: {SIGNATURE} is no signature; export the version again")
+        raise InvalidInput(f"file: {SIGNATURE} is not a signature; export the version again")
     return bundle.read(SIGNATURE).decode("ascii", errors="replace")
 
 

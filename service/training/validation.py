@@ -118,7 +118,7 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
     """The parameters, and what the job says that the learner wants to know: budget, rate and protocol of its race."""
     if request.budget_seconds is not None and "budget_seconds" not in spec.params.model_fields:
         raise InvalidInput(
-            f"budget_seconds: {spec.kind} races no candidates; leave it out, or choose a learner that does "
+            f"budget_seconds: {spec.kind} does not compare candidates; leave it out, or choose a learner that does "
             f"({', '.join(one.kind for one in LEARNERS if 'budget_seconds' in one.params.model_fields) or 'none yet'})",
             field="budget_seconds",
         )
@@ -171,14 +171,14 @@ def _check_dataset(spec: LearnerSpec, dataset: DatasetOut) -> None:
         )
     if dataset.n_labels < 2:
         raise InvalidInput(
-            f"dataset {name} has a single identity in {dataset.label!r}; expected two or more, to have pairs that "
-            "differ",
+            f"dataset {name} has a single identity in {dataset.label!r}; expected two or more, so that "
+            "there are different pairs",
             field="dataset",
         )
     if dataset.n_repeated_labels < 1:
         raise InvalidInput(
-            f"in dataset {name} every identity in {dataset.label!r} has one row; expected some with two or more, to "
-            "have pairs that are the same",
+            f"in dataset {name} every identity in {dataset.label!r} has one row; expected some with two or more, so "
+            "that there are same pairs",
             field="dataset",
         )
 

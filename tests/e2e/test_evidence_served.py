@@ -42,7 +42,9 @@ def test_evidence_stands_beside_scores_and_rises_with_them(digits_deployment: Ru
         matched = http.post(f"/match?fpr=0.2&log_lr=true&lr_method={method}", json=body).json()
         assert [one["log_lr"] for one in matched["matches"]] == reported["log_lr"]
         assert "operating_point" in matched
-    refused(http.post("/similarity?log_lr=true&lr_method=own", json=body), "lr_method", "no log likelihood")
+    refused(
+        http.post("/similarity?log_lr=true&lr_method=own", json=body), "lr_method", "not a log-likelihood"
+    )
     refused(http.post("/similarity?log_lr=true&lr_method=best", json=body), "lr_method", "logistic")
     raw = {"Accept": "application/octet-stream"}
     for path in ("/similarity?log_lr=true", "/match?fpr=0.2&log_lr=1", "/match?prior=0.5"):
@@ -73,7 +75,7 @@ def test_costs_decide_apart_from_rates(digits_deployment: RunningServer) -> None
         "detail=true",
     ):
         name = promise.partition("=")[0]
-        refused(http.post(f"/match?prior=0.5&{promise}", json=body), name, "do not go together")
+        refused(http.post(f"/match?prior=0.5&{promise}", json=body), name, "cannot be combined")
     refused(http.post("/match?cost_ratio=2&fpr=0.1", json=body), "prior", "cost_ratio goes with prior")
     refused(http.post("/match", json=body), "fpr", "fpr is missing")
     for wrong in ("prior=0", "prior=1", "prior=nan", "prior=0.5&cost_ratio=0", "prior=0.5&cost_ratio=inf"):

@@ -239,7 +239,7 @@ def test_what_is_wrong_is_named(deployment: RunningServer, strangers: np.ndarray
     assert ask({"samples": [row] * 21})["limit"] == 20
     assert ask([{"samples": [row]}] * 2, [{"samples": [row] * 2}] * 3)["field"] == "right"
     mixed = ask([{"samples": [row]}, {"samples": [row] * 2}], path="/match?fpr=0.1")
-    assert "one class of samples at a time" in mixed["detail"]
+    assert "fixed numbers of samples" in mixed["detail"]
     bad = npz(left=strangers[0], right=strangers[1, :1], left_counts=[5])
     answer = deployment.http.post("/similarity?model=voices", content=bad, headers={"content-type": NPZ})
     assert refused(answer)["field"] == "left_counts"

@@ -111,7 +111,7 @@ BAD_CSV = {
     "gzip of nothing": (gzip.compress(b""), "the file is empty"),
     "open quote in the header": (b'"a,b,who\n1,2,p\n', "first line is not CSV"),
     "long label": (HEAD + b"3,4," + b"q" * 1_001 + b"\n", "at most 1000 characters"),
-    "long name": (b"a" * 1_001 + b",who\n1,p\n", "column 1 has no plain name"),
+    "long name": (b"a" * 1_001 + b",who\n1,p\n", "the name of column 1 is not plain text"),
 }  # fmt: skip
 
 

@@ -75,7 +75,8 @@ def test_a_revoked_last_key_does_not_open_the_service(keys: Keys) -> None:
 
 def test_what_is_wrong_is_said(keys: Keys) -> None:
     with pytest.raises(
-        InvalidInput, match="'root' is not one; expected some of score, decide, gallery, train, import, admin"
+        InvalidInput,
+        match="'root' is not a scope; expected some of score, decide, gallery, train, import, admin",
     ):
         keys.create("ci", ["root"])
     with pytest.raises(InvalidInput, match="none was given"):

@@ -184,10 +184,10 @@ def test_a_signed_export_is_imported_and_nothing_else_is(trained, exported, sign
     with pytest.raises(InvalidInput, match="is not signed"):
         signing.import_file(io.BytesIO(exported), name="copy", by="test")
     changed = with_manifest(signed, lambda manifest, _: manifest["version"]["metrics"].update(auc=1.0))
-    with pytest.raises(InvalidInput, match="signature does not hold"):
+    with pytest.raises(InvalidInput, match="signature is not valid"):
         signing.import_file(io.BytesIO(changed), name="copy", by="test")
     stolen = rewritten(exported, lambda entries: entries.update({SIGNATURE: b"hmac-sha256:" + b"0" * 64}))
-    with pytest.raises(InvalidInput, match="signature does not hold"):
+    with pytest.raises(InvalidInput, match="signature is not valid"):
         signing.import_file(io.BytesIO(stolen), name="copy", by="test")
     # One that knows no key takes it by its hashes alone.
     assert trained.store.import_file(io.BytesIO(signed), name="copy", by="test")[0] == "copy"
@@ -196,7 +196,7 @@ def test_a_signed_export_is_imported_and_nothing_else_is(trained, exported, sign
 def test_another_key_signs_nothing_here(trained, signing):
     signed = signing.export("faces", 1, trained.folder / "signed").read_bytes()
     (trained.folder / "import.key").write_bytes(b"another key, of another service")
-    with pytest.raises(InvalidInput, match="signature does not hold"):
+    with pytest.raises(InvalidInput, match="signature is not valid"):
         signing.import_file(io.BytesIO(signed), name="copy", by="test")
     with zipfile.ZipFile(io.BytesIO(signed)) as bundle:
         assert {MANIFEST, SIGNATURE} <= set(bundle.namelist())

@@ -124,7 +124,7 @@ def _escape(manifest, entries):
         (lambda body: rewritten(body, lambda entries: entries.update({"artefact/x.npy": b"x"})), "not those"),
         (
             lambda body: rewritten(body, lambda entries: entries.pop(MANIFEST)),
-            "holds no pairmark-export.json",
+            "contains no pairmark-export.json",
         ),
         (
             lambda body: rewritten(body, lambda entries: entries.update({MANIFEST: b"{}"})),
@@ -157,7 +157,7 @@ def test_a_packed_again_or_oversized_file_is_refused(deployment, elsewhere, expo
     ):
         for name in source.namelist():
             target.writestr(name, source.read(name))
-    with pytest.raises(InvalidInput, match="packed again"):
+    with pytest.raises(InvalidInput, match="was repacked"):
         elsewhere.import_file(io.BytesIO(out.getvalue()), by="test")
     tight = ModelStore(
         deployment.db, deployment.blobs, deployment.settings.model_copy(update={"max_upload_bytes": 1000})
