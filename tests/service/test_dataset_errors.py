@@ -284,9 +284,9 @@ def test_bad_svmlight(deployment) -> None:
 
 def test_bad_rankings(deployment) -> None:
     cases = {
-        "row 2: ranking 'a>a' is not one": b"x,r\n1,a>b\n2,a>a\n",
-        "row 2: ranking 'a>' is not one": b"x,r\n1,a>b\n2,a>\n",
-        "row 2: ranking '' is not one": b"x,r\n1,a>b\n2,\n",
+        "row 2: 'a>a' is not a ranking": b"x,r\n1,a>b\n2,a>a\n",
+        "row 2: 'a>' is not a ranking": b"x,r\n1,a>b\n2,a>\n",
+        "row 2: '' is not a ranking": b"x,r\n1,a>b\n2,\n",
         "orders fewer than two labels": b"x,r\n1,a\n2,a\n",
     }
     for said, content in cases.items():
