@@ -108,7 +108,7 @@ def _attention(
         elif stated is not None and stated.refusal is not None and stated.point is not None:
             rate = f"{100 * stated.point['fpr']:.3g}\u00a0%"
             asked = f"{100 * stated.asked:.3g}\u00a0%"
-            words = f"{name} cannot promise {asked}: {rate} is the least its calibration supports."
+            words = f"{name} cannot promise {asked}: its calibration supports {rate} and above."
             note("warn", "few people", words, href)
     for job in recent:
         if job["state"] == "failed":

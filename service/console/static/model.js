@@ -216,9 +216,9 @@ function reported(point) {
     ["Threshold", `match above ${number(point.threshold)}`],
     ["Different", missed.length ? `at ${number(point.fnr_threshold)} or below` : null],
     ["Upper bound", point.fpr_upper_bound === null ? "none" : `${percent(point.fpr_upper_bound)} ${sure}`],
-    ["Seen", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
+    ["Observed", point.observed_fpr === undefined ? null : `${percent(point.observed_fpr)} on the calibration pairs`],
     ["Method", point.method],
-    ["Behind it", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} different pairs (${point.protocol})`],
+    ["Based on", `${count(point.n_units)} ${people}, ${count(point.n_negative_pairs)} different pairs (${point.protocol})`],
   ];
   $("#facts").replaceChildren(...rows.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
