@@ -226,7 +226,7 @@ async def _warm(app: FastAPI) -> None:
 @contextlib.contextmanager
 def _told_of_the_end(closing: asyncio.Event, drain_s: float) -> Iterator[None]:
     """Set ``closing`` as soon as the process is asked to stop: the server waits for open event streams, which
-    would otherwise go on until their jobs end. The server itself is told ``drain_s`` later."""
+    would otherwise go on until their jobs end. The server itself is stopped ``drain_s`` later."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
 """The service inside this process, behind the same HTTP client: one code path for the command line.
 
 The application runs on an event loop in a thread of its own, with its lifespan; requests and answers stream.
-It is marked as trusted in the ASGI scope, which nothing that arrives over a socket can do, so that whoever can
+It is marked as trusted in the ASGI scope, which nothing that arrives over a socket can do, so a person who can
 read the embedded database needs no key to it.
 """
 

@@ -252,7 +252,7 @@ class Race:
         self._tell(entry)
 
     def _tell(self, entry: Entry) -> None:
-        """The candidate as it stands, for whoever watches the race."""
+        """The candidate as it stands, for progress reports."""
         judged, n_folds = entry.rates.shape[0], len(self._task.folds)
         if not judged:
             return
@@ -284,7 +284,7 @@ class Race:
             entry.seconds += time.process_time() - begun
 
     def _judge_at_once(self, entry: Entry, n_folds: int) -> None:
-        """Folds side by side, on as many threads as joblib is told of, or on its cluster."""
+        """Folds side by side, on as many threads as joblib is configured with, or on its cluster."""
         begun = time.process_time()
         found = Parallel(n_jobs=self._shared["n_jobs"], prefer="threads")(
             delayed(self._task.rates)(self._build(entry), fold, self._at)

@@ -33,7 +33,7 @@ from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
 
 _STEPS = 200
 MOST_BLOCKS = 10**15
-"""What `blocks_needed` says at most: beyond it the number tells nobody anything."""
+"""What `blocks_needed` says at most: beyond it the number has no meaning."""
 
 
 def kl_bernoulli(q: float, p: float) -> float:

@@ -12,7 +12,7 @@ Normalisation = Literal["none", "s", "adaptive-s"]
 
 
 class CohortParams(Params):
-    """What cohort normalisation can be told."""
+    """Parameters of cohort normalisation."""
 
     learner: Literal[
         "metric", "plda", "similarity-forest", "similarity-logistic", "rankboost-kernel", "ghost"

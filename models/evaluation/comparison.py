@@ -149,7 +149,7 @@ def compare_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class _Sorted:
-    """Pairs of both kinds, best score first, with the units that they hang on."""
+    """Pairs of both kinds, best score first, with the units that they depend on."""
 
     weight: Float64 = field(repr=False)
     is_same: NDArray[np.bool_] = field(repr=False)

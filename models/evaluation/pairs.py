@@ -1,4 +1,4 @@
-"""How well a score tells same from different on held-out pairs, with intervals that respect sampling units.
+"""How well a score separates same and different held-out pairs, with intervals that respect sampling units.
 
 Rates follow `score > threshold`, strictly. In open-set use identities weigh equally: rows of one pair of
 identities are averaged first, then pairs of identities (for the TPR: rows of one identity, then identities),

@@ -2,7 +2,7 @@
 
 A promise counts people. Somebody who is in the data under two names makes different pairs that are the same person, a
 wrong label makes both kinds of pairs wrong, and near-duplicate rows say less than their number. Nothing here proves a
-mistake, so nothing is removed: people are told, and decide.
+mistake, so nothing is removed: people see the list and decide.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
 
     The weights are a logistic regression on scores of held-out identities: each learner is fitted to the other folds
     of the training rows and scores the fold that it did not see. Then every learner is fitted to all rows. Weights
-    from rows that the learners had seen would favour whoever remembers them best.
+    from rows that the learners had seen would favour the learner that remembers them best.
 
     Parameters
     ----------

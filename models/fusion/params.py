@@ -74,7 +74,7 @@ def _of_estimator(given: Any) -> Any:
 
 
 class FusionParams(Params):
-    """What fusion can be told."""
+    """Parameters of fusion."""
 
     models: (
         Annotated[

@@ -330,7 +330,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         return explain.contributions(self, self._space, self._weighing, a, b, score, feature_names)
 
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
-        """What the model's page tells of it; see `pairmark.models.ghost.explain.selected`."""
+        """What the model's page shows; see `pairmark.models.ghost.explain.selected`."""
         check_is_fitted(self)
         return explain.selected(self, self._space, feature_names, classifies=self._classes is not None)
 
@@ -386,7 +386,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
     def _set_weights(self, weights: Weights, scales: Float64, history: list[Progress], unit: float) -> None:
         self._check_alive(
             weights,
-            "all weights were projected to zero: no meta-feature tells the classes apart at this penalty; use a "
+            "all weights were projected to zero: no meta-feature separates the classes at this penalty; use a "
             "smaller tau or other meta_features",
         )
         chosen = self._space.chosen

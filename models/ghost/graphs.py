@@ -51,7 +51,7 @@ class Graph:
 
 @dataclass(frozen=True, kw_only=True)
 class Attached:
-    """How new points hang on a graph: (n, k) places in it and lengths, inf where a point has fewer links."""
+    """How new points are linked to a graph: (n, k) places in it and lengths, inf where a point has fewer links."""
 
     places: Ints
     lengths: Float32

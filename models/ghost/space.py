@@ -107,7 +107,7 @@ class Points:
 
     @cached_property
     def attached(self) -> Attached:
-        """How new rows hang on the graph."""
+        """How new rows are linked to the graph."""
         graph = self.space.graph
         assert graph is not None
         nearest = attach_nearest(graph, self.space.graph_distances(self, self.space.graph_points))

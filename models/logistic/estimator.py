@@ -34,7 +34,7 @@ _LISTED = 50
 
 
 class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
-    """Same or different by logistic regression on what tells two rows apart.
+    """Same or different by logistic regression on the differences of two rows.
 
     A score is the log-odds of same: a weighted sum of each feature's difference, of two cosines (of plain rows, and of
     rows weighed by how rare features are), and of how large both rows are. It suits rows of words and n-grams, sparse

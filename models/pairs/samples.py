@@ -2,7 +2,7 @@
 
 Pairs that share a person are not independent. What is independent are the *sampling units* (identities in
 open-set use, samples in closed-set use), so pairs become edges of a graph over units: rows of one edge are
-averaged first, edges weigh equally, and the graph tells how many independent observations there are.
+averaged first, edges weigh equally, and the graph gives the number of independent observations.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Splits rows into training, calibration and test, and chooses the held-out pairs to score.
 
 Two protocols. *Closed-set*: classes are shared between training and use, so samples are held out. *Open-set*:
-whoever comes later was never seen, so whole identities are held out. The sampling unit (sample or identity)
-is also what the guarantee of `pairmark.models.calibration.operating_points` counts, and that guarantee asks
-two things of this
-file:
+people to come were never seen, so whole identities are held out. The sampling unit (sample or identity) is also what
+the guarantee of `pairmark.models.calibration.operating_points` counts. That guarantee needs two things from this file:
 
 - the calibration units are a simple random sample of all units (not stratified: stratifying makes the counts
   of the classes dependent, and the bound is for independent units);

@@ -124,7 +124,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         Raises
         ------
         ValueError
-            On anything else, on parameters out of bounds, when no feature tells the labels apart, and when more pivots
+            On anything else, on parameters out of bounds, when no feature separates the labels, and when more pivots
             are asked for than there are rows.
         """
         self._check_params()
@@ -214,7 +214,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
     def _keep(self, rules: Rules, task: Int64, value: Float64) -> None:
         if not len(rules):
             raise ValueError(
-                "no feature tells the labels apart: every weak ranker ranks as many pairs wrong as right; expected "
+                "no feature separates the labels: every weak ranker ranks as many pairs wrong as right; expected "
                 "some column whose values, or presence, depend on the label"
             )
         self.rules_, self.task_, self.value_ = rules, task, value

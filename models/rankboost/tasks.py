@@ -19,7 +19,7 @@ def class_tasks(codes: Int64, n_classes: int, rng: np.random.Generator) -> list[
     """Tasks for classes.
 
     Two classes: the second above the first (the paper's bipartite form). Up to `MOST_CLASSES`: each against the rest,
-    so that every weak ranker tells what one class has in common, which is what makes rows of a class similar. Pairwise
+    so that every weak ranker finds what one class has in common, which is what makes rows of a class similar. Pairwise
     preferences between classes would need k(k - 1)/2 rankings, and an order of classes that identities do not have.
     More: `MOST_CLASSES` random halves of the classes (output codes: Dietterich and Bakiri 1995), so that the time does
     not grow with the number of identities.

@@ -45,6 +45,6 @@ def classes_of_pairs(
             "same pairs join all rows into one class: expected rows that are different; correct the labels, or leave "
             "weak pairs out"
         )
-    # In the order in which rows first occur, so that ties between neighbours do not hang on their values.
+    # In the order in which rows first occur, so that ties between neighbours do not depend on their values.
     order = np.argsort(first, kind="stable")
     return both[first[order]], group[order].astype(np.int64)

@@ -65,8 +65,8 @@ class Forms(NamedTuple):
 
 
 def scalings(X: Float32) -> tuple[Scaling, ...]:
-    """Features share one unit (pixels, principal components), which those that vary most may tell most in, or have each
-    its own: which, only trying tells."""
+    """Scalings to try: features may share one unit (pixels, principal components), in which those that vary most may
+    matter most, or each may have its own unit."""
     mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     found = []
     for power in (0.0, 0.5, 1.0):
@@ -96,7 +96,7 @@ def judging_pairs(codes: NDArray[np.int64], random: np.random.RandomState) -> Tr
 def learn_distances(
     X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
-    """``distances`` features: cosine and distance under the scaling whose cosine tells pairs apart best.
+    """``distances`` features: cosine and distance under the scaling whose cosine separates pairs best.
 
     One of four scalings is all that is learned, so training pairs' values flatter no more than others'.
     """

@@ -267,7 +267,7 @@ def _discriminant(parts: Sequence[_Sums], ridge: float) -> TwoCovariance:
     else:
         values, axes = eigh(share * (spread @ spread.T), subset_by_index=(w - q, w - 1))
     values, axes = values[::-1], axes[:, ::-1]
-    # Without any spread between classes no direction tells them apart.
+    # Without any spread between classes no direction separates them.
     length = np.linalg.norm(axes, axis=0)
     defined = (values > 1e-9 * max(float(values[0]), 1e-9)) & (length > 0)
     axes = np.where(defined, axes / np.where(defined, length, 1.0), 0.0)

@@ -308,7 +308,7 @@ def _worker_for(job_id: str, url: str | None) -> Iterator[None]:
     from pairmark.service.jobs.worker import Worker
 
     stop = threading.Event()
-    # The bar tells people how it goes; the worker's own logs would write across it.
+    # The bar shows the progress; the worker's own logs would write across it.
     worker = Worker(settings().model_copy(update={"log_level": "WARNING"}))
     thread = threading.Thread(target=worker.run, args=(stop,), kwargs={"drain": True, "only_job": job_id})
     thread.start()

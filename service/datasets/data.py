@@ -92,7 +92,7 @@ class LabelledData:
     def row_hashes(self) -> NDArray[np.bytes_]:
         """(n,) 16-byte digests of the rows' float32 values, equal for equal rows in whatever format they came.
 
-        Two datasets overlap where their digests do: `numpy.isin` tells.
+        Two datasets overlap where their digests do: use `numpy.isin`.
         """
         digests = np.empty(len(self), dtype="S16")
         width = np.int64(self.n_features).tobytes()

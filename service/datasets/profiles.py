@@ -180,6 +180,6 @@ def _label(columns: list[Column]) -> str | None:
 
 
 def _is_id(column: Column) -> bool:
-    """Whether a column tells rows apart and says nothing else."""
+    """Whether a column only identifies rows."""
     unique = column.distinct >= 0.9 * (column.rows - column.empty)
     return unique and bool(_ID.fullmatch(column.name)) and (column.kind == "text" or column.whole)

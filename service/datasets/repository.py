@@ -38,7 +38,7 @@ def dataset_of(session: Session, reference: str, *, hold: bool = False) -> Datas
 
     Parameters
     ----------
-    hold : keep the row from being deleted until the transaction ends, for whoever is about to refer to it.
+    hold : keep the row from being deleted until the transaction ends, for a caller that is about to refer to it.
 
     Raises
     ------

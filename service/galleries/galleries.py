@@ -303,7 +303,7 @@ class Galleries:
         if at_once and live.pending(state.seq) > TAIL_ROWS:
             self.views.in_background(live, lambda: self._follow(live, state, served))
         elif live.pending(state.seq) >= BLOCK_ROWS:
-            # Not tidied either: whoever waits for the last rows would wait for that too.
+            # Not tidied either: a request that waits for the last rows would wait for that too.
             self.views.in_background(live, live.fill, tidy=False)
 
     def _follow(self, live: LiveGallery, state: State, served: Served) -> None:

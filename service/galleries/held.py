@@ -102,7 +102,7 @@ class Found:
     as_of: list[int]
 
 
-class _Rooms:
+class _WorkerServices:
     """What one worker process keeps open."""
 
     def __init__(self) -> None:
@@ -126,22 +126,22 @@ class _Rooms:
 
 
 @cache
-def _rooms() -> _Rooms:
-    return _Rooms()
+def _worker_services() -> _WorkerServices:
+    return _WorkerServices()
 
 
 def hold(recipe: Recipe) -> HeldBlock:
     """Open a block where its files are seen, else make it from the rows."""
-    rooms = _rooms()
-    estimator = rooms.estimator(recipe)
+    services = _worker_services()
+    estimator = services.estimator(recipe)
     if recipe.folder is not None:
-        versions = rooms.settings.home / "galleries" / recipe.gallery
+        versions = services.settings.home / "galleries" / recipe.gallery
         folder = versions / f"{recipe.model_id}-{recipe.version}" / recipe.folder
         try:
             return HeldBlock(recipe, open_block(folder, estimator), estimator)
         except (ArtefactError, OSError, ValueError, KeyError):
             pass
-    with rooms.database.read() as session:
+    with services.database.read() as session:
         item_repository.one_snapshot(session)
         state = repository.state_by_id(session, recipe.gallery_id)
         # Another database may have a gallery of that number.

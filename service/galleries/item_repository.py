@@ -63,7 +63,7 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
         session.execute(
             insert(GalleryRemoval),
             [
-                # The replacing row's own number: whoever erases that one finds what it replaced.
+                # The replacing row's own number: an erasure of that one finds what it replaced.
                 {"gallery_id": state.id, "seq": first + at, "removed": replaced[name], "erased": False}
                 for at, name in enumerate(rows.ids)
                 if name in replaced

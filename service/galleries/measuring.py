@@ -49,7 +49,7 @@ class Measurer:
         progress.stage("loading")
         galleries = Galleries(self._db, self._settings)
         try:
-            room = Identification(galleries, self._datasets, self._store, self._settings)
+            identification = Identification(galleries, self._datasets, self._store, self._settings)
             served = self._served(galleries, claim.gallery)
             # The version of the dataset that there was when the job was submitted.
             given: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
@@ -57,10 +57,10 @@ class Measurer:
             with listening(progress.fit):
                 if claim.task == "gallery-calibration":
                     request = GalleryCalibrationRequest.model_validate(given)
-                    return room.calibrate(
+                    return identification.calibrate(
                         claim.gallery, served, request, ending=self._ending(claim, "calibration")
                     ).id
-                return room.evaluate(
+                return identification.evaluate(
                     claim.gallery,
                     served,
                     GalleryEvaluationRequest.model_validate(given),

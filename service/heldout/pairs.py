@@ -39,10 +39,10 @@ class ScoredPairs:
 
 
 def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
-    """What a split must not tear apart, one code a row, and the resolved protocol.
+    """What a split keeps together, one code per row, and the resolved protocol.
 
     Open-set: identities, those that share a group taken together. Closed-set: groups where there are some, else
-    the classes (whose rows may be torn apart: see `by_groups`).
+    the classes (whose rows may be separated: see `by_groups`).
     """
     assert data.y is not None
     y = np.asarray(data.y)

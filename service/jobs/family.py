@@ -21,7 +21,7 @@ def die_with_parent(parent: int) -> None:
 
     Parameters
     ----------
-    parent : process id of the parent, told by the parent: it may be gone before this line runs.
+    parent : process id of the parent, passed by the parent, because it may be gone before this line runs.
     """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -223,12 +223,12 @@ class Catalogue:
             return self._view
 
     def expire(self) -> None:
-        """Let the next request look anew: something changed, and a client was told so."""
+        """Let the next request read the catalogue again: something changed, and a client knows it."""
         self._changed_at = time.monotonic()
         self._fresh_until = 0.0
 
     async def changed(self) -> View:
-        """The view after a change this worker made, or was told of."""
+        """The view after a change this worker made or learned of."""
         self.expire()
         pending = self._refreshing
         if pending is not None:

@@ -234,7 +234,7 @@ class LiveCheck:
         try:
             reference = await loop.run_in_executor(None, lambda: Reference.of(self._load(calibration)))
         except PairmarkError:
-            # Whoever asks for a decision is told; the next score tries again.
+            # The request for a decision reports it; the next score tries again.
             self._watches.pop(calibration, None)
             return
         if reference is not None:

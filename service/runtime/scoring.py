@@ -138,7 +138,7 @@ class Served:
         return self.score(left, right)
 
     def explain(self, pairs: Pairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
-        """One pair's score, and why it has it, as the learner tells it.
+        """One pair's score, with the learner's explanation.
 
         Raises
         ------

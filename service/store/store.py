@@ -203,7 +203,7 @@ class ModelStore:
         return names
 
     def class_names(self, name: str, version: int) -> list[str]:
-        """The labels that a classifier tells apart, in the order of its probabilities."""
+        """The labels that a classifier distinguishes, in the order of its probabilities."""
         row = self._versions.row(name, version)
         names: list[str] | None = row.facts.get("class_names")
         if names is None:

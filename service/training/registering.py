@@ -99,7 +99,7 @@ class Registry:
                 "feature_names": None if names is None else list(names[:FEATURE_NAMES_KEPT]),
                 **({"label_names": list(loaded.data.label_names)} if spec.needs == "rankings" else {}),
                 **({} if classes is None else {"class_names": classes}),
-                # What a learner tells of itself, say the features that it selected.
+                # What a learner reports about itself, such as the features that it selected.
                 **(estimator.model_facts(names) if hasattr(estimator, "model_facts") else {}),
                 "protocol": parts.protocol,
                 "parts": parts.sizes,

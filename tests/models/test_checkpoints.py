@@ -58,7 +58,7 @@ def test_a_stopped_fit_goes_on_at_the_next_tree(
         assert len(grown) == 12
 
 
-def test_a_part_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_a_part_cut_short_is_made_again(tmp_path: Path) -> None:
     with keeping(tmp_path):
         first = SimilarityTree(n_pairs=400, random_state=0).fit(X, y)
         (kept,) = tmp_path.rglob("tree-*.npz")

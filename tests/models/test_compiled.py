@@ -51,7 +51,7 @@ def test_an_unwritable_cache_folder_is_no_error(tmp_path: Path) -> None:
     assert done.stdout.strip() == "2"
 
 
-def test_a_helper_of_the_same_folder_that_changed_is_compiled_anew(tmp_path: Path) -> None:
+def test_a_helper_of_the_same_folder_that_changed_is_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text(
         "from pairmark.models.core.compiled import kernel\n@kernel\ndef step(x):\n    return x + 1\n"
     )

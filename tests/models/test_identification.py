@@ -33,7 +33,7 @@ def strangers(rng: np.random.Generator, gallery: np.ndarray, n: int) -> np.ndarr
     return (probes @ gallery.T).max(axis=1)
 
 
-def test_coverage_in_this_gallery_and_the_naive_quantile_beside_it() -> None:
+def test_coverage_in_this_gallery_and_of_the_naive_quantile() -> None:
     rng = np.random.default_rng(1)
     gallery = rng.standard_normal((100, 6))
     truth = np.sort(strangers(rng, gallery, 100_000).astype(np.float32))

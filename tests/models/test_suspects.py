@@ -44,7 +44,7 @@ def test_few_or_equal_rows_raise_no_suspicion() -> None:
         assert not len(found.within)
 
 
-def test_double_names_and_wrong_labels_are_told() -> None:
+def test_double_names_and_wrong_labels_are_reported() -> None:
     X, y = people(40, 6, 64)
     y = y.copy()
     # Person 3 is also called 40; one row of person 7 is said to be of person 8.

@@ -123,7 +123,7 @@ def test_pages_and_filters(database, audit):
         audit.page(cursor="nonsense")
 
 
-def test_old_entries_go_after_the_retention_and_that_is_told(database, audit):
+def test_old_entries_are_deleted_after_the_retention_and_that_is_logged(database, audit):
     with database.write() as session:
         now = database.now(session)
         record(session, now - 40 * 86_400, "thing.do", "thing:old")

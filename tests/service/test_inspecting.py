@@ -38,7 +38,7 @@ def faces(n: int = 60, rows: int = 3) -> bytes:
     )
 
 
-def test_roles_are_inferred_and_the_upload_they_name_is_what_was_told(deployment):
+def test_roles_are_inferred_and_the_upload_matches_the_preview(deployment):
     content = faces()
     reported = look(deployment, content)
     roles = {column.name: column.role for column in reported.columns}

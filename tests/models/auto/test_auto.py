@@ -161,7 +161,7 @@ def test_the_race_is_repeatable_and_saved_with_its_winner(tmp_path: Path) -> Non
     assert loaded.top_k(X[:2], X, 3)[0].tolist() == MODEL.top_k(X[:2], X, 3)[0].tolist()
 
 
-def test_a_race_that_was_cut_goes_on_where_it_stood(tmp_path: Path) -> None:
+def test_a_race_that_was_cut_continues_where_it_stopped(tmp_path: Path) -> None:
     class Cut(Exception):
         pass
 

@@ -294,7 +294,7 @@ class TestResidual:
         assert got.tobytes() == self.model.pair_score(a, b).tobytes()
         assert self.model.pair_score(b, a).tobytes() == got.tobytes()
 
-    def test_an_explanation_tells_the_correction(self) -> None:
+    def test_an_explanation_states_the_correction(self) -> None:
         reported = self.model.explain(self.X[0], self.X[1])
         parts = sum(line["contribution"] for line in reported["coordinates"]) + reported["rest"]
         assert parts + reported["correction"] == pytest.approx(reported["score"], rel=1e-4, abs=1e-4)

@@ -134,7 +134,7 @@ def test_training_raises_the_alignment_with_the_perfect_kernel() -> None:
         assert many.loss_curve_[-1] < many.loss_curve_[0]
 
 
-def test_a_rate_that_diverges_is_told() -> None:
+def test_a_rate_that_diverges_is_reported() -> None:
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(60, 8)), rng.integers(0, 2, 60)
     with pytest.raises(ValueError, match="training diverged at learning_rate=1000"):

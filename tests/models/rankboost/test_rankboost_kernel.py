@@ -182,7 +182,7 @@ def test_empty_rows_are_like_nothing_and_useless_columns_are_passed_over() -> No
     assert model.pair_score(empty, csr_array(padded[1:2])) == 0.0
     assert np.isfinite(model.transform(empty)).all()
     for useless in (np.zeros((150, 3)), np.ones((150, 3))):
-        with pytest.raises(ValueError, match="no feature tells the labels apart"):
+        with pytest.raises(ValueError, match="no feature separates the labels"):
             RankBoostKernel(n_estimators=3).fit(useless, y)
 
 
@@ -236,7 +236,7 @@ def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: P
     assert loaded.score(X, y) == model.score(X, y)
 
 
-def test_rows_that_fill_the_room_made_for_them_are_mapped_alike() -> None:
+def test_rows_that_fill_the_allocated_space_are_mapped_alike() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 30)).astype(np.float32)
     model = RankBoostKernel(n_estimators=300, random_state=0).fit(rows, rows[:, :9].sum(axis=1) > 0)

@@ -252,7 +252,7 @@ def test_only_some_rows_are_references_of_large_data(monkeypatch: pytest.MonkeyP
         RSBL(depth=1, k_max=2, final="1nn").fit(rows, labels)
 
 
-def test_what_is_not_dense_or_tells_nothing_is_refused() -> None:
+def test_what_is_not_dense_or_not_informative_is_refused() -> None:
     with pytest.raises(ValueError, match=r"X is sparse and RSBL compares dense rows: pass X\.toarray"):
         RSBL().fit(csr_array(X), y)
     fitted = RSBL(depth=1, k_max=1).fit(X, y)

@@ -98,7 +98,7 @@ def test_names_are_text_whatever_they_hold() -> None:
 
 
 @pytest.mark.parametrize("leaf_rank", ["linear", "boosting", DecisionTreeClassifier(max_depth=3)])
-def test_sums_are_told_by_what_weighs_most(leaf_rank: Any) -> None:
+def test_sums_are_described_by_their_largest_weights(leaf_rank: Any) -> None:
     model = grown(max_depth=2, leaf_rank=leaf_rank, pair_map="max-min")
     svg = model.tree_svg(NAMES)
     first = model.tree_data(NAMES)["nodes"][0]

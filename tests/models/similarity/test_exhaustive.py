@@ -51,7 +51,7 @@ def test_no_tree_of_depth_two_has_a_greater_lambda(seed: int, n_features: int, n
     assert all(low != high for low, high in zip(region.low, region.high, strict=True))
 
 
-def test_features_that_tell_only_together_are_found() -> None:
+def test_features_informative_only_together_are_found() -> None:
     """The class is the exclusive or of two signs; best is Lambda 1/4 and more, and no border alone tells anything."""
     rng = np.random.default_rng(0)
 

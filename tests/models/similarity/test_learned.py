@@ -68,7 +68,7 @@ def cell_of(tree: Tree, f: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("kind", LEARNED)
-def test_each_feature_tells_pairs_apart_and_out_of_fold_values_do_not_flatter(kind: Any) -> None:
+def test_each_feature_separates_pairs_and_out_of_fold_values_do_not_flatter(kind: Any) -> None:
     features, out_of_fold = learned(kind)
     left, right, same = held_out()
     fresh = features.values(left, right)
@@ -101,7 +101,7 @@ def test_posteriors_feature_is_the_inner_product_of_two_posteriors() -> None:
     assert np.allclose(values[:, 1], cosine, atol=1e-5)
 
 
-def test_class_scores_stand_beside_posteriors_as_a_gaussian_model_of_them() -> None:
+def test_class_scores_accompany_posteriors_as_a_gaussian_model_of_them() -> None:
     features, _ = learned("posteriors")
     columns = features.columns(DIGITS[TEST][:200]).astype(np.float64)
     scores = columns[:, 10:20]
@@ -173,7 +173,7 @@ def test_classifier_of_sums_is_ridge_regression_on_the_rows_waves() -> None:
     assert np.allclose(waves._classifier(sums, prior, 1e-2), expected, atol=1e-4)
 
 
-def test_waves_that_tell_all_the_same_are_borne() -> None:
+def test_waves_without_information_are_accepted() -> None:
     # A kernel much wider than the rows' distances: sums of float32 products have no root at so small a ridge.
     random = np.random.RandomState(0)
     codes, X = random.randint(3, size=400), random.standard_normal((400, 2)).astype(np.float32)
@@ -185,7 +185,7 @@ def test_waves_that_tell_all_the_same_are_borne() -> None:
     assert np.isfinite(waves._discriminant(sums, 1e-12).axes).all()
 
 
-def test_kernel_discriminant_tells_apart_what_no_linear_map_does() -> None:
+def test_kernel_discriminant_separates_what_no_linear_map_does() -> None:
     # Every identity's rows lie at a point of its own or opposite to it: all means are 0.
     rng = np.random.default_rng(0)
     codes = np.repeat(np.arange(8), 60)
@@ -321,7 +321,7 @@ def test_equal_rows_are_one_whatever_the_sign_of_their_zeros() -> None:
     assert np.unique(number).size == first.size == 3
 
 
-def test_pairs_tell_of_identities_by_points_in_common() -> None:
+def test_identities_follow_from_points_in_common() -> None:
     points = np.array([[0.0], [1.0], [5.0], [1.0], [2.0], [6.0]], dtype=np.float32)
     # 0-1 and 1-2 are same pairs (1 occurs twice), 5-6 differ.
     assert identities_of_pairs(points, 3, np.array([True, True, False])).tolist() == [0, 0, 1, 0, 0, 2]

@@ -37,7 +37,7 @@ def test_the_page_leads_from_rows_to_saved_forests_and_drawn_trees(
     assert 0.5 < tree.auc_ <= 1
 
 
-def test_the_page_tells_of_every_kind_of_feature_and_split() -> None:
+def test_the_page_shows_every_kind_of_feature_and_split() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name in (*NAMES, *KINDS):
         assert re.search(rf"^\| `{name}`", page, re.M), name

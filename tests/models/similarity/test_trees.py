@@ -232,7 +232,7 @@ def test_training_pairs_and_their_swap_grow_one_tree() -> None:
     assert one.pair_score(left, right).tobytes() == two.pair_score(left, right).tobytes()
 
 
-def test_explain_tells_the_path_that_scores() -> None:
+def test_explain_returns_the_path_that_scores() -> None:
     X, y = load_digits(return_X_y=True)
     model = SimilarityTree(n_pairs=5000, max_depth=5, random_state=0).fit(X, y)
     tree = model.trees_[0]

@@ -192,7 +192,7 @@ def test_keys_lock_for_good(database: Database) -> None:
     assert view.locked
 
 
-def test_who_was_told_of_a_change_sees_it(database: Database) -> None:
+def test_a_client_that_learned_of_a_change_sees_it(database: Database) -> None:
     add_model(database, "faces", versions=2, production=1)
 
     async def scenario() -> None:

@@ -37,7 +37,7 @@ def test_ready_means_that_what_is_promoted_is_loaded(deployment, database: Datab
     assert asyncio.run(start()) == [True, False]
 
 
-def test_one_spoiled_version_keeps_no_other_from_serving(deployment, database: Database) -> None:
+def test_one_damaged_version_keeps_no_other_from_serving(deployment, database: Database) -> None:
     deployment.train(learner="metric", params={}, model="a-spoiled")
     spoiled = [found.parent for found in Path(deployment.settings.resolved_artefacts).rglob("manifest.json")]
     assert spoiled

@@ -16,7 +16,7 @@ from pairmark.service.runtime.trees import tree_data, tree_svg
 pytestmark = pytest.mark.database("sqlite")
 
 
-def test_trees_are_told_by_the_version_in_memory(deployment, database: Database) -> None:
+def test_trees_come_from_the_version_in_memory(deployment, database: Database) -> None:
     deployment.train(learner="similarity-tree", model="tree", params={"max_depth": 3, "n_pairs": 2000})
     deployment.train()
     deployment.train(learner="metric", params={}, model="metric")
