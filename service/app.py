@@ -25,7 +25,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pairmark.models.calibration.warmup import warm_calibration
+from pairmark.models.calibration.warmup import is_warm, warm_calibration
 from pairmark.service import db_metrics
 from pairmark.service.api import metrics, openapi, problems
 from pairmark.service.api.edge import Edge
@@ -212,7 +212,8 @@ async def _warm(app: FastAPI) -> None:
     services: Services = app.state.services
     try:
         await services.runtime.load_promoted()
-        await services.runtime.in_thread(warm_calibration)
+        if not is_warm():
+            await services.runtime.in_thread(warm_calibration)
         services.runtime.warm = True
     except Exception:
         log.exception("promoted versions could not be loaded; the service stays not ready")

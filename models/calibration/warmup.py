@@ -6,12 +6,23 @@ import contextlib
 
 import numpy as np
 
+from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
+from pairmark.models.calibration.kernels.capacity import log_mean_product
+from pairmark.models.calibration.kernels.list_matchings import draw_matchings
+from pairmark.models.calibration.kernels.matching import greedy_matching
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
+from pairmark.models.core.compiled import is_cached
 
 _UNITS = 80
 _RATE = 0.2
 _METHODS = ("finite-sample", "bootstrap", "estimate")
+_KERNELS = (dyadic_replicates, log_mean_product, draw_matchings, greedy_matching)
+
+
+def is_warm() -> bool:
+    """Whether the kernels are in the cache, so that a first calibration waits for no compiler."""
+    return all(is_cached(one) for one in _KERNELS)
 
 
 def warm_calibration() -> None:

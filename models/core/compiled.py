@@ -26,6 +26,12 @@ def estimating_kernel(function: Callable[..., Any]) -> Any:
     return _compiled(function, fastmath={"reassoc", "contract"})
 
 
+def is_cached(compiled: Any) -> bool:
+    """Whether numba's cache holds machine code of a kernel as its source is now."""
+    index = getattr(compiled._cache, "_cache_file", None)
+    return index is not None and bool(index._load_index())
+
+
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     options |= {"nogil": True, "error_model": "numpy"}
     try:
