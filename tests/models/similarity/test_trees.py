@@ -44,11 +44,20 @@ def impurity(low: np.ndarray, same: np.ndarray, weight: np.ndarray) -> float:
 
 
 def least_impurity(f: np.ndarray, same: np.ndarray, weight: np.ndarray) -> float:
-    return min(
-        impurity(f[:, k] <= value, same, weight)
-        for k in range(f.shape[1])
-        for value in np.unique(f[:, k])[:-1]
-    )
+    """Of the splits at every value of every feature but its largest; each feature's best is found by running sums."""
+    cost = weight / np.where(same, weight[same].sum(), weight[~same].sum())
+    best = []
+    for values in f.T:
+        order = np.argsort(values)
+        low = np.cumsum(np.where([same, ~same], cost, 0.0)[:, order], axis=1)
+        high = low[:, -1:] - low
+        ends = np.flatnonzero(np.diff(values[order]))
+        if ends.size:
+            parts = (low[:, ends].prod(0) / low[:, ends].sum(0)) + (
+                high[:, ends].prod(0) / high[:, ends].sum(0)
+            )
+            best.append(impurity(values <= values[order][ends[parts.argmin()]], same, weight))
+    return min(best)
 
 
 @settings(max_examples=40)
