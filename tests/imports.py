@@ -25,6 +25,26 @@ RELATED = {
 """Files that no test imports -> the tests that read or run them."""
 SERVED = ("tests/e2e", "tests/browser", "tests/faults")
 """Tests that mostly talk to a server: only what they import themselves runs them."""
+OF_PAGES = ("tests/docs/test_commands.py", "tests/docs/test_figures.py")
+BLOCKS = "tests/docs/test_blocks.py"
+
+
+def tests_of_page(name: str) -> list[str]:
+    """What reads or follows a page of the docs, quick tests first; of those that follow pages, this page's alone."""
+    file = Path(name)
+    if file.suffix in (".py", ".txt") and file.parent == Path("docs/examples"):
+        return [f"tests/docs/test_examples.py::test_the_script_prints_what_the_tutorial_shows[{file.stem}]"]
+    if file.suffix != ".md" or file.parts[0] not in ("docs", "README.md", "CONTRIBUTING.md"):
+        return []
+    if name == "CONTRIBUTING.md":
+        return [*OF_PAGES, "tests/docs/test_contributing.py"]
+    if name == "README.md":
+        return [*OF_PAGES, f"{BLOCKS}::test_the_readme_does_what_it_shows"]
+    if name == "docs/how-to/keys.md":
+        return [*OF_PAGES, f"{BLOCKS}::test_the_page_that_locks_the_service_does_what_it_shows"]
+    if file.parent.name in ("how-to", "tutorials"):
+        return [*OF_PAGES, f"{BLOCKS}::test_the_page_does_what_it_shows[{file.stem}]"]
+    return list(OF_PAGES)
 
 
 @cache
@@ -102,7 +122,7 @@ def importers_of_files() -> dict[Path, set[Path]]:
 
 
 def affected_tests(changed: Iterable[str]) -> list[str]:
-    """Test files that a change reaches, nearest first.
+    """Tests that a change reaches, nearest first: files, and of those that follow pages of the docs the page's alone.
 
     Parameters
     ----------
@@ -132,7 +152,8 @@ def affected_tests(changed: Iterable[str]) -> list[str]:
         for file, far in distance.items()
         if is_test(file) and (ROOT / file).is_file() and (far <= 1 or not str(file).startswith(SERVED))
     ]
-    return [name for *_, name in sorted(reached)]
+    of_pages = [test for one in changed for test in tests_of_page(one)]
+    return list(dict.fromkeys([*of_pages, *(name for *_, name in sorted(reached))]))
 
 
 def is_test(file: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import tidy
+from tests.docs.test_blocks import LOCKING, PAGES
 from tests.imports import ROOT, affected_tests, imports_of
 from tests.mutants.catalogue import MUTANTS
 
@@ -24,7 +25,26 @@ def test_a_change_reaches_the_tests_that_import_it_nearest_first() -> None:
     assert "tests/models/test_bounds.py" not in affected_tests(["service/cli/keys.py"])
     assert affected_tests(["tests/models/test_bounds.py"]) == ["tests/models/test_bounds.py"]
     assert "tests/e2e/test_wheel.py" in affected_tests(["pyproject.toml"])
-    assert affected_tests(["README.md"]) == []
+    assert affected_tests(["LICENSE"]) == []
+
+
+def test_a_page_reaches_what_reads_it_and_what_follows_it() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    named = [path.relative_to(ROOT).as_posix() for path in pages if "_build" not in path.parts]
+    followed = {name: [test for test in affected_tests([name]) if "::" in test] for name in named}
+    assert followed["docs/how-to/galleries.md"] == [
+        "tests/docs/test_blocks.py::test_the_page_does_what_it_shows[galleries]"
+    ]
+    assert followed["README.md"] == ["tests/docs/test_blocks.py::test_the_readme_does_what_it_shows"]
+    assert all("tests/docs/test_commands.py" in affected_tests([name]) for name in named)
+    assert "tests/docs/test_contributing.py" in affected_tests(["CONTRIBUTING.md"])
+    script = affected_tests(["docs/examples/people.py"])
+    assert script == ["tests/docs/test_examples.py::test_the_script_prints_what_the_tutorial_shows[people]"]
+    # The names that are followed are pytest's.
+    wanted = {
+        test.partition("[")[2].rstrip("]") for tests in followed.values() for test in tests if "[" in test
+    }
+    assert wanted == {page.stem for page in PAGES if page.stem not in LOCKING}
 
 
 def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
