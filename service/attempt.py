@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from pairmark.service.deferred import defer_unused
+
+if __name__ == "__main__":
+    # Before the others: they import what is put off.
+    defer_unused()
+
 from pairmark.service.blobs import Blobs
 from pairmark.service.db import Database
-from pairmark.service.deferred import defer_unused
 from pairmark.service.jobs.child import Runner, main
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.settings import Settings
@@ -24,5 +29,4 @@ def runner_of(claim: Claim, db: Database, blobs: Blobs, settings: Settings) -> R
 
 
 if __name__ == "__main__":
-    defer_unused()
     sys.exit(main(sys.argv[1:], runner_of))

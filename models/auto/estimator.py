@@ -19,6 +19,7 @@ from pairmark.models.auto.params import CandidateName, SimilarityAutoParams
 from pairmark.models.auto.race import Entry, IdentityTask, PairTask, Race, Task, leaderboard, winner
 from pairmark.models.auto.state import AutoState
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import preparing, report
@@ -170,8 +171,6 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         )
 
     def _race(self, task: Task, kept: Checkpoints | None, seed: int, fit: Any) -> Self:
-        from threadpoolctl import threadpool_limits
-
         at = judged_rates(self.target_fpr)
         racing = self._racing(task.data)
         shared = {
@@ -181,7 +180,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
             "target_fpr": self.target_fpr,
         }
         # Matrices of a few hundred features gain nothing from several threads, which would stand in others' way.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             if task.folds:
                 race = Race(
                     task,

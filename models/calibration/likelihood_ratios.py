@@ -24,8 +24,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from threadpoolctl import threadpool_limits
 
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.schema import refuse, require
 from pairmark.models.pairs.samples import PairSample, Side, pair_sample
 
@@ -84,7 +84,7 @@ class LikelihoodRatios:
         """Fit both maps on pairs of both kinds that were checked before."""
         n_same, n_different = (side.edge_units.shape[0] for side in (sample.same, sample.different))
         # On several threads sums of many products end in other digits, and wait for each other on a busy machine.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             slope, intercept = _logistic(sample.same, sample.different)
         begins, values = _pav(sample.same, sample.different)
         low, high = -math.log(n_same + 1), math.log(n_different + 1)
@@ -181,11 +181,11 @@ def pooled(weight_same: Float64, weight_different: Float64) -> Float64:
 
     Minimises Cllr over all rising maps (Ayer et al. 1955): isotonic regression of the posterior at prior 1/2.
     """
-    # Imported here: it loads all of scipy.stats, which serving does not need.
-    from sklearn.isotonic import isotonic_regression
+    # SciPy's, which gives what scikit-learn's does to the bit, loads none of scipy.stats.
+    from scipy.optimize import isotonic_regression
 
     weight = weight_same + weight_different
-    posterior = isotonic_regression(weight_same / weight, sample_weight=weight, y_min=0.0, y_max=1.0)
+    posterior = np.clip(isotonic_regression(weight_same / weight, weights=weight).x, 0.0, 1.0)
     with np.errstate(divide="ignore"):
         found: Float64 = np.log(posterior) - np.log1p(-posterior)
     return found

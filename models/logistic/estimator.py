@@ -11,9 +11,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
@@ -131,7 +131,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         return _MOST_SPARSE if self._map.kind == "unit" else max(_LISTED, MOST_CELLS // self._map.scale.size)
 
     def _learn(self, left: Rows, right: Rows, same: Any, weight: Any) -> Self:
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             self._weights = fit_weights(self._map, left, right, same, weight, self.C)
         return self
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.row_pairs import PairsOfRows
@@ -226,7 +226,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
         folds = validation_folds(place, protocol, random) if "auto" in map(str, settings) else []
         # Hundreds of small matrices: several threads would only stand in each other's way.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             choice = self.choose(some, place, folds)
             return self.refit(X, codes, choice)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.progress import preparing
 from pairmark.models.evaluation.validation import JUDGED_FPR, validation_folds
 from pairmark.models.pairs.splits import resolve_protocol
@@ -56,7 +56,7 @@ def choose(estimator: Any, X: Float32, codes: NDArray[np.int64], seed: int) -> P
         reached = []
         for fold in folds:
             # Small matrices: several threads would only stand in each other's way.
-            with preparing(f"choosing pair features: {kind}"), threadpool_limits(1, user_api="blas"):
+            with preparing(f"choosing pair features: {kind}"), one_blas_thread():
                 seen = np.unique(codes[fold.train], return_inverse=True)[1]
                 model = clone(estimator).set_params(**small).fit(X[fold.train], seen)
             rows = X[fold.test]

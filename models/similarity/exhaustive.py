@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.similarity.splits import AxisSplits
 
 MOST_BORDERS = 512
@@ -55,7 +55,7 @@ def best_region(
     low = (f[:, owners] <= borders).astype(np.float32)
     signed = mass.astype(np.float32)
     # One thread: sums, and with them ties, must not depend on how many there are.
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         both = ((low * signed[:, None]).T @ low).astype(np.float64)
         one, total = low.T.astype(np.float64) @ mass, float(mass.sum())
     above = one[None, :] - both
