@@ -1,4 +1,4 @@
-"""A fused model over HTTP, Python and CLI, on both databases: trained by names, served as one."""
+"""A fused model over HTTP, Python and CLI: trained by names, served as one. Its jobs are tested on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from pairmark.client import Client
 from tests.serving import RunningServer
+
+pytestmark = pytest.mark.database("sqlite")
 
 PLDA = {"marginals": "raw", "length_norm": False, "shrink_within": 0.1, "shrink_between": 0.1}
 

@@ -94,6 +94,8 @@ def test_nothing_made_from_the_document_breaks_the_service(
         digits_deployment.http.put("/galleries/fuzzed/items", json={"items": [item]}).json()["upserted"] == 1
     )
     seen: dict[str, set[int]] = {}
+    # Most of what a request meets is the same on both databases; PostgreSQL is the one with more to refuse.
+    examples = 12 if digits_deployment.facts["kind"] == "postgresql" else 6
 
     for result in schema.get_all_operations():
         operation = result.ok()
@@ -107,7 +109,7 @@ def test_nothing_made_from_the_document_breaks_the_service(
         )
 
         @settings(
-            max_examples=12,
+            max_examples=examples,
             database=None,
             deadline=None,
             derandomize=True,
