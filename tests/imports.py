@@ -15,6 +15,26 @@ RELATED = {
     "service/console": ("tests/service/test_console.py",),
     "service/client": ("tests/service/test_client.py",),
     "service/api/templates": ("tests/service/api",),
+    **{
+        f"service/api/{handler}.py": (f"tests/e2e/test_{tests}.py",)
+        for handler, tests in {
+            "audit": "audit_served",
+            "calibrations": "scoring",
+            "datasets": "resources",
+            "decisions": "scoring",
+            "edge": "edge",
+            "evidence": "evidence_served",
+            "galleries": "galleries",
+            "jobs": "resources",
+            "keys": "team_keys",
+            "learners": "resources",
+            "models": "resources",
+            "points": "classify_served",
+            "rank": "ranking",
+            "scoring": "scoring",
+            "search": "galleries",
+        }.items()
+    },
     "migrations": ("tests/service/test_db.py", "tests/golden"),
     "pyproject.toml": ("tests/e2e/test_wheel.py",),
     "deploy/client": ("tests/e2e/test_wheel.py",),
@@ -22,7 +42,7 @@ RELATED = {
     "benchmarks": ("tests/benchmarks",),
     "experiments": ("tests/benchmarks",),
 }
-"""Files that no test imports -> the tests that read or run them."""
+"""Files that no test imports, or that only requests reach -> the tests that read, run or ask them."""
 SERVED = ("tests/e2e", "tests/browser", "tests/faults")
 """Tests that mostly talk to a server: only what they import themselves runs them."""
 OF_PAGES = ("tests/docs/test_commands.py", "tests/docs/test_figures.py")

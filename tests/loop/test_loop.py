@@ -13,7 +13,7 @@ import pytest
 
 from tests import tidy
 from tests.docs.test_blocks import LOCKING, PAGES
-from tests.imports import ROOT, affected_tests, imports_of
+from tests.imports import RELATED, ROOT, affected_tests, imports_of
 from tests.mutants.catalogue import MUTANTS
 
 
@@ -26,6 +26,13 @@ def test_a_change_reaches_the_tests_that_import_it_nearest_first() -> None:
     assert affected_tests(["tests/models/test_bounds.py"]) == ["tests/models/test_bounds.py"]
     assert "tests/e2e/test_wheel.py" in affected_tests(["pyproject.toml"])
     assert affected_tests(["LICENSE"]) == []
+
+
+def test_a_handler_reaches_the_tests_that_send_it_requests() -> None:
+    assert affected_tests(["service/api/galleries.py"])[0] == "tests/e2e/test_galleries.py"
+    assert affected_tests(["service/api/scoring.py"])[0] == "tests/e2e/test_scoring.py"
+    for place, tests in RELATED.items():
+        assert all((ROOT / one).exists() for one in (place, *tests)), place
 
 
 def test_a_page_reaches_what_reads_it_and_what_follows_it() -> None:
