@@ -163,7 +163,7 @@ def test_as_many_rows_as_identities_and_one_are_enough_to_learn() -> None:
 
 def test_more_features_than_rows_are_reduced_inside() -> None:
     rng = np.random.default_rng(1)
-    wide = rng.standard_normal((D, 1_000)).astype(np.float32)
+    wide = rng.standard_normal((D, 400)).astype(np.float32)
     A, y = people(20, 6, seed=4)
     model = Plda(random_state=1).fit(X @ wide, Y)
     assert model.settings_["n_components"] <= 256
