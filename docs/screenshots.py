@@ -37,7 +37,7 @@ SHOTS: tuple[tuple[str, str, str, int, int | None], ...] = (
     ("train", "/console/train?dataset=badge-photos:1", "light", 1280, 900),
     ("gallery", "/console/galleries/staff", "light", 1280, 900),
 )
-COLOURS = 128
+COLOURS = 112
 PATIENCE_S = 300.0
 
 

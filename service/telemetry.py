@@ -158,7 +158,7 @@ def exporter() -> Exporter | None:
         or given.get("OTEL_SDK_DISABLED", "").lower() == "true"
     ):
         if address and "://" not in address:
-            logger.warning("no spans are sent: the endpoint is no http:// or https:// address")
+            logger.warning("no spans are sent: the endpoint is not an http:// or https:// address")
         return None
     headers = given.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or given.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     resource = {"service.name": "pairmark", "service.version": VERSION, "process.pid": str(os.getpid())}

@@ -115,7 +115,7 @@ def lower_threshold(held: HeldOutScores, fnr: float, each: float, confidence: fl
     same = held.arrays.get("matched_same")
     if same is None or not same.size:
         raise ValueError(
-            "fnr takes same pairs, which this calibration does not keep: calibrate anew, with unweighted pairs"
+            "fnr takes same pairs, which this calibration does not keep: calibrate again, with unweighted pairs"
         )
     rank = order_rank(same.size, fnr, each)
     if rank is None:

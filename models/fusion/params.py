@@ -84,7 +84,7 @@ class FusionParams(Params):
     ) = Field(
         None,
         description="what is combined: kinds with their parameters or, in a training job, registered versions (`name`, "
-        "`name@alias`, `name:version`), whose kind and parameters are learned anew on the job's training part; null: "
+        "`name@alias`, `name:version`), whose kind and parameters are learned again on the job's training part; null: "
         "plda and whitened cosine",
     )
     keep: Literal["if-better", "always"] = Field(

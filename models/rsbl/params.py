@@ -24,7 +24,7 @@ class RSBLParams(Params):
     beta: Annotated[float, Field(gt=0.0, le=1e12)] | Literal["median", "search"] = Field(
         0.1,
         description="width of the Gaussian features exp(-beta d^2), above 0; median: one over the median squared "
-        "distance, anew for each layer; search: the multiple of that which errs least on inner folds",
+        "distance, chosen for each layer; search: the multiple of that which errs least on inner folds",
     )
     metric: Metric = Field(
         "euclidean", description="the distance d that neighbours and features are made from"

@@ -113,9 +113,9 @@ def open_index(folder: str | os.PathLike[str], digest: str, *, verify: bool = Fa
         vectors = arrays.pop("vectors")
         whole = vectors.shape[0] == n
     except (KeyError, TypeError, ValueError) as error:
-        raise ArtefactError(f"{folder} is no whole index: index the gallery again") from error
+        raise ArtefactError(f"{folder} is not a complete index: index the gallery again") from error
     if not whole:
-        raise ArtefactError(f"{folder} is no whole index: index the gallery again")
+        raise ArtefactError(f"{folder} is not a complete index: index the gallery again")
     if owner != digest:
         raise ArtefactError(
             f"{folder} was made by another model, or by this one fitted otherwise: index the gallery again"

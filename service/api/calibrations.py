@@ -1,4 +1,4 @@
-"""Calibrations: of scores made elsewhere, and what a calibration can promise."""
+"""Calibrations: of scores of other systems, and what a calibration can promise."""
 
 from __future__ import annotations
 

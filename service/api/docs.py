@@ -24,7 +24,10 @@ GROUPS = {
     "datasets": ("Datasets", "Labelled vectors, in immutable versions."),
     "jobs": ("Training jobs", "Submit, follow and cancel long work."),
     "models": ("Models and versions", "What was trained, what it promises, and which version serves."),
-    "calibrations": ("Calibrations", "What thresholds are computed from, also for scores made elsewhere."),
+    "calibrations": (
+        "Calibrations",
+        "The data that thresholds are computed from, also for scores of other systems.",
+    ),
     "learners": ("Learners", "What can be trained, and with which parameters."),
     "galleries": ("Galleries", "Enrol, search, verify and erase."),
     "keys": ("API keys", "Who may do what, and until when."),

@@ -86,7 +86,9 @@ def seconds_until(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time; expected e.g. 90d, 12h, 30m or 2027-01-31") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a time; expected e.g. 90d, 12h, 30m or 2027-01-31"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds = moment.timestamp() - time.time()

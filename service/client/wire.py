@@ -144,7 +144,7 @@ def npz(**arrays: Any) -> bytes:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """A JSON object as it came; anything else is no answer of this service."""
+    """A JSON object as it came; anything else is not an answer of this service."""
     if not isinstance(value, dict):
         raise ClientError(f"expected a JSON object from the service, got {type(value).__name__}")
     return value

@@ -106,7 +106,7 @@ def _rows(texts: list[Any], side: str, rows: int, row_of: dict[str, int] | None)
         if row_of is not None:
             row = row_of.get(str(text), -1)
             if row < 0:
-                _refuse(pair, f"{side} is {str(text)[:50]!r}, which is no row id of the dataset")
+                _refuse(pair, f"{side} is {str(text)[:50]!r}, which is not a row id of the dataset")
         else:
             row = int(text) if isinstance(text, str) and text.strip().isdecimal() and len(text) < 18 else -1
             if not 0 <= row < rows:

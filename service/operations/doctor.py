@@ -225,7 +225,7 @@ class Doctor:
                 check="quarantine",
                 status="warning",
                 detail=f"{ref} is in quarantine: {reason}",
-                advice="move its aliases to another version, delete it, and train or import it anew",
+                advice="move its aliases to another version, delete it, and train or import it again",
             )
 
     def _recovery(self) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def ratios_of(calibration_id: str, calibration: Calibration, served: Served | No
     if maps is None:
         raise ModelNotCapable(
             f"calibration {calibration_id} holds no likelihood ratios: it has no same pairs, or was made before they "
-            "were kept. Calibrate anew, with pairs of both kinds"
+            "were kept. Calibrate again, with pairs of both kinds"
         )
     if method == "own" and served is not None and not spec_of(served.entry.kind).log_lr:
         raise InvalidInput(

@@ -125,7 +125,7 @@ class Calibrations:
     def add_scores(
         self, name: str, scores: Any, same: Any, left_unit: Any = None, right_unit: Any = None
     ) -> CalibrationOut:
-        """Calibrate scores made elsewhere.
+        """Calibrate scores of another system.
 
         Scores of several systems are combined into one: half of the units weigh the systems, the others calibrate.
 

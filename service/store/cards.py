@@ -31,7 +31,7 @@ def model_card(version: VersionOut, promises: list[PromisedRate], evidence: Evid
     uses = [_USES[name] for name in version.capabilities if name in _USES]
     intended = [f"Made for {_listed(uses)}."] if uses else []
     intended.append(
-        "It knows what its training data show: use it for people and recordings of the same kind, and measure it anew "
+        "It knows what its training data show: use it for people and recordings of the same kind, and measure it again "
         "where they differ."
     )
     return ModelCard(

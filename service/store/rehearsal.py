@@ -120,7 +120,7 @@ def _of_report(report: Path) -> ScoreHistograms | None:
             or array.dtype.kind != "f"
             or np.isnan(array).any()
         ):
-            raise ArtefactError(f"array {name!r} is no curve as long as the others")
+            raise ArtefactError(f"array {name!r} does not have the length of the other curves")
         if name != "thresholds" and not ((array >= 0) & (array <= 1)).all():
             raise ArtefactError(f"array {name!r} holds a rate outside 0 to 1")
     read_trained_on(report)

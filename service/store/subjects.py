@@ -131,7 +131,8 @@ class SubjectCalibrations:
     def _made(self, parent: CalibrationRow, name: str | None, asked: SubjectClass, estimator: Any) -> str:
         if name is None or parent.version is None:
             raise refusal(
-                asked, "the calibration is of scores made elsewhere: make one of these subjects' own scores"
+                asked,
+                "the calibration is for scores of another system: calibrate the scores of these subjects",
             )
         version = self._versions.row(name, parent.version)
         held = self._held_out(parent, version, name, asked)

@@ -87,7 +87,7 @@ def test_says_what_is_wrong_with_an_index_on_disk(tmp_path: Path) -> None:
     reported = json.loads(manifest.read_text())
     for change in ({"kind": "metric"}, {"meta": {}}, {"meta": {**reported["meta"], "rows": 3}}):
         manifest.write_text(json.dumps({**reported, **change}))
-        with pytest.raises(ArtefactError, match=r"expected an index|no whole index"):
+        with pytest.raises(ArtefactError, match=r"expected an index|not a complete index"):
             model.open_index(tmp_path / "index")
     manifest.write_text(json.dumps(reported))
     (tmp_path / "index" / "vectors.npy").write_bytes(b"short")
