@@ -26,14 +26,12 @@ class EvidenceQuery(Query):
 
     log_lr: bool = Field(
         False,
-        description="add the natural log-likelihood ratio of each score, by the version's calibration: how much more "
-        "likely the score is if both sides are the same person than if they are two",
+        description="add the natural log-likelihood ratio of each score, by the version's calibration",
     )
     lr_method: Literal["logistic", "pav", "own"] = Field(
         DEFAULT_METHOD,
-        description="how a score becomes a log-likelihood ratio. `pav`: the non-decreasing step function that fits the "
-        "calibration pairs best; `logistic`: a linear function of the score; `own`: the score itself, for learners "
-        "whose score is a log-likelihood ratio (`plda`)",
+        description="how scores become log-likelihood ratios. `pav`: the step function that fits the calibration "
+        "pairs best; `logistic`: a linear function; `own`: the score itself (`plda`)",
     )
 
 

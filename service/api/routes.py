@@ -102,6 +102,7 @@ _PAIRS_TEXT: Final = (
     "`right`. For subjects of several samples, send the rows subject by subject. `left_samples` and `right_samples` "
     "give the number of rows per subject; in npz, the arrays `left_counts` and `right_counts` do. "
 )
+_SAME_BODIES_TEXT: Final = "Bulk bodies: as for `POST /similarity`. "
 _POINTS_TEXT: Final = (
     "Bulk bodies: `application/octet-stream` is little-endian float32, row-major; `application/x-npz` contains one "
     "array `features`. With `Accept: application/octet-stream` the answer is raw float32 too, its width in "
@@ -136,11 +137,11 @@ SCORING: Final = (
           query=scoring.MatchQuery, body=PairsBody | ScoresBody, answer=MatchesOut | BayesOut, direct=True,
           decides=True, example=_PAIR,
           binary=Binary(bodies=(_OCTETS, _NPZ), answer_headers={**_MODEL, **_POINT},
-                        text=_PAIRS_TEXT + _RAW_TEXT + "one uint8 a pair (1 = match, with `fnr` 2 = review), "
-                        "the threshold and calibration in headers.")),
+                        text=_SAME_BODIES_TEXT + _RAW_TEXT + "one uint8 per pair (1 = match, with `fnr` 2 = review), "
+                        "and the threshold and calibration in headers.")),
     Route("POST", "/explain", scoring.explain, access="score", tag="scoring", summary="Explain one pair's score",
           query=scoring.PairsQuery, body=PairsBody, answer=ExplanationOut, direct=True, example=_PAIR,
-          binary=Binary(bodies=(_OCTETS, _NPZ), text=_PAIRS_TEXT)),
+          binary=Binary(bodies=(_OCTETS, _NPZ), text=_SAME_BODIES_TEXT)),
     Route("POST", "/embed", points.embed, access="score", tag="scoring", summary="Embed points",
           query=points.PointsQuery, body=FeaturesBody, answer=VectorsOut, direct=True,
           example={"features": [0.12, -0.4, 1.7]},
@@ -150,7 +151,7 @@ SCORING: Final = (
           query=points.PointsQuery, body=FeaturesBody, answer=ClassesOut, direct=True,
           example={"features": [0.12, -0.4, 1.7]},
           binary=Binary(bodies=(_OCTETS, _NPZ),
-                        text=_POINTS_TEXT + ", one column a label, their names in `X-Pairmark-Labels` (406 when they "
+                        text=_POINTS_TEXT + ", one column per label, their names in `X-Pairmark-Labels` (406 when they "
                         "do not fit).",
                         answer_headers={**_MODEL, "X-Pairmark-Dimension": "number of labels",
                                         "X-Pairmark-Labels": "JSON list of the labels, in the order of the columns"})),
@@ -184,7 +185,8 @@ JOBS: Final = (
     Route("GET", "/jobs/{job_id}", jobs.get_job, access="any", tag="jobs", answer=JobOut),
     # The handler asks for what submitting the job took: `train`, or `gallery`.
     Route("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, access="any", tag="jobs", answer=JobOut, status=202),
-    Route("GET", "/jobs/{job_id}/events", jobs.job_events, access="any", tag="jobs", gives="text/event-stream",
+    Route("GET", "/jobs/{job_id}/events", jobs.job_events,
+          summary="Follow job events", access="any", tag="jobs", gives="text/event-stream",
           limits=LONG, errors=(429,)),
 )  # fmt: skip
 
@@ -199,36 +201,42 @@ MODELS: Final = (
           answer=VersionPage),
     Route("GET", _VERSION, models.get_version, access="model", tag="models", answer=VersionOut),
     Route("DELETE", _VERSION, models.delete_version, access="admin", tag="models", status=204, errors=(409,)),
-    Route("GET", f"{_VERSION}/roc", models.get_roc, access="model", tag="models", query=models.RocQuery,
+    Route("GET", f"{_VERSION}/roc", models.get_roc,
+          summary="Get ROC curve", access="model", tag="models", query=models.RocQuery,
           answer=RocOut),
     Route("GET", f"{_VERSION}/operating-point", operating.get_operating_point, access="model", tag="models",
           query=operating.PointOfVersionQuery, answer=OperatingPointOut),
-    Route("GET", f"{_VERSION}/live", operating.get_live, access="model", tag="models",
+    Route("GET", f"{_VERSION}/live", operating.get_live, summary="Get live check", access="model", tag="models",
           answer=operating.LiveOut | None),
     Route("GET", f"{_VERSION}/leaderboard", models.get_leaderboard, access="model", tag="models",
           answer=LeaderboardOut),
     # Rows of what people uploaded.
-    Route("GET", f"{_VERSION}/errors", models.get_errors, access="train", tag="models", query=models.ErrorsQuery,
+    Route("GET", f"{_VERSION}/errors", models.get_errors,
+          summary="List hardest pairs", access="train", tag="models", query=models.ErrorsQuery,
           answer=ErrorsOut),
     Route("GET", f"{_VERSION}/report", models.get_report, access="model", tag="models",
           query=models.ReportQuery, answer=ReportOut, or_gives=_HTML),
     Route("GET", f"{_VERSION}/tree", models.get_tree, access="model", tag="models", query=models.TreeQuery,
           answer=dict[str, Any]),
-    Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, access="model", tag="models",
+    Route("GET", f"{_VERSION}/tree.svg", models.get_tree_svg, summary="Draw tree", access="model", tag="models",
           query=models.TreePictureQuery, gives=_SVG),
-    Route("GET", f"{_VERSION}/{{picture}}.svg", models.get_picture_svg, access="model", tag="models", gives=_SVG),
-    Route("GET", f"{_VERSION}/{{picture}}.png", models.get_picture_png, access="model", tag="models", gives=_PNG),
+    Route("GET", f"{_VERSION}/{{picture}}.svg", models.get_picture_svg,
+          summary="Draw picture as SVG", access="model", tag="models", gives=_SVG),
+    Route("GET", f"{_VERSION}/{{picture}}.png", models.get_picture_png,
+          summary="Draw picture as PNG", access="model", tag="models", gives=_PNG),
     Route("GET", f"{_VERSION}/export", models.export_version, access="train", tag="models", gives="application/zip",
           limits=LONG, errors=(507,)),
-    Route("POST", f"{_VERSION}/calibrations", models.calibrate, access="train", tag="models",
+    Route("POST", f"{_VERSION}/calibrations", models.calibrate,
+          summary="Calibrate version", access="train", tag="models",
           body=models.CalibrationRequest, answer=CalibrationOut, status=201, errors=(409, 429, 507),
           links={"get_calibration": {"calibration_id": "$response.body#/id"}}),
-    Route("POST", f"{_VERSION}/evaluations", models.evaluate, access="train", tag="models",
+    Route("POST", f"{_VERSION}/evaluations", models.evaluate, summary="Evaluate version", access="train", tag="models",
           body=models.MeasureRequest, answer=EvaluationOut, errors=(409, 429)),
     Route("GET", "/models/{name}/aliases/{alias}", models.get_alias, access="model", tag="models", answer=AliasOut),
     Route("PUT", "/models/{name}/aliases/{alias}", models.move_alias, access="train", tag="models",
           body=models.AliasRequest, answer=AliasOut, errors=(409, 412)),
-    Route("GET", "/models/{name}/aliases/{alias}/history", models.alias_history, access="model", tag="models",
+    Route("GET", "/models/{name}/aliases/{alias}/history", models.alias_history,
+          summary="List alias history", access="model", tag="models",
           query=PageQuery, answer=AliasChangePage),
     Route("POST", "/calibrations", calibrations.add_calibration, access="train", tag="calibrations",
           body=calibrations.ScoresRequest, answer=CalibrationOut, status=201, errors=(409, 429, 507),
@@ -244,7 +252,8 @@ MODELS: Final = (
 GALLERIES: Final = (
     Route("GET", "/galleries", galleries.list_galleries, access="gallery", tag="galleries", query=PageQuery,
           answer=GalleryPage),
-    Route("PUT", _GALLERY, galleries.put_gallery, access="gallery", tag="galleries", body=GalleryRequest,
+    Route("PUT", _GALLERY, galleries.put_gallery,
+          summary="Create or move gallery", access="gallery", tag="galleries", body=GalleryRequest,
           answer=GalleryOut, also={201: (GalleryOut, "made")}, errors=(409,), links=_OF_GALLERY),
     Route("GET", _GALLERY, galleries.get_gallery, access="gallery", tag="galleries", answer=GalleryOut),
     Route("DELETE", _GALLERY, galleries.delete_gallery, access="gallery", tag="galleries", status=204),
@@ -280,9 +289,11 @@ GALLERIES: Final = (
           links={"get_evaluation": {"gallery": "$request.path.gallery", "evaluation": "$response.body#/id"}}),
     Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}", galleries.get_evaluation, access="gallery",
           tag="galleries", answer=GalleryEvaluationOut),
-    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.svg", galleries.get_cmc_svg, access="gallery",
+    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.svg", galleries.get_cmc_svg,
+          summary="Draw CMC as SVG", access="gallery",
           tag="galleries", gives=_SVG),
-    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.png", galleries.get_cmc_png, access="gallery",
+    Route("GET", f"{_GALLERY}/evaluations/{{evaluation}}/cmc.png", galleries.get_cmc_png,
+          summary="Draw CMC as PNG", access="gallery",
           tag="galleries", gives=_PNG),
 )  # fmt: skip
 
@@ -298,12 +309,13 @@ KEYS: Final = (
 )  # fmt: skip
 
 SERVICE: Final = (
-    Route("GET", "/healthz", status.healthz, access="open", tag="status", answer=status.Alive),
-    Route("GET", "/readyz", status.readyz, access="open", tag="status", answer=status.Ready),
+    Route("GET", "/healthz", status.healthz,
+          summary="Check liveness", access="open", tag="status", answer=status.Alive),
+    Route("GET", "/readyz", status.readyz, summary="Check readiness", access="open", tag="status", answer=status.Ready),
     Route("GET", "/audit", audit.list_audit, access="admin", tag="audit", query=audit.AuditQuery, answer=AuditPage),
     Route("GET", "/settings", configured.get_settings, access="admin", tag="status",
           answer=configured.SettingsOut),
-    Route("GET", "/metrics", status.scrape, access="metrics", tag="status", gives="text/plain"),
+    Route("GET", "/metrics", status.scrape, summary="Get metrics", access="metrics", tag="status", gives="text/plain"),
     Route("GET", "/problems", problems.list_problems, access="open", tag="problems", gives=_HTML),
     Route("GET", "/problems/{slug}", problems.show_problem, access="open", tag="problems", gives=_HTML),
     Route("GET", "/guide", guide.guide, access="open", gives=_HTML),

@@ -61,9 +61,8 @@ class PairsQuery(Query):
     )
     aggregation: Literal["auto", "mean", "plda", "best", "median"] = Field(
         "auto",
-        description="how subjects of several samples are compared. `mean`, `best`, `median`: over the scores of all "
-        "samples of one side with all samples of the other; `plda`: the exact score of a PLDA model; `auto`: `plda` "
-        "if the model has it, otherwise `mean`",
+        description="how subjects are compared. `mean`, `best`, `median`: over all scores between samples of the two "
+        "sides; `plda`: the exact score of a PLDA model; `auto`: `plda` if the model has it, otherwise `mean`",
     )
 
 
@@ -90,13 +89,13 @@ class ThreeWayQuery(PointQuery):
         None,
         gt=0,
         lt=1,
-        description="also limit the false negative rate: each pair is then a `match`, `different` or, between the two "
-        "thresholds, for `review`. `confidence` is the confidence that both limits hold",
+        description="also limit the false negative rate: pairs between the two thresholds are for `review`, and both "
+        "limits hold with `confidence`",
     )
     simultaneous: bool = Field(
         False,
-        description="guarantee all rates, and all versions calibrated on the same dataset version, at once. You may "
-        "then choose a rate or a version by looking at operating points",
+        description="guarantee all rates, and all versions calibrated on the same dataset version, at once, so that "
+        "you may choose among them",
     )
 
 

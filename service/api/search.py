@@ -31,8 +31,8 @@ class VerifyQuery(PointQuery):
         None,
         gt=0,
         lt=1,
-        description="also limit the false negative rate: `decision` is then `match`, `different` or, between the two "
-        "thresholds, `review`. `confidence` is the confidence that both limits hold",
+        description="also limit the false negative rate: `decision` is `review` between the two thresholds, and both "
+        "limits hold with `confidence`",
     )
 
 

@@ -185,9 +185,8 @@ class SearchBody(BaseModel):
     )
     aggregation: Aggregation | None = Field(
         None,
-        description="with `group_by`: compare each subject as a whole, by all of its items: `auto` (`plda` if the "
-        "model has it, otherwise `mean`), `mean`, `plda`, `best` or `median`. `fpir` then needs a calibration with "
-        "the same `aggregation`",
+        description="with `group_by`: compare each subject as a whole, by all of its items; `auto` is `plda` if the "
+        "model has it, otherwise `mean`. `fpir` needs a calibration with the same `aggregation`",
     )
     fpir: Rate | None = Field(
         None,
@@ -286,9 +285,8 @@ class GalleryCalibrationRequest(ProbesRequest):
 
     keep_probes: bool = Field(
         True,
-        description="keep the probes' vectors, so that thresholds follow every write and erasure. They are never "
-        "shown; `DELETE /galleries/{gallery}/subjects/{subject}` erases them. Without them, `fpir` is refused once "
-        "more than a tenth of the gallery has changed",
+        description="keep the probes' vectors (never shown; erased with their subject), so that thresholds follow "
+        "every write and erasure. Without them, `fpir` is refused once more than a tenth of the gallery has changed",
     )
 
 

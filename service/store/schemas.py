@@ -140,8 +140,8 @@ class Policy(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     allow_asymptotic: bool | None = Field(
-        description="whether `method=auto` may answer by the bootstrap when the finite-sample method refuses. This "
-        "guarantee is asymptotic and can fail far more often than 1 - confidence. null: as the server's setting says"
+        description="whether `method=auto` may answer by the bootstrap, whose guarantee is asymptotic, when the "
+        "finite-sample method refuses; null: as the server's setting says"
     )
 
 

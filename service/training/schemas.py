@@ -40,7 +40,7 @@ class JobRequest(BaseModel):
     )
     promote: bool | str = Field(
         IF_BETTER,
-        description="`if-better`: the alias `production` moves to the new version unless it is worse than the "
-        "current one on the same held-out data (it always moves to the first version); true: `production` always "
-        "moves; another string: that alias moves; false: no alias moves",
+        description="`if-better`: `production` moves to the new version unless it is worse than the current one on "
+        "the same held-out data; true: `production` always moves; another string: that alias moves; false: no alias "
+        "moves",
     )
