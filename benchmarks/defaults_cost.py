@@ -3,8 +3,8 @@
 First, rows and identities as in `forest_speed`: XGBoost (100 trees, hist) learns from 1,000,000 written-out pairs, the
 race from the rows, with the budget it has by default and with 10 seconds; all end fitted. Second, 100,000 listed pairs
 of fresh rows of 64 Gaussian features, half of them same, whose identities nobody meets twice: PLDA and the forest as
-they come, and the forest with other settings. CPU seconds are of all threads, after a small fit that compiles and
-imports.
+they come (which learns pair features from listed pairs), and the forest with other settings. CPU seconds are of all
+threads, after a small fit that compiles and imports.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ PEER = "XGBoost, 100 trees"
 AUTO, AUTO_SHORT = "similarity-auto", "similarity-auto, budget_seconds 10"
 FOREST, PLDA = "similarity-forest", "plda"
 OTHERS: dict[str, dict[str, Any]] = {
-    "similarity-forest, discriminant": {"pair_features": "discriminant"},
-    "similarity-forest, 16 trees of boosted cells": {
-        "leaf_rank": "boosting", "leaf_rounds": 50, "max_depth": 3, "max_features": 0.25, "n_estimators": 16,
+    "similarity-forest, raw": {"pair_features": "raw"},
+    "similarity-forest, raw, 16 trees of boosted cells": {
+        "pair_features": "raw", "leaf_rank": "boosting", "leaf_rounds": 50, "max_depth": 3, "max_features": 0.25,
+        "n_estimators": 16,
     },
 }  # fmt: skip
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]

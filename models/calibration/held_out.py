@@ -14,7 +14,7 @@ from pairmark.models.calibration.finite_sample import FiniteSample
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.listed_product import ListedPairs
 from pairmark.models.calibration.matching_product import AllPairs, ScoredGraph
-from pairmark.models.calibration.schema import check_calibration
+from pairmark.models.calibration.schema import check_calibration, reading_state
 from pairmark.models.calibration.steps import n_above
 from pairmark.models.pairs.samples import PairSample, matched_scores
 
@@ -144,12 +144,7 @@ class HeldOutScores:
         ValueError
             When the state was written by newer code or lacks parts.
         """
-        try:
-            if int(meta["state_version"]) > STATE_VERSION:
-                raise ValueError(
-                    f"the calibration has state version {meta['state_version']}, this code reads up to "
-                    f"{STATE_VERSION}: upgrade pairmark"
-                )
+        with reading_state("the calibration", meta, STATE_VERSION):
             check_calibration(arrays, len(CONFIDENCES))
             table = BootstrapTable(
                 thresholds=arrays["bootstrap_thresholds"],
@@ -164,8 +159,6 @@ class HeldOutScores:
                 if name[:7] == "matched" or name[:6] == "graph_" or name in ("lr_scores", "lr_values")
             }
             return cls(kept, meta, table)
-        except KeyError as error:
-            raise ValueError(f"the calibration lacks {error}: expected what to_state() returned") from error
 
     @property
     def units(self) -> str:

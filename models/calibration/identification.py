@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from pairmark.models.calibration.bounds import order_pairs_needed, order_rank, order_upper, wilson_interval
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.promises import checked_rate
+from pairmark.models.calibration.schema import reading_state
 
 Float64 = NDArray[np.float64]
 
@@ -195,12 +196,8 @@ class GalleryCalibration:
         ValueError
             When the state was written by newer code or lacks parts.
         """
-        try:
-            if int(meta["state_version"]) > STATE_VERSION:
-                raise ValueError("the gallery's calibration was written by newer code: upgrade pairmark")
+        with reading_state("the gallery's calibration", meta, STATE_VERSION):
             return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])
-        except KeyError as error:
-            raise ValueError(f"the gallery's calibration lacks {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

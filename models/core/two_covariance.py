@@ -8,11 +8,13 @@ linear discriminant analysis").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
 
 Float64 = NDArray[np.float64]
 
@@ -20,6 +22,7 @@ MAX_COORDINATES = 256
 """Most latent coordinates that are kept, those of the largest psi."""
 COORDINATES = 128
 """The same of a model that only makes features for another learner."""
+_ROW_BLOCK = 4_096
 _LEAST_VARIANCE = 1e-6
 _LEAST_PSI = 1e-6
 """Of the largest: coordinates below carry nothing that float32 could tell."""
@@ -67,6 +70,69 @@ def moments(U: NDArray[np.floating], codes: NDArray[np.int64]) -> Moments:
     return Moments(overall, within, between, freedom)
 
 
+class ClassSums(NamedTuple):
+    """What `moments` needs of rows x with identities of n rows and mean m: sums of parts of whole identities add up.
+
+    Attributes
+    ----------
+    rows, classes : how many.
+    total, means : (d,) sums of x, and of m.
+    squares, weighted, apart : (d, d) sums of x x', n m m' and m m'.
+    inverse : sum of 1 / n.
+    """
+
+    rows: int
+    classes: int
+    total: Float64
+    means: Float64
+    squares: Float64
+    weighted: Float64
+    apart: Float64
+    inverse: float
+
+    @classmethod
+    def of(cls, U: NDArray[np.floating], codes: NDArray[np.int64]) -> ClassSums:
+        """Of rows (n, d) with identities (any integers)."""
+        n, d = U.shape
+        _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        squares = np.zeros((d, d))
+        for start in range(0, n, _ROW_BLOCK):
+            block = U[start : start + _ROW_BLOCK].astype(np.float64)
+            squares += block.T @ block
+        total, means = U.sum(axis=0, dtype=np.float64), np.zeros(d)
+        weighted, apart = np.zeros((d, d)), np.zeros((d, d))
+        member = csr_array(
+            (np.ones(n), np.argsort(place, kind="stable"), np.append(0, np.cumsum(counts))), (counts.size, n)
+        )
+        for start in range(0, counts.size, _ROW_BLOCK):
+            its = counts[start : start + _ROW_BLOCK, None]
+            m = (member[start : start + _ROW_BLOCK] @ U) / its
+            means += m.sum(axis=0)
+            weighted += (m * its).T @ m
+            apart += m.T @ m
+        return cls(n, counts.size, total, means, squares, weighted, apart, float((1.0 / counts).sum()))
+
+    @classmethod
+    def together(cls, parts: Sequence[ClassSums]) -> ClassSums:
+        """Of parts that share no identity."""
+        return cls(*(sum(its[1:], its[0]) for its in zip(*parts, strict=True)))
+
+    def moments(self) -> Moments:
+        """As `moments` of the rows, but for rounding."""
+        freedom = max(self.rows - self.classes, 1)
+        within = (self.squares - self.weighted) / freedom
+        mean = self.means / self.classes
+        between = (self.apart - self.classes * np.outer(mean, mean)) / max(self.classes - 1, 1)
+        return Moments(
+            self.total / self.rows, within, between - within * (self.inverse / self.classes), freedom
+        )
+
+
+def shrinkage(d: int, freedom: int) -> float:
+    """How far W of d features is shrunk: the more, the fewer rows there are for the directions."""
+    return 0.01 + 0.2 * min(1.0, d / freedom)
+
+
 def shrunk_model(
     found: Moments,
     shrink_within: float,
@@ -99,8 +165,7 @@ def shrunk_model(
 def two_covariance(U: Float64, codes: NDArray[np.int64]) -> TwoCovariance:
     """The model of rows (n, d) with identities, W shrunk the more, the fewer rows there are for the directions."""
     found = moments(U, codes)
-    shrunk = 0.01 + 0.2 * min(1.0, U.shape[1] / found.freedom)
-    return shrunk_model(found, shrunk, 0.0, COORDINATES, idle=True)
+    return shrunk_model(found, shrinkage(U.shape[1], found.freedom), 0.0, COORDINATES, idle=True)
 
 
 def pointed(axes: Float64) -> Float64:

@@ -21,6 +21,8 @@ def distinct_rows(points: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArr
     _, first, number = np.unique(
         row_kernels.row_hashes(rows.view(np.uint32)), return_index=True, return_inverse=True
     )
+    if first.size == rows.shape[0]:
+        return np.arange(first.size), np.arange(first.size)
     if (rows[first][number] != rows).any():
         # Rows that only share a hash.
         _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
@@ -39,5 +41,14 @@ def identities_of_pairs(points: NDArray[np.float32], n: int, same: NDArray[np.bo
     same : (n,).
     """
     first, number = distinct_rows(points)
-    _, component = joined_groups(first.size, number[:n][same], number[n:][same])
-    return np.unique(component[number], return_inverse=True)[1].astype(np.int64)
+    return joined_identities(first.size, number, same)[number]
+
+
+def joined_identities(n_rows: int, number: NDArray[np.int64], same: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Identities 0, 1, ... of distinct rows, (n_rows,); see `identities_of_pairs`.
+
+    ``number`` : (2 n,) which distinct row each side of each pair is, left sides then right sides.
+    """
+    n = same.size
+    _, component = joined_groups(n_rows, number[:n][same], number[n:][same])
+    return np.unique(component, return_inverse=True)[1].astype(np.int64)

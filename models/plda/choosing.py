@@ -7,7 +7,7 @@ components; then both shrinkages. Every setting is judged on the same folds (`pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +61,11 @@ class Asked:
     within: tuple[float, ...]
     between: tuple[float, ...]
     rounds: tuple[int, ...] = (0,)
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is left to choose."""
+        return any(len(getattr(self, each.name)) > 1 for each in fields(self))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -179,22 +179,10 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
 
         ``judged`` : shared by estimators that choose on the same rows, folds, rates and seed; see `Chooser`.
         """
-
-        def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
-            return candidates if value == "auto" and isinstance(value, str) else (value,)
-
-        asked = Asked(
-            marginals=given(self.marginals, ("normal", "raw")),
-            length_norm=given(self.length_norm, (False, True)),
-            n_components=given(self.n_components, WIDTHS),
-            within=given(self.shrink_within, WITHIN),
-            between=given(self.shrink_between, BETWEEN),
-            rounds=given(self.residual_rounds, (0, *ROUNDS)),
-        )
         random = np.random.default_rng(_seed(self.random_state))
         rates = judged_rates(self.target_fpr)
         cosine = self.scoring == "cosine"
-        return Chooser(X, codes, folds, asked, rates, random, cosine=cosine, judged=judged).choose()
+        return Chooser(X, codes, folds, self._asked(), rates, random, cosine=cosine, judged=judged).choose()
 
     def refit(self, X: Float32, codes: NDArray[np.int64], choice: Choice) -> Self:
         """Fit checked rows with a setting that was chosen before."""
@@ -218,17 +206,26 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
         some, place = X[rows], np.unique(codes[rows], return_inverse=True)[1]
-        settings = (
-            self.marginals, self.length_norm, self.n_components, self.shrink_within, self.shrink_between,
-            self.residual_rounds,
-        )  # fmt: skip
         protocol = learner_protocol(self.protocol, n_classes)
         # A race fits settings that it has chosen, fold by fold: judging them again would take longer than the fit.
-        folds = validation_folds(place, protocol, random) if "auto" in map(str, settings) else []
+        folds = validation_folds(place, protocol, random) if self._asked().open else []
         # Hundreds of small matrices: several threads would only stand in each other's way.
         with one_blas_thread():
             choice = self.choose(some, place, folds)
             return self.refit(X, codes, choice)
+
+    def _asked(self) -> Asked:
+        def given(value: Any, candidates: tuple[Any, ...]) -> tuple[Any, ...]:
+            return candidates if value == "auto" and isinstance(value, str) else (value,)
+
+        return Asked(
+            marginals=given(self.marginals, ("normal", "raw")),
+            length_norm=given(self.length_norm, (False, True)),
+            n_components=given(self.n_components, WIDTHS),
+            within=given(self.shrink_within, WITHIN),
+            between=given(self.shrink_between, BETWEEN),
+            rounds=given(self.residual_rounds, (0, *ROUNDS)),
+        )
 
     def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self:
         """Build what scoring needs; also after loading."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, PairPopulation
-from pairmark.models.similarity.learned import OutOfFold
+from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.packing import packed_trees
 from pairmark.models.similarity.trees import Tree
 from pairmark.models.similarity.weighted import WeightedPairs, evenly
@@ -20,6 +20,8 @@ WEIGHT_TOTAL = 2**30
 LEAST_GIVEN, EACH_GIVEN = 10_000, 4
 """Trees that resample given pairs draw at least so many, and each pair so often over all trees. Trees that resample all
 of many pairs cost more and are hardly better: a tenth of 100,000 pairs each loses .001 of AUC (`defaults_cost`)."""
+LEAST_DESCRIBED, EACH_DESCRIBED = 5_000, 2
+"""The same with learned features, which tell most by themselves: half as many pairs lose less than .001 there."""
 _SCORED_AT_A_TIME = 16_384
 
 
@@ -31,8 +33,10 @@ class PairSource:
         self.population: PairPopulation | None = None
         self.codes: NDArray[np.int64] | None = None
         self.given: WeightedPairs | None = None
-        self.learned: OutOfFold | None = None
+        self.learned: OutOfFold | OutOfFoldMaps | None = None
         self.most_given: int | None = None
+        self.half_learned = False
+        """Whether trees of odd seeds, about half, grow from given pairs without their learned features."""
 
     @property
     def takes_all(self) -> bool:
@@ -48,9 +52,10 @@ class PairSource:
             table, n_same = self.population.table(self.n_pairs, random_state=rng)
             return self.described(WeightedPairs(pairs=table, weight=evenly(table.shape[1]), n_same=n_same))
         assert self.given is not None
-        if self.bootstrap:
-            return _resampled(self.given, rng, self.most_given)
-        return self.given.copy()
+        given = self.given
+        if self.half_learned and seed % 2:
+            given = replace(given, pairs=given.pairs[:2], learned=None)
+        return _resampled(given, rng, self.most_given) if self.bootstrap else given.copy()
 
     def described(self, drawn: WeightedPairs) -> WeightedPairs:
         """The pairs with their learned features, if any are learned."""

@@ -18,12 +18,14 @@ from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_same, checked_weight
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
-from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
+from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.search.index import Found, Rows
 from pairmark.models.similarity import explain, search
 from pairmark.models.similarity.bagging import (
+    EACH_DESCRIBED,
     EACH_GIVEN,
+    LEAST_DESCRIBED,
     LEAST_GIVEN,
     WEIGHT_TOTAL,
     PairSource,
@@ -35,7 +37,7 @@ from pairmark.models.similarity.choice import choose
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growing import Grower, grow_each
 from pairmark.models.similarity.learned import PairFeatures
-from pairmark.models.similarity.learning import learn
+from pairmark.models.similarity.learning import default_of_listed, learn
 from pairmark.models.similarity.packing import PackedTrees, packed_trees
 from pairmark.models.similarity.params import MaxFeatures
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
@@ -43,7 +45,7 @@ from pairmark.models.similarity.splits import Splits, splits_of
 from pairmark.models.similarity.state import TreesState
 from pairmark.models.similarity.trees import Tree
 
-TREES_VERSION = 5
+TREES_VERSION = 6
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
@@ -61,7 +63,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         leaf_rank: Any = "cart",
         leaf_rounds: int = 100,
         pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures | Literal["auto"] = "raw",
+        pair_features: PairFeatures | Literal["auto"] | None = "raw",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = None,
         random_state: int | np.random.RandomState | None = None,
@@ -115,7 +117,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         """Learn from explicit pairs; all of them are used, `n_pairs` plays no part.
 
         Each tree of a forest with ``bootstrap`` resamples them: as many as there are up to 10,000, and of more at least
-        10,000 and so many that a pair is drawn four times over all trees.
+        10,000 and so many that a pair is drawn four times over all trees; with learned features half as many.
 
         Where all pairs of positive weight are of one kind there is nothing to learn, and every pair scores alike.
         Where ``pair_features`` are learned, points that same pairs join, at one or more removes, are one identity.
@@ -145,16 +147,19 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         used = np.concatenate([used[flags[used]], used[~flags[used]]])
         n_same = int(np.count_nonzero(flags[used]))
         source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
-        source.most_given = max(LEAST_GIVEN, EACH_GIVEN * n // self._n_trees())
         points = np.concatenate([a, b])
         if self.pair_features != "raw" and 0 < n_same < used.size:
             # A row of many pairs is one row, or its identity would seem to vary less than it does.
             first, number = distinct_rows(points)
-            codes = identities_of_pairs(points, n, flags)[first]
-            self._learn(points[first], np.unique(codes, return_inverse=True)[1], source, random)
+            self._learn(points[first], joined_identities(first.size, number, flags), source, random)
             source.learned = None if source.learned is None else source.learned.of_equal_rows(number)
         else:
             self.learned_, self.pair_features_ = None, "raw"
+        least, each = (
+            (LEAST_GIVEN, EACH_GIVEN) if source.learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
+        )
+        source.half_learned = self.pair_features is None and self._n_trees() > 1
+        source.most_given = max(least, each * n // self._n_trees())
         source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
         return self._grow(points, source, random)
 
@@ -192,13 +197,17 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         population = source.population
         if population is not None and not (population.n_same and population.n_different):
             self.pair_features_ = "raw"
+        elif self.pair_features is None:
+            self.pair_features_ = "raw" if population is not None else default_of_listed(X, codes)
         elif self.pair_features == "auto":
             self.pair_features_ = choose(self, X, codes, _seeds(random, 1)[0] % 2**32)
         else:
             self.pair_features_ = self.pair_features
         if self.pair_features_ != "raw":
             report(0.0, f"learning pair features: {self.pair_features_}")
-            self.learned_, source.learned = learn(self.pair_features_, X, codes, random)
+            self.learned_, source.learned = learn(
+                self.pair_features_, X, codes, random, listed=population is None
+            )
 
     @abstractmethod
     def _begin(self) -> np.random.RandomState: ...

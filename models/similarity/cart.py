@@ -29,13 +29,16 @@ def grow_tree(
     n_tried: int,
     seed: int,
     counts: NDArray[np.float64] | None = None,
+    learned: layout.LearnedValues | None = None,
 ) -> Tree:
     """Grow a tree; ``pairs`` are reordered, and weights along with them.
 
-    ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are.
+    ``counts`` : `all_pairs.pair_counts`, where the pairs are all there are. ``learned`` : `learned_codes` of the pairs,
+    where they are known.
     """
     by_word = n_tried >= grid.used.size and pair_map != "products"
-    points, table, learned = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
+    points, table = grow_arguments(grid, pairs, pair_map=pair_map, by_word=by_word)
+    learned = learned_codes(pairs.learned) if learned is None else learned
     limits = layout.Limits(max_depth=max_depth, leaf_depth=leaf_depth, n_tried=n_tried)
     counts = np.empty((0, 0, 0, 0)) if counts is None else counts
     cells, nodes = grow(points, grid.used, grid.n_features, table, learned, limits, np.uint64(seed), counts)
@@ -49,8 +52,8 @@ def grow_tree(
 
 def grow_arguments(
     grid: Grid, pairs: WeightedPairs, *, pair_map: PairMap, by_word: bool
-) -> tuple[layout.Points, layout.Pairs, layout.LearnedValues]:
-    """What `growing.grow` takes.
+) -> tuple[layout.Points, layout.Pairs]:
+    """What `growing.grow` takes beside learned features.
 
     ``by_word`` : whether features are counted eight at a time: sooner where every cell tries all of them.
     """
@@ -71,10 +74,10 @@ def grow_arguments(
         stride=np.uint64(0 if pairs.is_even else 1),
         n_same=pairs.n_same,
     )
-    return points, table, _learned_codes(pairs.learned)
+    return points, table
 
 
-def _learned_codes(values: Float32 | None) -> layout.LearnedValues:
+def learned_codes(values: Float32 | None) -> layout.LearnedValues:
     """Bins of equal counts of each learned feature, (n, m)."""
     if values is None:
         values = np.empty((0, 0), dtype=np.float32)

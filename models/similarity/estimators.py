@@ -136,8 +136,10 @@ class SimilarityForest(ForestState, SimilarityBase):
     Parameters
     ----------
     n_estimators : trees.
-    max_depth, leaf_depth, leaf_rank, leaf_rounds, pair_map, pair_features, n_pairs, max_features, random_state,
-    verbose : as in `SimilarityTree`; ``n_pairs`` is for each tree.
+    max_depth, leaf_depth, leaf_rank, leaf_rounds, pair_map, n_pairs, max_features, random_state, verbose : as in
+        `SimilarityTree`; ``n_pairs`` is for each tree.
+    pair_features : as in `SimilarityTree`; None: ``raw`` in `fit`, and in `fit_pairs` ``discriminant`` in about half of
+        the trees, where there are at most 512 features and same pairs leave at least twelve identities apart.
     aggregation : what a leaf says. ``log-odds``: ``log(F+ / F-)`` of its training pairs. ``rank`` is the paper's:
         minus the cell's rank, shifted by ``2^max_depth`` (the score of `SimilarityTree`).
     bootstrap : whether each tree draws pairs of its own (in `fit`), or resamples the given ones (in `fit_pairs`).
@@ -160,7 +162,7 @@ class SimilarityForest(ForestState, SimilarityBase):
         leaf_rank: Any = "cart",
         leaf_rounds: int = 100,
         pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures | Literal["auto"] = "raw",
+        pair_features: PairFeatures | Literal["auto"] | None = None,
         aggregation: Aggregation = "log-odds",
         n_pairs: int | None = 100_000,
         max_features: MaxFeatures = "sqrt",

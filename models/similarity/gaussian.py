@@ -11,16 +11,30 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
-from pairmark.models.core.two_covariance import pair_terms, two_covariance
+from pairmark.models.core.two_covariance import (
+    COORDINATES,
+    ClassSums,
+    TwoCovariance,
+    pair_terms,
+    shrinkage,
+    shrunk_model,
+    two_covariance,
+)
 from pairmark.models.similarity.distances import FIT_ROWS, Forms, normal_scale
 from pairmark.models.similarity.learned import (
     FOLDS,
     LearnedFeatures,
     OutOfFold,
+    OutOfFoldMaps,
     PairFeatures,
     RowMap,
     folds_of,
 )
+
+_SCALED_BY = 20_000
+"""Rows of listed pairs whose quantiles scale features."""
+_FAR, _FAR_SHARE = 4.0, 1e-3
+"""Deviations from the median, and the share of values beyond them from which tails are long. Of a Gaussian's: 6e-5."""
 
 
 def forms_of(psi: NDArray[np.float64]) -> Forms:
@@ -58,12 +72,50 @@ def learn_gaussian(
     return LearnedFeatures(kind=kind, map=_map(kind, X, codes, random)), OutOfFold(folds, columns)
 
 
+def learn_gaussian_of_listed(
+    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+) -> tuple[LearnedFeatures, OutOfFoldMaps]:
+    """The same of rows of listed pairs, with many identities of a few rows each.
+
+    Folds are of whole identities, so their sums add up: a map that left out two of them costs a solve. All maps share
+    one scaling, which needs no labels. A row is mapped for the pairs that it is in, and by no other fold's map.
+    """
+    folds = folds_of(codes, n_classes, random)
+    some = np.sort(random.permutation(X.shape[0])[:_SCALED_BY])
+    centre, scale = normal_scale(X[some])
+    # An asinh tames long tails; where there are none, it costs more than the rest of scoring a row.
+    curved = float((np.abs((X[some] - centre) * scale) > _FAR).mean()) > _FAR_SHARE
+    U = np.empty(X.shape, dtype=np.float32)
+    row_kernels.squash(np.ascontiguousarray(X), centre, scale, curved, U)
+    sums = [ClassSums.of(U[folds == fold], codes[folds == fold]) for fold in range(FOLDS)]
+
+    def mapped(left_out: tuple[int, ...]) -> RowMap:
+        parts = [part for fold, part in enumerate(sums) if fold not in left_out]
+        found = ClassSums.together(parts).moments()
+        shrunk = shrinkage(found.centre.size, found.freedom)
+        model = shrunk_model(found, shrunk, 0.0, COORDINATES, idle=True)
+        return _row_map(kind, centre, scale, curved, model)
+
+    maps = {(a, b): mapped((a, b)) for a in range(FOLDS) for b in range(a + 1, FOLDS)}
+    return LearnedFeatures(kind=kind, map=mapped(())), OutOfFoldMaps(folds, U, maps)
+
+
 def _map(kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState) -> RowMap:
     X, codes = some_rows(X, codes, random)
     centre, scale = normal_scale(X)
     U = np.empty(X.shape, dtype=np.float32)
     row_kernels.squash(np.ascontiguousarray(X), centre, scale, True, U)
-    overall, axes, psi = two_covariance(U.astype(np.float64), codes)
+    return _row_map(kind, centre, scale, True, two_covariance(U.astype(np.float64), codes))
+
+
+def _row_map(
+    kind: PairFeatures,
+    centre: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    curved: bool,
+    model: TwoCovariance,
+) -> RowMap:
+    overall, axes, psi = model
     if kind == "discriminant":
         forms, norms, offsets = forms_of(psi)
     else:
@@ -74,7 +126,7 @@ def _map(kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.ra
     return RowMap(
         centre=centre,
         scale=scale,
-        curved=True,
+        curved=curved,
         layers=((np.ascontiguousarray(axes, dtype=np.float32), (-(overall @ axes)).astype(np.float32)),),
         waved=False,
         n_posteriors=0,

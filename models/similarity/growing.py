@@ -20,7 +20,8 @@ from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
 from pairmark.models.similarity.bagging import PairSource, leaf_numbers
 from pairmark.models.similarity.binning import Grid
-from pairmark.models.similarity.cart import grow_tree
+from pairmark.models.similarity.cart import grow_tree, learned_codes
+from pairmark.models.similarity.kernels.layout import LearnedValues
 from pairmark.models.similarity.leaf_rank import grow_by_classifier
 from pairmark.models.similarity.pruning import best_price, counted, pruned
 from pairmark.models.similarity.trees import Tree
@@ -84,6 +85,12 @@ class Grower:
             else pair_counts(self.grid.codes, self.source.codes, self.pair_map)
         )
 
+    @cached_property
+    def _learned(self) -> LearnedValues | None:
+        """Bins of learned features of given pairs, which all trees share."""
+        given = self.source.given
+        return None if given is None or given.learned is None else learned_codes(given.learned)
+
     def _grown(self, pairs: WeightedPairs, seed: int, counts: NDArray[np.float64] | None = None) -> Tree:
         """A tree from pairs, which may be reordered."""
         if self.grid is None:
@@ -106,6 +113,7 @@ class Grower:
             n_tried=self.n_tried,
             seed=seed,
             counts=counts,
+            learned=None if pairs.learned is None else self._learned,
         )
 
 

@@ -84,20 +84,32 @@ class RowMap(NamedTuple):
         for start in range(0, X.shape[0], _ROW_BLOCK):
             # Plain arrays: one compiled version serves matrices that are mapped, read-only or views.
             block = np.array(X[start : start + _ROW_BLOCK], dtype=np.float32, order="C")
-            to = out[start : start + _ROW_BLOCK]
             scaled = np.empty_like(block)
             row_kernels.squash(block, self.centre, self.scale, self.curved, scaled)
-            for level, (weights, bias) in enumerate(self.layers):
-                after = np.empty((block.shape[0], weights.shape[1]), dtype=np.float32)
-                row_kernels.affine(scaled, weights, bias, after)
-                if self.waved and level == 0:
-                    row_kernels.wave(after)
-                scaled = after
-            row_kernels.softmax(scaled, self.n_posteriors)
-            row_kernels.bounded(scaled)
-            to[:, :q] = scaled
-            row_kernels.complete(to, q, self.norms, self.offsets)
+            self._complete(scaled, out[start : start + _ROW_BLOCK])
         return out
+
+    def columns_of_scaled(self, scaled: Float32) -> Float32:
+        """The same of rows that are scaled already."""
+        m, q = self.forms.shape
+        out = np.empty((scaled.shape[0], q + 2 * m), dtype=np.float32)
+        for start in range(0, scaled.shape[0], _ROW_BLOCK):
+            block = slice(start, start + _ROW_BLOCK)
+            self._complete(scaled[block], out[block])
+        return out
+
+    def _complete(self, scaled: Float32, to: Float32) -> None:
+        q = self.forms.shape[1]
+        for level, (weights, bias) in enumerate(self.layers):
+            after = np.empty((scaled.shape[0], weights.shape[1]), dtype=np.float32)
+            row_kernels.affine(scaled, weights, bias, after)
+            if self.waved and level == 0:
+                row_kernels.wave(after)
+            scaled = after
+        row_kernels.softmax(scaled, self.n_posteriors)
+        row_kernels.bounded(scaled)
+        to[:, :q] = scaled
+        row_kernels.complete(to, q, self.norms, self.offsets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +244,51 @@ class OutOfFold:
             here = np.flatnonzero((low == a) & (high == b))
             place = np.cumsum((self._folds == a) | (self._folds == b)) - 1
             out[here] = pair_values(columns, columns, place[left[here]], place[right[here]], forms)
+        return out
+
+
+class OutOfFoldMaps:
+    """`OutOfFold` of rows that are in few pairs each: mapped when the pairs are known, and for those alone.
+
+    Parameters
+    ----------
+    folds : (n,) the fold of each row.
+    scaled : (n, d) rows as the first layer takes them.
+    maps : by the two folds ``(a, b)``, a < b, that a map left out; of one layer. Pairs within a fold take one that left
+        out another fold as well: maps of more rows would give values of another scale, and same pairs, which lie within
+        a fold, would be known by it.
+    number : see `OutOfFold.of_equal_rows`.
+    """
+
+    def __init__(
+        self,
+        folds: NDArray[np.int64],
+        scaled: Float32,
+        maps: dict[tuple[int, int], RowMap],
+        number: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._folds, self._scaled, self._maps, self._number = folds, scaled, maps, number
+
+    def of_equal_rows(self, number: NDArray[np.int64]) -> OutOfFoldMaps:
+        """See `OutOfFold.of_equal_rows`."""
+        return OutOfFoldMaps(self._folds, self._scaled, self._maps, number)
+
+    def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
+        """(n, m) float32 of pairs of training rows."""
+        if self._number is not None:
+            left, right = self._number[left], self._number[right]
+        m = next(iter(self._maps.values())).forms.shape[0]
+        out = np.empty((left.shape[0], m), dtype=np.float32)
+        one, other = self._folds[left], self._folds[right]
+        other = np.where(one == other, (one + 1 + left % (FOLDS - 1)) % FOLDS, other)
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        for (a, b), fitted in self._maps.items():
+            here = np.flatnonzero((low == a) & (high == b))
+            wanted = np.zeros(self._folds.size, dtype=np.bool_)
+            wanted[left[here]] = wanted[right[here]] = True
+            columns = fitted.columns_of_scaled(self._scaled[wanted])
+            place = np.cumsum(wanted) - 1
+            out[here] = pair_values(columns, columns, place[left[here]], place[right[here]], fitted.forms)
         return out
 
 

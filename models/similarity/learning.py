@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import Float32
 from pairmark.models.similarity.distances import learn_distances
-from pairmark.models.similarity.gaussian import learn_gaussian
-from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, PairFeatures
+from pairmark.models.similarity.gaussian import learn_gaussian, learn_gaussian_of_listed
+from pairmark.models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, OutOfFoldMaps, PairFeatures
 from pairmark.models.similarity.waves import learn_kernel_discriminant, learn_posteriors
 
 MAX_CLASSES = 1_000
 """Most classes whose posteriors are estimated; beyond it identities are rather met anew than known."""
 MAX_WIDTH = 2_048
 """Most features that are whitened: the work grows with their cube."""
+LISTED_WIDTH = 512
+"""Most features of listed pairs whose pair features are learned unasked."""
+
+
+def default_of_listed(X: Float32, codes: NDArray[np.int64]) -> PairFeatures:
+    """Pair features of listed pairs where none are asked for: learned ones, where there are identities to leave out."""
+    enough = int(codes.max()) + 1 >= 3 * FOLDS
+    return "discriminant" if enough and X.shape[1] <= LISTED_WIDTH else "raw"
 
 
 def learn(
-    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
-) -> tuple[LearnedFeatures, OutOfFold]:
+    kind: PairFeatures,
+    X: Float32,
+    codes: NDArray[np.int64],
+    random: np.random.RandomState,
+    *,
+    listed: bool = False,
+) -> tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]:
     """Learn pair features from rows (n, d) with identities 0, 1, ..., and keep their out-of-fold values.
+
+    ``listed`` : whether identities are those that listed pairs tell of.
 
     Raises
     ------
@@ -45,4 +61,8 @@ def learn(
             f"pair_features is {kind!r} and X has {X.shape[1]} features; expected at most {MAX_WIDTH}: "
             "reduce them first, say by PCA"
         )
+    if listed and n_classes >= 3 * FOLDS:
+        # Products of narrow matrices: several threads would only wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            return learn_gaussian_of_listed(kind, X, codes, n_classes, random)
     return learn_gaussian(kind, X, codes, n_classes, random)

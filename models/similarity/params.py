@@ -8,6 +8,15 @@ from pydantic import Field
 
 from pairmark.models.core.spec import Params
 
+AskedFeatures = Literal[
+    "raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened", "auto"
+]
+_FEATURES = (
+    "features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
+    "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
+    "'whitened' for new identities (open-set), 'auto' for whichever finds most held-out same pairs at low "
+    "false positive rates"
+)
 MaxFeatures = (
     Literal["sqrt", "log2"]
     | Annotated[int, Field(ge=1, le=1_000_000)]
@@ -34,14 +43,10 @@ class _SharedParams(Params):
         "diff-sum",
         description="symmetric features of a pair: (|x-x'|, x+x'), (max, min), or products: (x x', x+x')",
     )
-    pair_features: Literal[
-        "raw", "distances", "posteriors", "discriminant", "kernel-discriminant", "whitened", "auto"
-    ] = Field(
-        "raw",
-        description="features of a pair beside the raw ones: 'distances' where few identities are known, 'posteriors' "
-        "when classes to come are those learned from (closed-set), 'discriminant', 'kernel-discriminant' or "
-        "'whitened' for new identities (open-set), 'auto' for whichever finds most held-out same pairs at low "
-        "false positive rates",
+    pair_features: AskedFeatures | None = Field(
+        None,
+        description=f"{_FEATURES}; null: 'raw' from identities; from listed pairs of at most 512 features "
+        "'discriminant', in half of the trees",
     )
     n_pairs: Annotated[int, Field(ge=2, le=200_000_000)] | None = Field(
         100_000, description="training pairs drawn from identities; null: all of them"
@@ -59,6 +64,7 @@ class _SharedParams(Params):
 class SimilarityTreeParams(_SharedParams):
     """Parameters of a similarity tree."""
 
+    pair_features: AskedFeatures = Field("raw", description=_FEATURES)
     prune: bool = Field(
         False, description="prune by a cross-validated AUC, which leaves fewer cells that generalise better"
     )

@@ -31,7 +31,7 @@ class TreesState(Stateful):
     """Arrays of all trees end to end, with where each begins."""
 
     leaf_rank: Any
-    pair_features: PairFeatures | Literal["auto"]
+    pair_features: PairFeatures | Literal["auto"] | None
     pair_features_: PairFeatures
     trees_: list[Tree]
     learned_: LearnedFeatures | None

@@ -65,6 +65,11 @@ def test_mated_probes() -> None:
     assert point.as_dict()["fnir_interval"] == list(point.fnir_interval)
     again = GalleryCalibration.from_state(*calibration.to_state())
     assert again.operating_point(0.1) == point
+    arrays, meta = calibration.to_state()
+    with pytest.raises(ValueError, match=r"gallery's calibration has state version 99.*upgrade"):
+        GalleryCalibration.from_state(arrays, {**meta, "state_version": 99})
+    with pytest.raises(ValueError, match="gallery's calibration lacks 'mated'"):
+        GalleryCalibration.from_state({"best": arrays["best"]}, meta)
 
 
 def test_ranks_and_cmc_by_hand() -> None:

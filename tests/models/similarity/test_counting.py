@@ -7,7 +7,7 @@ import pytest
 
 from pairmark.models.pairs.sampling import PairMap, sample_pairs
 from pairmark.models.similarity.binning import quantise
-from pairmark.models.similarity.cart import grow_arguments
+from pairmark.models.similarity.cart import grow_arguments, learned_codes
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.growing import grow
 from pairmark.models.similarity.weighted import WeightedPairs, evenly
@@ -36,7 +36,7 @@ def test_both_ways_of_counting_grow_the_same_tree(
     assert grid.codes.shape[1] == 10
     grown = []
     for by_word in (True, False):
-        points, table, own = grow_arguments(
+        points, table = grow_arguments(
             grid,
             WeightedPairs(
                 pairs=pairs.copy(),
@@ -47,6 +47,7 @@ def test_both_ways_of_counting_grow_the_same_tree(
             pair_map=pair_map,
             by_word=by_word,
         )
+        own = learned_codes(values)
         limits = layout.Limits(max_depth=5, leaf_depth=3, n_tried=10)
         grown.append(grow(points, grid.used, 11, table, own, limits, np.uint64(1), np.empty((0, 0, 0, 0))))
     assert len(grown[0][1]) > 20

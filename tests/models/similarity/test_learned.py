@@ -14,11 +14,12 @@ from sklearn.metrics import roc_auc_score
 
 import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree
+from pairmark.models.core.two_covariance import ClassSums, moments
 from pairmark.models.pairs.identities import distinct_rows, identities_of_pairs
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
 from pairmark.models.similarity import waves
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold
+from pairmark.models.similarity.learned import LearnedFeatures, OutOfFold, OutOfFoldMaps
 from pairmark.models.similarity.learning import learn
 from pairmark.models.similarity.trees import Tree
 from tests.models.similarity.axis_trees import axis
@@ -29,11 +30,11 @@ DIGITS = DIGITS.astype(np.float32)
 ROWS = np.random.default_rng(0).permutation(len(LABELS))
 TRAIN, TEST = ROWS[:700], ROWS[700:]
 
-_learned: dict[str, tuple[LearnedFeatures, OutOfFold]] = {}
+_learned: dict[str, tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]] = {}
 _forests: dict[str, SimilarityForest] = {}
 
 
-def learned(kind: Any) -> tuple[LearnedFeatures, OutOfFold]:
+def learned(kind: Any) -> tuple[LearnedFeatures, OutOfFold | OutOfFoldMaps]:
     if kind not in _learned:
         _learned[kind] = learn(kind, DIGITS[TRAIN], LABELS[TRAIN], np.random.RandomState(0))
     return _learned[kind]
@@ -276,6 +277,81 @@ def test_training_counts_follow_out_of_fold_values() -> None:
     for row in tree.cells[tree.cells[:, layout.CELL_NODE] >= 0]:
         children = tree.cells[row[[layout.CELL_LEFT, layout.CELL_RIGHT]]]
         assert children[:, [3, 4]].sum(axis=0).tolist() == row[[3, 4]].tolist()
+
+
+def listed_pairs(n: int, seed: int, d: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs of rows that occur once, of identities that nobody meets twice; each feature says a little."""
+    rng = np.random.default_rng(seed)
+    same = rng.random(n) < 0.5
+    centres = rng.normal(size=(2, n, d))
+    centres[1, same] = centres[0, same]
+    left, right = (centres + 1.5 * rng.normal(size=centres.shape)).astype(np.float32)
+    return left, right, same
+
+
+def test_sums_of_parts_of_whole_identities_give_the_moments_of_all_their_rows() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 200, 600)
+    rows = (rng.normal(size=(200, 5))[codes] + rng.normal(size=(600, 5)) + 3.0).astype(np.float32)
+    parts = [ClassSums.of(rows[codes % 3 == part], codes[codes % 3 == part]) for part in range(3)]
+    for taken in ([0, 1, 2], [0, 2]):
+        here = np.isin(codes % 3, taken)
+        expected = moments(rows[here].astype(np.float64), codes[here])
+        found = ClassSums.together([parts[part] for part in taken]).moments()
+        for ours, its in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, its, rtol=1e-6, atol=1e-9)
+
+
+def test_listed_pairs_are_described_by_maps_that_saw_neither_identity() -> None:
+    # More features than pairs could teach: a map parts what it saw without an error, and what it did not see not.
+    honest, ours = [], []
+    for seed in range(4):
+        left, right, same = listed_pairs(300, seed, d=60)
+        points = np.concatenate([left, right])
+        codes = identities_of_pairs(points, 300, same)
+        features, out_of_fold = learn("discriminant", points, codes, np.random.RandomState(0), listed=True)
+        assert roc_auc_score(same, features.values(left, right)[:, 0]) > 0.99
+        numbers = np.arange(300)
+        ours.append(roc_auc_score(same, out_of_fold.values(numbers, numbers + 300)[:, 0]))
+        a, b, later = listed_pairs(4_000, 10 + seed, d=60)
+        honest.append(roc_auc_score(later, features.values(a, b)[:, 0]))
+    assert abs(np.mean(ours) - np.mean(honest)) < 0.03
+    assert np.mean(honest) < 0.9
+
+
+def test_listed_pairs_get_learned_features_unless_raw_ones_are_asked_for() -> None:
+    left, right, same = listed_pairs(2_000, 0)
+    a, b, later = listed_pairs(4_000, 1)
+    few: dict[str, Any] = {"n_estimators": 10, "random_state": 0}
+    default = SimilarityForest(**few).fit_pairs(left, right, same)
+    raw = SimilarityForest(pair_features="raw", **few).fit_pairs(left, right, same)
+    assert (default.pair_features_, raw.pair_features_) == ("discriminant", "raw")
+    # Some trees do without: where learned features mislead on new identities, those trees make up for it.
+    assert 0 < sum((axis(tree).features >= 16).any() for tree in default.trees_) < 10
+    assert roc_auc_score(later, default.pair_score(a, b)) > roc_auc_score(later, raw.pair_score(a, b)) + 0.01
+    # Same pairs that join everybody tell of no identities, and wide rows take long.
+    ring = np.arange(2_000)
+    joined = SimilarityForest(**few).fit_pairs(
+        left[ring[:30]], left[(ring[:30] + 1) % 30], ring[:30] % 10 > 0
+    )
+    assert joined.pair_features_ == "raw"
+    wide = np.zeros((60, 600), dtype=np.float32)
+    wide[:, :8] = left[:60]
+    assert SimilarityForest(**few).fit_pairs(wide, wide[::-1], same[:60]).pair_features_ == "raw"
+    # Identities are learned from as before.
+    plain = SimilarityForest(n_pairs=2_000, **few).fit(DIGITS[TRAIN], LABELS[TRAIN])
+    asked = SimilarityForest(n_pairs=2_000, pair_features="raw", **few).fit(DIGITS[TRAIN], LABELS[TRAIN])
+    some = DIGITS[TEST][:50], DIGITS[TEST][50:100]
+    assert plain.pair_score(*some).tobytes() == asked.pair_score(*some).tobytes()
+
+
+def test_listed_pairs_with_long_tails_are_tamed_and_others_left_straight() -> None:
+    left, right, same = listed_pairs(2_000, 0)
+    codes = identities_of_pairs(np.concatenate([left, right]), 2_000, same)
+    for curve, curved in ((np.asarray, False), (np.sinh, True)):
+        rows = np.concatenate([curve(left), curve(right)]).astype(np.float32)
+        found, _ = learn("discriminant", rows, codes, np.random.RandomState(0), listed=True)
+        assert found.map.curved is curved
 
 
 def test_they_make_better_forests() -> None:

@@ -226,17 +226,23 @@ def test_cells_that_nothing_splits_stay_leaves(leaf_rank: Any) -> None:
 
 
 def test_trees_draw_some_of_many_listed_pairs() -> None:
-    """Up to 10,000 as many as there are; of more, so many that each is drawn about four times over all trees."""
+    """Up to 10,000 as many as there are; of more, so many that each is drawn about four times over all trees.
+
+    Half as many where features are learned from them.
+    """
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 30_000, 2)).astype(np.float32)
     same = rng.random(30_000) < 0.3
-    for n, n_trees, drawn in (
-        (6_000, 3, 6_000),
-        (30_000, 20, 10_000),
-        (30_000, 8, 15_000),
-        (30_000, 3, 30_000),
+    for features, n, n_trees, drawn in (
+        ("raw", 6_000, 3, 6_000),
+        ("raw", 30_000, 20, 10_000),
+        ("raw", 30_000, 8, 15_000),
+        ("raw", 30_000, 3, 30_000),
+        (None, 30_000, 20, 5_000),
+        ("discriminant", 30_000, 8, 7_500),
     ):
-        forest = SimilarityForest(n_estimators=n_trees, max_depth=1, leaf_depth=1, random_state=0)
+        how: dict[str, Any] = {"pair_features": features, "max_depth": 1, "leaf_depth": 1}
+        forest = SimilarityForest(n_estimators=n_trees, random_state=0, **how)
         forest.fit_pairs(a[:n], b[:n], same[:n])
         roots = [tree.cells[0, [layout.CELL_SAME, layout.CELL_DIFFERENT]] for tree in forest.trees_]
         assert [int(root.sum()) for root in roots] == [drawn] * n_trees
