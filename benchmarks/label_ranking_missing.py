@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from benchmarks._rankings import Fold, RankingSet, cross_validated, read_sets, summary
+from benchmarks._synthetic_rankings import with_missing, with_ties
 from benchmarks.common import Claim, Preset, Result
 from pairmark.models import LabelRankingForest, PairwiseLabelRanker
-from pairmark.models.label_ranking.generators import with_missing, with_ties
 
 SHARED = ("glass", "stock", "vehicle", "vowel", "housing")
 """Sets with enough labels to lose some, and few enough rows to run in minutes."""

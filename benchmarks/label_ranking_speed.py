@@ -22,10 +22,10 @@ from sklearn.ensemble import RandomForestRegressor
 
 from benchmarks._rankings import RankingSet, read_sets
 from benchmarks._served import environment_of, running_server, trained
+from benchmarks._synthetic_rankings import linear_scores, make_ranking_data, truncated_gaussian
 from benchmarks.common import Claim, Preset, Result, Skip, interleaved, ratio
 from pairmark.models import LabelRankingForest
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
-from pairmark.models.label_ranking.generators import linear_scores, make_ranking_data, truncated_gaussian
 
 TREES = 50
 

@@ -22,7 +22,6 @@ from typing import Any, Final
 import numpy as np
 
 from pairmark.models import Ghost
-from pairmark.models.ghost.classify import classification_report
 
 SPLITS = ("training", "validation", "test")
 RATES = ("balanced_accuracy", "weighted_precision", "weighted_sensitivity", "weighted_specificity")
@@ -129,14 +128,34 @@ def judged(
             got = found.setdefault(strategy, {})
             for split in SPLITS:
                 if model is None:
-                    got[split] = classification_report(drawn.y, np.zeros_like(drawn.y))
+                    got[split] = _rates(drawn.y, np.zeros_like(drawn.y))
                     continue
                 # Training points are linked as they were learned from; held-out ones by their features, unless leaking.
                 edges = drawn.links[split] if graph and (protocol == PAPERS or split == "training") else None
                 table = model.class_distances(drawn.rows[split], edges=edges, strategy=strategy)
-                got[split] = classification_report(drawn.y, model.classes_[table.argmin(axis=1)])
+                got[split] = _rates(drawn.y, model.classes_[table.argmin(axis=1)])
         every.append(found)
     return every
+
+
+def _rates(truth: np.ndarray, said: np.ndarray) -> dict[str, float]:
+    """Balanced accuracy, and precision, sensitivity and specificity weighted as the paper's tables have them.
+
+    Each class in turn is the positive one; its rates are weighted by its share of the true labels. A class that is
+    never predicted has precision 0.
+    """
+    labels = np.unique(truth)
+    counts, called, right = (
+        np.array([(of == label).sum() for label in labels]) for of in (truth, said, said[truth == said])
+    )
+    share, others = counts / truth.size, truth.size - counts
+    specificity = np.where(others > 0, (others - (called - right)) / np.maximum(others, 1), 1.0)
+    return {
+        "balanced_accuracy": float((right / counts).mean()),
+        "weighted_precision": float(share @ (right / np.maximum(called, 1))),
+        "weighted_sensitivity": float(share @ (right / counts)),
+        "weighted_specificity": float(share @ specificity),
+    }
 
 
 def collected(every: list[list[Found]], strategy: str) -> dict[str, Any]:

@@ -18,10 +18,7 @@ from joblib import Parallel, delayed
 from sklearn.model_selection import KFold
 
 from benchmarks._rankings import SEED
-from benchmarks.common import Claim, Preset, Result
-from pairmark.models import LabelRankingForest, LabelRankingTree
-from pairmark.models.evaluation.rankings import kendall_tau
-from pairmark.models.label_ranking.generators import (
+from benchmarks._synthetic_rankings import (
     RankingSample,
     alpha_inconsistency,
     beta_gap,
@@ -30,6 +27,9 @@ from pairmark.models.label_ranking.generators import (
     sample_mallows,
     truncated_gaussian,
 )
+from benchmarks.common import Claim, Preset, Result
+from pairmark.models import LabelRankingForest, LabelRankingTree
+from pairmark.models.evaluation.rankings import kendall_tau
 
 PICTURE = Path(__file__).parent.parent / "docs" / "label-ranking-noise.svg"
 FAMILIES = {"SFN": make_sfn, "LFN": make_lfn}

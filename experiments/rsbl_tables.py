@@ -28,7 +28,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common import Claim, Preset, Result
 from experiments._classes import ClassSet, difference, divisions, read_sets
 from pairmark.models import RSBL
-from pairmark.models.rsbl.depths import scores_by_depth
+from pairmark.models.core.inputs import checked_identities, checked_matrix
+from pairmark.models.rsbl.estimator import seed_of
 
 DEPTH = 5
 PUBLISHED = {
@@ -181,8 +182,21 @@ def _stages(data: ClassSet, train: np.ndarray, test: np.ndarray, final: str, sel
         depth=DEPTH, final=final, selection=selection, nominal=data.nominal, choose_depth=True, random_state=0
     )
     with threadpool_limits(1):
-        reported = scores_by_depth(model, data.X[train], data.y[train], data.X[test], data.y[test])
-    return [*reported.accuracy, reported.accuracy[reported.best]]
+        rows = checked_matrix(model, data.X[train], "X", reset=True)
+        classes, codes = checked_identities(data.y[train], rows.shape[0])
+        truth = np.searchsorted(classes, np.asarray(data.y[test]))
+        chosen, _, beta, relative = model.choose_settings(
+            rows, codes, classes.size, np.random.default_rng(seed_of(model.random_state))
+        )
+        both = np.concatenate([rows, checked_matrix(model, data.X[test], "others")])
+        learned, held = np.arange(rows.shape[0]), np.arange(rows.shape[0], both.shape[0])
+        judge = model.judge(both, np.concatenate([codes, truth]), classes.size, learned, held, beta, relative)
+        wrong = [judge.error()]
+        for k in chosen.all_ks:
+            judge.commit(k)
+            wrong.append(judge.error())
+    accuracy = [1.0 - errors / held.size for errors in wrong]
+    return [*accuracy, accuracy[int(np.argmin(chosen.depth_errors))]]
 
 
 def _searched(data: ClassSet, train: np.ndarray, test: np.ndarray) -> list[float]:

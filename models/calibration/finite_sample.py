@@ -28,7 +28,7 @@ from pairmark.models.calibration.bounds import (
     smallest_true,
 )
 from pairmark.models.calibration.listed_product import ListedPairs
-from pairmark.models.calibration.matching_product import AllPairs, mixture, multiple_of_floor
+from pairmark.models.calibration.matching_product import AllPairs, Mixture, mixture, multiple_of_floor
 
 Rule = Literal["binomial", "average", "order", "product"]
 
@@ -103,10 +103,7 @@ class FiniteSample:
             return int(self.matched[rank]), min(fpr, order_upper(rank, self.matched.size, confidence))
         if rule == "product":
             assert self.product is not None
-            assert self.n_matched is not None
-            parts = mixture(multiple_of_floor(self.n_matched, fpr, confidence), self.protocol)
-            assert parts is not None
-            at = self.product.lookup(fpr, confidence, parts)
+            at = self.product.lookup(fpr, confidence, self._parts(fpr, confidence))
             return None if at is None else (at, fpr)
         at = self.lookup(fpr, confidence)
         if at is None:
@@ -173,10 +170,7 @@ class FiniteSample:
             return order_rank(self.matched.size, fpr, confidence) is not None
         if rule == "product":
             assert self.product is not None
-            assert self.n_matched is not None
-            parts = mixture(multiple_of_floor(self.n_matched, fpr, confidence), self.protocol)
-            assert parts is not None
-            return self.product.admits(0, fpr, confidence, parts)
+            return self.product.admits(0, fpr, confidence, self._parts(fpr, confidence))
         return self.admits(0, fpr, confidence)
 
     def smallest(self, confidence: float) -> float | None:
@@ -189,3 +183,9 @@ class FiniteSample:
             if self.n_matched is not None and self.answers(highest, confidence):
                 return smallest_true(lambda rate: self.answers(rate, confidence), floor, highest)
         return self.upper(0, confidence)
+
+    def _parts(self, fpr: float, confidence: float) -> Mixture:
+        assert self.n_matched is not None
+        parts = mixture(multiple_of_floor(self.n_matched, fpr, confidence), self.protocol)
+        assert parts is not None
+        return parts

@@ -16,7 +16,6 @@ docs/operating-points.md for a measured case.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -279,7 +278,7 @@ def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> Cmc:
 
     Parameters
     ----------
-    ranks : (n,) rank of the own subject among subjects, from 1; `rank_of_mate` counts ties against it.
+    ranks : (n,) rank of the own subject among subjects, from 1.
     """
     given = np.asarray(ranks)
     if given.ndim != 1 or not given.size or given.dtype.kind not in "iu" or given.min() < 1:
@@ -292,28 +291,6 @@ def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> Cmc:
     return Cmc(
         rate=rate, low=intervals[:, 0], high=intervals[:, 1], n_probes=int(given.size), confidence=confidence
     )
-
-
-def rank_of_mate(scores: ArrayLike, subjects: ArrayLike, own: Any) -> int:
-    """Rank of a probe's own subject by subjects' best scores; a tie with another counts against it.
-
-    Parameters
-    ----------
-    scores : (n_items,) of the probe with every item.
-    subjects : (n_items,) subject of each item.
-    """
-    values, who = _scores(scores, "scores"), np.asarray(subjects)
-    if who.shape != values.shape:
-        raise ValueError(f"subjects have shape {who.shape}; expected {values.shape}")
-    mine = who == own
-    if not mine.any():
-        raise ValueError(f"subject {own!r} is not in the gallery: the probe is not mated")
-    return 1 + int(np.unique(who[~mine][values[~mine] >= values[mine].max()]).size)
-
-
-def independent_fpir(fmr: float, gallery_size: int) -> float:
-    """1 - (1 - FMR)^N: what FPIR would be if all comparisons were independent; for comparison only."""
-    return -math.expm1(gallery_size * math.log1p(-checked_rate(fmr, "fmr")))
 
 
 def _scores(values: ArrayLike, name: str) -> NDArray[np.float32]:

@@ -88,14 +88,7 @@ class ListedPairs:
         matched, log_ratio = np.empty((n, m // 2), dtype=np.int32), np.empty(n)
         weight = 1 - _PREFERENCE * self.shares(at, fpr)
         draw_matchings(
-            self._start,
-            self._neighbour,
-            self._edge,
-            weight,
-            order,
-            rng.random((n, m)),
-            matched,
-            log_ratio,
+            self._start, self._neighbour, self._edge, weight, order, rng.random((n, m)), matched, log_ratio
         )
         return matched, log_ratio
 

@@ -45,7 +45,6 @@ from pairmark.models.calibration.refusals import (
     lower_threshold,
     refusal,
     smallest_rates,
-    units_required,
 )
 from pairmark.models.calibration.steps import n_above, spaced
 from pairmark.models.pairs.samples import pair_sample
@@ -218,14 +217,6 @@ class Calibration:
         """Upper bound of the rate at a threshold fixed without a look at these pairs; see `FiniteSample.bound_at`."""
         confidence = checked_rate(confidence, "confidence")
         return self._finite.bound_at(n_above(self._thresholds, np.float32(threshold)), confidence)
-
-    def required_units(self, fpr: float, confidence: float = 0.95) -> dict[str, int | None]:
-        """Method -> units that ``fpr`` takes, all their pairs scored (rows, when rows are independent).
-
-        For ``finite-sample`` exact (closed-set: enough in 99 % of draws); for ``bootstrap`` the number from which its
-        rule can be expected to hold.
-        """
-        return units_required(self._held, fpr, confidence)
 
     def curve(self, confidence: float = 0.95, max_points: int = 500) -> dict[str, Any]:
         """Rates and bounds by threshold, for people: at most ``max_points`` thresholds, dense at low rates.

@@ -7,12 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pairmark.models.calibration.bootstrap import ENOUGH_PAIRS, ENOUGH_UNITS, confidence_row
-from pairmark.models.calibration.bounds import (
-    MOST_BLOCKS,
-    blocks_needed,
-    order_pairs_needed,
-    order_upper,
-)
+from pairmark.models.calibration.bounds import MOST_BLOCKS, blocks_needed, order_pairs_needed, order_upper
 
 _SPARE = 1.2
 """People that the bootstrap takes, over its effective units: nobody's matches are spread quite evenly."""
@@ -51,11 +46,7 @@ class Reach:
 
 
 def reach(
-    n_units: int,
-    confidence: float = 0.95,
-    *,
-    different_share: float = 1.0,
-    independent_rows: bool = False,
+    n_units: int, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
 ) -> Reach:
     """The smallest rate that so many calibration units can promise, and how many more the next power of ten takes.
 
@@ -106,7 +97,7 @@ def units_needed(
     independent_rows: bool = False,
     weighted: bool = False,
 ) -> dict[str, int | None]:
-    """Method -> units that ``fpr`` takes before any data is there; see `Calibration.required_units`.
+    """Method -> units that ``fpr`` takes before any data is there; see `InsufficientCalibrationData.required_units`.
 
     ``finite-sample`` is exact, and in closed-set use, where classes are left to chance, enough in 99 % of draws;
     ``bootstrap`` is what its rule can be expected to take where people are alike.

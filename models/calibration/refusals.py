@@ -23,7 +23,7 @@ def smallest_rates(held: HeldOutScores, confidence: float) -> dict[str, float | 
 
 
 def units_required(held: HeldOutScores, fpr: float, confidence: float) -> dict[str, int | None]:
-    """Method -> units that ``fpr`` takes; see `Calibration.required_units`."""
+    """Method -> units that ``fpr`` takes; see `InsufficientCalibrationData.required_units`."""
     per_row = bool(held.facts["independent_rows"])
     needed = units_needed(
         fpr,

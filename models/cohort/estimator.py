@@ -190,9 +190,9 @@ class CohortSimilarity(CohortState, PairScorerMixin, BaseEstimator):
         return normalised(scores, self._spread(left), self._spread(right))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
-        score = self.model_._pairs_of(rows)
+        score: PairsOfRows = self.model_._pairs_of(rows)
         if self._cohort_index is None:
-            return score  # type: ignore[no-any-return]
+            return score
         spread = self._spread(rows)
 
         def scored(left: NDArray[np.int64], right: NDArray[np.int64]) -> Float32:

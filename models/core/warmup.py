@@ -34,7 +34,7 @@ _WAYS: dict[str, tuple[dict[str, Any], ...]] = {
         {"pair_features": "posteriors"},
         {"pair_features": "kernel-discriminant"},
         {"n_pairs": None},
-    ),
+    )
 }
 """Settings by kind whose models need other kernels than those of the kind's own settings."""
 

@@ -8,7 +8,7 @@ pairs weigh equally.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,25 +85,30 @@ class EvaluationReport:
         JSON-able: ``fmr``, ``fnmr``, ``thresholds`` (descending), ``bands`` (pointwise), ``simultaneous_bands``, each
         ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
         """
-        roc = self.roc()
+        return det_curve(self.roc())
 
-        def turned(bands: dict[str, Any]) -> dict[str, Any]:
-            return {
-                "kind": bands["kind"],
-                "confidence": bands["confidence"],
-                "fmr_low": bands["fpr_low"],
-                "fmr_high": bands["fpr_high"],
-                "fnmr_low": [1 - value for value in bands["tpr_high"]],
-                "fnmr_high": [1 - value for value in bands["tpr_low"]],
-            }
 
+def det_curve(roc: Mapping[str, Any]) -> dict[str, Any]:
+    """The DET curve of a ROC; see `EvaluationReport.roc` and `EvaluationReport.det`."""
+
+    def turned(bands: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if bands is None:
+            return None
         return {
-            "fmr": roc["fpr"],
-            "fnmr": [1 - value for value in roc["tpr"]],
-            "thresholds": roc["thresholds"],
-            "bands": turned(roc["bands"]),
-            "simultaneous_bands": turned(roc["simultaneous_bands"]),
+            **{name: bands[name] for name in ("kind", "confidence", "guarantee") if name in bands},
+            "fmr_low": bands["fpr_low"],
+            "fmr_high": bands["fpr_high"],
+            "fnmr_low": [1 - value for value in bands["tpr_high"]],
+            "fnmr_high": [1 - value for value in bands["tpr_low"]],
         }
+
+    return {
+        "fmr": roc["fpr"],
+        "fnmr": [1 - value for value in roc["tpr"]],
+        "thresholds": roc["thresholds"],
+        "bands": turned(roc["bands"]),
+        "simultaneous_bands": turned(roc["simultaneous_bands"]),
+    }
 
 
 def roc_curve_pairs(
@@ -163,7 +168,6 @@ def pair_report(
     units: ArrayLike | None = None,
     *,
     protocol: str | None = None,
-    sample_weight: ArrayLike | None = None,
     confidence: float = 0.95,
     fpr_targets: Sequence[float] = FPR_TARGETS,
     n_replicates: int = N_REPLICATES,
@@ -180,7 +184,7 @@ def pair_report(
 
     Parameters
     ----------
-    scores, same, units, sample_weight : as `roc_curve_pairs`.
+    scores, same, units : as `roc_curve_pairs`.
     protocol : inferred from units when None, as in `operating_points`.
     confidence : of intervals and bands.
     fpr_targets : rates at which the TPR is reported: the largest TPR of a threshold whose FPR is at most
@@ -199,7 +203,7 @@ def pair_report(
     targets = np.array(sorted(fpr_targets), dtype=np.float64)
     if targets.size and not (targets[0] >= 0 and targets[-1] <= 1):
         raise ValueError(f"fpr_targets are {targets.tolist()}; expected rates between 0 and 1")
-    sample = _both_kinds(pair_sample(scores, same, units, protocol=protocol, sample_weight=sample_weight))
+    sample = _both_kinds(pair_sample(scores, same, units, protocol=protocol))
     fpr, tpr, thresholds = _roc(sample)
     kept = _decimated(fpr, tpr)
     merged = _Merged.of(sample, thresholds[kept])

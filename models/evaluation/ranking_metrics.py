@@ -145,10 +145,7 @@ def pair_disagreement(predicted: ArrayLike, truth: ArrayLike) -> list[list[float
 
 def _extremes(positions: Float64) -> tuple[Float64, Float64]:
     absent = np.isnan(positions)
-    return (
-        np.where(absent, np.inf, positions).min(axis=1),
-        np.where(absent, -np.inf, positions).max(axis=1),
-    )
+    return (np.where(absent, np.inf, positions).min(axis=1), np.where(absent, -np.inf, positions).max(axis=1))
 
 
 def _pairs_right(answers: Float64, seen: Float64) -> Float64:

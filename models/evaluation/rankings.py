@@ -42,82 +42,11 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """
     left, right = _two(a, b)
     tau = np.full(left.shape[0], np.nan)
-    for rows, sign_a, sign_b, _ in _signs(left, right):
+    for rows, sign_a, sign_b in _signs(left, right):
         untied = np.abs(sign_a).sum(axis=1) * np.abs(sign_b).sum(axis=1)
         agreement = (sign_a * sign_b).sum(axis=1)
         np.divide(agreement, np.sqrt(untied), out=tau[rows], where=untied > 0)
     return tau
-
-
-def kendall_tau_x(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """tau-x of Emond and Mason (2002): a tie agrees with a tie, and half disagrees with an order.
-
-    The correlation that corresponds to Kemeny's distance: equal weak orders have tau-x 1 even where all labels are
-    tied, where tau-b is undefined. Without ties it equals `kendall_tau`. Parameters and errors as there; NaN only
-    where fewer than two labels are in common.
-    """
-    left, right = _two(a, b)
-    tau = np.full(left.shape[0], np.nan)
-    for rows, sign_a, sign_b, gone in _signs(left, right):
-        pairs = (~gone).sum(axis=1)
-        # Scores are +1 for "before or tied", -1 for "behind", in both directions of each pair.
-        both = sign_a * sign_b
-        agreement = np.where(gone, 0.0, np.where((sign_a == 0) & (sign_b == 0), 1.0, both))
-        np.divide(agreement.sum(axis=1), pairs, out=tau[rows], where=pairs > 0)
-    return tau
-
-
-def kendall_tau_of_lists(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Kendall's tau between the two *lists of labels*, best first, as the authors of the source paper computed it.
-
-    Only to reproduce Tables 4 and 5 of "Label ranking through nonparametric regression": it compares the inverse
-    permutations, and is not the agreement between the two rankings. Complete rankings without ties.
-
-    Raises
-    ------
-    ValueError
-        As `kendall_tau`, and on absent labels.
-    """
-    left, right = _two(a, b)
-    if np.isnan(left).any() or np.isnan(right).any():
-        raise ValueError("a and b hold NaN; expected complete rankings")
-    return kendall_tau(np.argsort(left, axis=1, kind="stable"), np.argsort(right, axis=1, kind="stable"))
-
-
-def spearman_footrule(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Spearman's footrule: the sum over labels of how far apart the two positions are, (n,).
-
-    Labels absent on either side are left out of their row; give both sides positions on the same scale.
-    """
-    left, right = _two(a, b)
-    return np.asarray(np.nansum(np.abs(left - right), axis=1))
-
-
-def spearman_distance(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """Spearman's d2: the sum over labels of the squared difference of positions, (n,).
-
-    Labels absent on either side are left out of their row; give both sides positions on the same scale.
-    """
-    left, right = _two(a, b)
-    return np.asarray(np.nansum((left - right) ** 2, axis=1))
-
-
-def top_k_hits(truth: ArrayLike, predicted: ArrayLike, k: int = 1) -> NDArray[np.float64]:
-    """The share of the truth's first k labels that are among the first k predicted, (n,).
-
-    Absent labels come last; ties are cut by the labels' order.
-
-    Raises
-    ------
-    ValueError
-        On shapes that differ, and when k is not between 1 and the number of labels.
-    """
-    left, right = _two(truth, predicted)
-    if not 1 <= k <= left.shape[1]:
-        raise ValueError(f"k is {k}; expected 1 to {left.shape[1]}, the number of labels")
-    first = [np.argsort(side, axis=1, kind="stable")[:, :k] for side in (left, right)]
-    hits: NDArray[np.float64] = (first[0][:, :, None] == first[1][:, None, :]).any(axis=2).mean(axis=1)
-    return hits
 
 
 def positions_of(scores: ArrayLike) -> Positions:
@@ -145,26 +74,21 @@ def mid_positions(positions: ArrayLike) -> Positions:
     return result
 
 
-def pairwise_shares(positions: ArrayLike, *, sample_weight: ArrayLike | None = None) -> NDArray[np.float64]:
+def pairwise_shares(positions: ArrayLike) -> NDArray[np.float64]:
     """Of the rows that show both labels, the share that puts the first before the second, (k, k).
 
     Ties count half each way. NaN where no row shows both; the diagonal is 0.
-
-    Parameters
-    ----------
-    positions : (n, k). sample_weight : (n,) numbers >= 0.
     """
     given = np.asarray(positions, dtype=np.float64)
     n, k = given.shape
-    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     votes, shown = np.zeros((k, k)), np.zeros((k, k))
     block = max(1, _CELLS // max(1, k * k))
     for begin in range(0, n, block):
-        part, w = given[begin : begin + block], weight[begin : begin + block]
+        part = given[begin : begin + block]
         before = (part[:, :, None] < part[:, None, :]) + 0.5 * (part[:, :, None] == part[:, None, :])
         present = ~np.isnan(part)
-        votes += np.tensordot(w, before, axes=(0, 0))
-        shown += (present * w[:, None]).T @ present.astype(np.float64)
+        votes += before.sum(axis=0)
+        shown += present.T.astype(np.float64) @ present.astype(np.float64)
     shares = np.full((k, k), np.nan)
     np.divide(votes, shown, out=shares, where=shown > 0)
     np.fill_diagonal(shares, 0.0)
@@ -229,8 +153,8 @@ def _two(a: ArrayLike, b: ArrayLike) -> tuple[Positions, Positions]:
 
 def _signs(
     left: Positions, right: Positions
-) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]]:
-    """Blocks of rows with the sign of every pair of labels on both sides, and which pairs are no pairs."""
+) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
+    """Blocks of rows with the sign of every pair of labels on both sides."""
     n, k = left.shape
     absent = np.isnan(left) | np.isnan(right)
     block = max(1, _CELLS // max(1, k * k))
@@ -243,7 +167,7 @@ def _signs(
         gone = absent[rows, first] | absent[rows, second]
         sign_a[gone] = 0.0
         sign_b[gone] = 0.0
-        yield rows, sign_a, sign_b, gone
+        yield rows, sign_a, sign_b
 
 
 def _preferences(before: ArrayLike) -> NDArray[np.float64]:

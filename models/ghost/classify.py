@@ -229,35 +229,3 @@ def balanced_accuracy(truth: Ints, said: Ints, n_classes: int) -> float:
     counts = np.bincount(truth, minlength=n_classes)
     right = np.bincount(truth[truth == said], minlength=n_classes)
     return float((right[counts > 0] / counts[counts > 0]).mean())
-
-
-def classification_report(truth: Any, said: Any) -> dict[str, float]:
-    """Balanced accuracy, and precision, sensitivity and specificity weighted as the paper's tables have them.
-
-    Each class in turn is the positive one; its rates are weighted by its share of the true labels. A class that is
-    never predicted has precision 0.
-    """
-    labels, (true, guess) = _coded(truth, said)
-    n = true.size
-    counts = np.bincount(true, minlength=labels)
-    right = np.bincount(true[true == guess], minlength=labels)
-    called = np.bincount(guess, minlength=labels)
-    share = counts / n
-    precision = right / np.maximum(called, 1)
-    sensitivity = right / np.maximum(counts, 1)
-    others = n - counts
-    specificity = np.where(others > 0, (others - (called - right)) / np.maximum(others, 1), 1.0)
-    return {
-        "balanced_accuracy": float(sensitivity[counts > 0].mean()),
-        "weighted_precision": float(share @ precision),
-        "weighted_sensitivity": float(share @ sensitivity),
-        "weighted_specificity": float(share @ specificity),
-    }
-
-
-def _coded(truth: Any, said: Any) -> tuple[int, tuple[Ints, Ints]]:
-    true, guess = np.asarray(truth), np.asarray(said)
-    if true.shape != guess.shape or true.ndim != 1 or true.size == 0:
-        raise ValueError(f"labels have shapes {true.shape} and {guess.shape}; expected two equal (n,)")
-    labels, codes = np.unique(np.concatenate([true, guess]), return_inverse=True)
-    return labels.size, (codes[: true.size].astype(np.int64), codes[true.size :].astype(np.int64))

@@ -57,7 +57,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
     order : points in the largest sets that are weighed. Sets of three and more count for classes, not for pairs.
     meta_features : names, see `pairmark.models.ghost.registry`; ``auto``: the distance in each feature, and
     what graph and
-        order allow. ``register_meta_feature`` adds your own.
+        order allow.
     graph : ``knn``: link each point to its five nearest (section 4.1), by features alone.
     cluster_metric : weigh metrics between a point and a whole class too (section 3.8).
     balanced : the error function of equation 10; False: its original, where every error counts the same.

@@ -57,10 +57,7 @@ class GhostParams(Params):
         1_024, ge=2, le=4_096, description="rows in a training set; more rows make several sets, used in turn"
     )
     max_sets: int = Field(
-        256,
-        ge=1,
-        le=100_000,
-        description="maximum number of sets of points for each class, drawn at random",
+        256, ge=1, le=100_000, description="maximum number of sets of points for each class, drawn at random"
     )
     validation_fraction: float = Field(
         0.2, gt=0.0, le=0.5, description="share of rows withheld to calibrate probabilities"

@@ -1,18 +1,14 @@
-"""The meta-features of GHOST by name, and how to add one."""
+"""The meta-features of GHOST by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-
-import numpy as np
 
 from pairmark.models.ghost.kernels import energy as kernels
 
 Rows = Literal["raw", "scaled", "binary", "ranks"]
 Between = Literal["distances", "paths", "links", "rows"]
-Function = Callable[..., Any]
 
 FEATURES: Final = "features"
 PATH: Final = "path"
@@ -48,14 +44,6 @@ class SetFeature:
     largest: int = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnFeature:
-    """A user's: ``function(A, B)`` (order 2) or ``function(P, R, Q)`` (order 3) of rows -> (n,) numbers >= 0."""
-
-    function: Function
-    order: int
-
-
 PAIRS: Final[dict[str, PairFeature]] = {
     "euclidean": PairFeature(code=kernels.EUCLIDEAN, rows="scaled"),
     "minkowski": PairFeature(code=kernels.MINKOWSKI, rows="scaled"),
@@ -86,64 +74,11 @@ SETS: Final[dict[str, SetFeature]] = {
 }
 CLUSTERS: Final = ("cluster-distance", "cluster-spread")
 CLUSTERS_OF_GRAPH: Final = ("cluster-path", "cluster-eccentricity", "cluster-links")
-_own: dict[str, OwnFeature] = {}
-
-
-def register_meta_feature(name: str, function: Function, *, order: int = 2) -> None:
-    """Add a meta-feature of your own, to be named in ``Ghost(meta_features=[...])``.
-
-    Parameters
-    ----------
-    name : new, of lower-case letters, digits and hyphens.
-    function : ``function(A, B)`` for order 2, symmetric; ``function(P, R, Q)`` for order 3, Q being the centres. Each
-        argument is (n, d) float32 rows as given; returns (n,) finite numbers >= 0.
-    order : 2 or 3.
-
-    Notes
-    -----
-    A saved model names it and holds no code: register it again before loading.
-
-    Raises
-    ------
-    ValueError
-        On a name that is taken or no name, and on another order.
-    """
-    if not name or not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-"):
-        raise ValueError(f"name is {name!r}; expected lower-case letters, digits and hyphens")
-    if name in known_names() and name not in _own:
-        raise ValueError(f"{name!r} is a meta-feature already; choose another name")
-    if order not in (2, 3):
-        raise ValueError(f"order is {order}; expected 2 or 3")
-    _own[name] = OwnFeature(function=function, order=order)
-
-
-def own_feature(name: str) -> OwnFeature | None:
-    """A user's meta-feature, if that is one."""
-    return _own.get(name)
 
 
 def known_names() -> tuple[str, ...]:
     """Everything that ``meta_features`` may name."""
-    return (FEATURES, *PAIRS, PATH, *SETS, *_own)
-
-
-def own_values(name: str, *rows: Any) -> Any:
-    """What a user's function gives, checked.
-
-    Raises
-    ------
-    ValueError
-        When that is not one finite number >= 0 a row.
-    """
-    own = own_feature(name)
-    if own is None:
-        raise ValueError(f"meta-feature {name!r} is not registered here: call register_meta_feature first")
-    values = np.asarray(own.function(*rows), dtype=np.float64)
-    if values.shape != (rows[0].shape[0],):
-        raise ValueError(f"meta-feature {name!r} gave shape {values.shape}; expected ({rows[0].shape[0]},)")
-    if not np.isfinite(values).all() or (values < 0).any():
-        raise ValueError(f"meta-feature {name!r} gave numbers that are not finite or below 0")
-    return values
+    return (FEATURES, *PAIRS, PATH, *SETS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,18 +111,16 @@ def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Chos
     pairs: list[str] = []
     sets: list[tuple[str, int]] = []
     for name in given:
-        own = own_feature(name)
         if name not in known_names():
             raise ValueError(f"meta_features names {name!r}; known: {', '.join(known_names())}")
         if not graph and (name == PATH or (name in SETS and SETS[name].between in ("paths", "links"))):
             raise ValueError(f"meta-feature {name!r} needs a graph: use graph='knn'")
-        if name in PAIRS or name == PATH or (own is not None and own.order == 2):
+        if name in PAIRS or name == PATH:
             pairs.append(name)
         elif name != FEATURES:
             if order < 3:
                 raise ValueError(f"meta-feature {name!r} is of sets of three or more: use order=3")
-            largest = SETS[name].largest if name in SETS else 3
-            sets += [(name, size) for size in sizes if size <= largest]
+            sets += [(name, size) for size in sizes if size <= SETS[name].largest]
     clusters = (*CLUSTERS, *(CLUSTERS_OF_GRAPH if graph else ())) if cluster_metric else ()
     return Chosen(features=FEATURES in given, pairs=tuple(pairs), sets=tuple(sets), clusters=clusters)
 

@@ -19,15 +19,13 @@ from pairmark.models.ghost.graphs import (
 )
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.kernels import graphs as graph_kernels
-from pairmark.models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen, own_values
+from pairmark.models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HOW = {"average": 0, "minimum": 1, "maximum": 2}
-_BLOCK = 200_000
-"""Pairs or triples that a user's function sees at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,18 +257,10 @@ class Space:
                 graph.paths, graph.far, a.places, a.lengths, steps[0], b.places, b.lengths, steps[1], direct, out
             )  # fmt: skip
             return out
-        if name in PAIRS:
-            known = PAIRS[name]
-            kernels.distance_pairs(
-                known.code, MINKOWSKI_P, left.view(known.rows), steps[0], right.view(known.rows), steps[1], out
-            )  # fmt: skip
-            return out
-        rows = [np.broadcast_to(side.raw, (n, side.raw.shape[1])) for side in (left, right)]
-        for at in range(0, n, _BLOCK):
-            a_rows, b_rows = (side[at : at + _BLOCK] for side in rows)
-            # Each way round, so that a user's rounding cannot make scores depend on the order of a pair.
-            forth, back = own_values(name, a_rows, b_rows), own_values(name, b_rows, a_rows)
-            out[at : at + _BLOCK] = (forth + back) / 2
+        known = PAIRS[name]
+        kernels.distance_pairs(
+            known.code, MINKOWSKI_P, left.view(known.rows), steps[0], right.view(known.rows), steps[1], out
+        )  # fmt: skip
         return out
 
     def pair_grid(self, name: str, A: Points, B: Points) -> Float64:
@@ -292,12 +282,8 @@ class Space:
                 graph.paths, graph.far, a.places, a.lengths, b.places, b.lengths, direct, out
             )
             return out
-        if name in PAIRS:
-            known = PAIRS[name]
-            kernels.distance_grid(known.code, MINKOWSKI_P, A.view(known.rows), B.view(known.rows), out)
-            return out
-        for i in range(len(A)):
-            out[i] = self.pair_values(name, A.take(slice(i, i + 1)), B)
+        known = PAIRS[name]
+        kernels.distance_grid(known.code, MINKOWSKI_P, A.view(known.rows), B.view(known.rows), out)
         return out
 
     def set_grid(
@@ -321,8 +307,6 @@ class Space:
         how : the mean, least or most over the sets; a class without companions gives 0.
         """
         out = np.zeros((len(P), len(Q)))
-        if name not in SETS:
-            return self._own_sets(name, P, Q, R, sets, q_class, how)
         known = SETS[name]
         if known.between == "rows":
             members = sets.members[:, 0]
@@ -357,33 +341,6 @@ class Space:
                 values = (A.paths if what == "paths" else A.links)[:, B.trained]
             found.append(np.ascontiguousarray(values, dtype=np.float32))
         return found[0], found[1], found[2]
-
-    def _own_sets(
-        self, name: str, P: Points, Q: Points, R: Points, sets: Companions, q_class: Ints, how: str
-    ) -> Float64:
-        out = np.zeros((len(P), len(Q)))
-        for j in range(len(Q)):
-            c = q_class[j]
-            members = sets.members[sets.first[c] : sets.first[c + 1], 0]
-            members = members[R.ids[members] != Q.ids[j]]
-            if members.size == 0:
-                continue
-            step = max(1, _BLOCK // members.size)
-            for at in range(0, len(P), step):
-                rows = np.arange(at, min(at + step, len(P)))
-                p, r = np.repeat(rows, members.size), np.tile(members, rows.size)
-                values = own_values(name, P.raw[p], R.raw[r], np.broadcast_to(Q.raw[j], P.raw[p].shape))
-                table = values.reshape(rows.size, -1)
-                hidden = (P.ids[p] == R.ids[r]).reshape(table.shape)
-                count = (~hidden).sum(axis=1)
-                if how == "average":
-                    found = np.where(hidden, 0.0, table).sum(axis=1) / np.maximum(count, 1)
-                elif how == "minimum":
-                    found = np.where(hidden, np.inf, table).min(axis=1)
-                else:
-                    found = np.where(hidden, 0.0, table).max(axis=1)
-                out[rows, j] = np.where((count > 0) & (P.ids[rows] != Q.ids[j]), found, 0.0)
-        return out
 
     def cluster_values(self, name: str, P: Points, members: Points, codes: Ints, n_classes: int) -> Float64:
         """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""

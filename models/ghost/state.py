@@ -200,10 +200,7 @@ class GhostFacts(Facts):
 
 def _chosen(params: Mapping[str, Any], graph: bool) -> Chosen:
     return choose(
-        params["meta_features"],
-        order=params["order"],
-        graph=graph,
-        cluster_metric=params["cluster_metric"],
+        params["meta_features"], order=params["order"], graph=graph, cluster_metric=params["cluster_metric"]
     )
 
 

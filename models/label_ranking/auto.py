@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal
 
 import numpy as np
@@ -20,9 +19,11 @@ from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import AutoState
 
 CANDIDATES = ("extra-trees", "forest", "neighbours", "kernel", "boosting", "logistic")
-"""In the order tried: where time runs out, the first ones have been heard."""
+"""In the order tried."""
 
 _STEPS = 20
+_VALIDATION_ROWS = 3_000
+"""Rows that the choice is made on at most; the chosen ones learn from all."""
 _VALIDATION_CELLS = 60_000_000
 _SLOW_PAIRS = 500
 _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "copeland", "kemeny")
@@ -42,9 +43,6 @@ class LabelRankingAuto(AutoState, RankerBase):
     candidates : which to try, of ``extra-trees``, ``forest``, ``neighbours``, ``kernel``, ``boosting`` and
         ``logistic``; ``None``: all (``logistic`` only up to 500 pairs of labels).
     n_folds : folds of the cross-validation.
-    max_validation_rows : rows that the choice is made on at most; the chosen ones learn from all.
-    time_budget : seconds after which no further candidate is tried; the first always is. With a budget, the model
-        depends on the machine's speed; ``None``: it depends on data and seed alone.
     aggregation : how blended pairwise shares become a ranking; ``auto``: whichever validates best.
     random_state : seed.
     n_jobs : threads.
@@ -68,8 +66,6 @@ class LabelRankingAuto(AutoState, RankerBase):
         *,
         candidates: list[str] | tuple[str, ...] | None = None,
         n_folds: int = 5,
-        max_validation_rows: int = 3_000,
-        time_budget: float | None = None,
         aggregation: Literal["auto", "borda", "copeland", "kemeny"] = "auto",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
@@ -77,20 +73,17 @@ class LabelRankingAuto(AutoState, RankerBase):
     ) -> None:
         self.candidates = candidates
         self.n_folds = n_folds
-        self.max_validation_rows = max_validation_rows
-        self.time_budget = time_budget
         self.aggregation = aggregation
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
-        begun = time.monotonic()
         n, k = rankings.positions.shape
         seeds = dict(zip(CANDIDATES, spread_seeds(random, len(CANDIDATES)), strict=True))
         choosing = np.random.default_rng(spread_seeds(random, 1)[0])
         names = self._names(k)
-        most = max(200, min(self.max_validation_rows, _VALIDATION_CELLS // (k * k * len(names))))
+        most = max(200, min(_VALIDATION_ROWS, _VALIDATION_CELLS // (k * k * len(names))))
         rows = np.sort(choosing.permutation(n)[:most])
         sample = X[rows]
         shown = rankings.positions[rows]
@@ -100,12 +93,6 @@ class LabelRankingAuto(AutoState, RankerBase):
         if n_folds >= 2:
             fold = choosing.permutation(np.arange(rows.size) % n_folds)
             for number, name in enumerate(names):
-                if (
-                    predictions
-                    and self.time_budget is not None
-                    and time.monotonic() - begun > self.time_budget
-                ):
-                    break
                 before = np.empty((rows.size, k, k))
                 for part in range(n_folds):
                     train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)

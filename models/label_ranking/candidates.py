@@ -6,8 +6,8 @@ A candidate is data: `fit` makes it, `shares` reads it, `arrays` and `restore` t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import Arrays
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
-from pairmark.models.label_ranking.pair_models import TREE_ARRAYS, LogisticPairs, PairProblem, end_to_end
+from pairmark.models.label_ranking.pair_models import LogisticPairs, PairProblem, end_to_end
 from pairmark.models.label_ranking.rankings_data import completed_targets
+from pairmark.models.label_ranking.stored import Stored
 from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, grow_trees, reach_of
 
 Float64 = NDArray[np.float64]
@@ -46,20 +47,11 @@ class Candidate(Protocol):
     def arrays(self) -> Arrays: ...
 
 
-class _Stored:
-    """Candidates whose fields are arrays, by their own names."""
-
-    def arrays(self) -> Arrays:
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, Any]) -> Self:
-        return cls(**{field.name: arrays[field.name] for field in fields(cls)})  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, kw_only=True)
-class ForestCandidate:
+class ForestCandidate(Stored):
     """Forest of best or of random borders, read by its leaves' pairwise votes."""
+
+    parts: ClassVar[Mapping[str, type[Stored]]] = {"trees": Trees}
 
     trees: Trees
     positions: NDArray[np.float32]
@@ -68,20 +60,8 @@ class ForestCandidate:
     def shares(self, X: Float32) -> Float64:
         return self.trees.votes(X, self.positions, self.targets)
 
-    def arrays(self) -> Arrays:
-        trees = {name: getattr(self.trees, name) for name in TREE_ARRAYS}
-        return trees | {"positions": self.positions, "targets": self.targets}
-
     @classmethod
-    def restore(cls, arrays: Mapping[str, Any]) -> ForestCandidate:
-        return cls(
-            trees=Trees(**{name: arrays[name] for name in TREE_ARRAYS}),
-            positions=arrays["positions"],
-            targets=arrays["targets"],
-        )
-
-    @classmethod
-    def fit(cls, data: Examples, seed: int, n_jobs: int | None, *, random: bool) -> ForestCandidate:
+    def fit(cls, data: Examples, seed: int, n_jobs: int | None, *, random: bool = False) -> ForestCandidate:
         options = GrowOptions(
             splitter="random" if random else "best",
             max_features=None if random else "third",
@@ -93,7 +73,7 @@ class ForestCandidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoostedCandidate:
+class BoostedCandidate(Stored):
     """Gradient boosting of positions by shallow trees on all labels at once (Friedman 2001, squared error).
 
     Attributes
@@ -101,6 +81,7 @@ class BoostedCandidate:
     values : (n_leaves, k) steps of the leaves; each leaf has one member, which points here.
     """
 
+    parts: ClassVar[Mapping[str, type[Stored]]] = {"trees": Trees}
     rounds: ClassVar[int] = 150
     rate: ClassVar[float] = 0.1
 
@@ -111,18 +92,6 @@ class BoostedCandidate:
     def shares(self, X: Float32) -> Float64:
         mean, _ = self.trees.means(X, self.values)
         return gap_shares(self.base + mean * self.trees.roots.size)
-
-    def arrays(self) -> Arrays:
-        trees = {name: getattr(self.trees, name) for name in TREE_ARRAYS}
-        return trees | {"values": self.values, "base": self.base}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, Any]) -> BoostedCandidate:
-        return cls(
-            trees=Trees(**{name: arrays[name] for name in TREE_ARRAYS}),
-            values=arrays["values"],
-            base=arrays["base"],
-        )
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> BoostedCandidate:
@@ -156,7 +125,7 @@ class BoostedCandidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighbourCandidate(_Stored):
+class NeighbourCandidate(Stored):
     """The votes of the nearest rows in standardised features; how many is chosen leaving one out."""
 
     numbers: ClassVar[tuple[int, ...]] = (1, 3, 5, 10, 20, 40)
@@ -207,7 +176,7 @@ class NeighbourCandidate(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelCandidate(_Stored):
+class KernelCandidate(Stored):
     """Kernel ridge regression of the pairs' signs (of positions where there are very many pairs).
 
     A Gaussian kernel on standardised features, through landmarks drawn from the rows (Nystroem); its width and the
@@ -283,35 +252,20 @@ class KernelCandidate(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticCandidate:
+class LogisticCandidate(Stored):
     """A logistic regression a pair."""
+
+    parts: ClassVar[Mapping[str, type[Stored]]] = {"models": LogisticPairs}
 
     models: LogisticPairs
     modelled: NDArray[np.int64]
     constant: Float64
-    k: int
+    k: NDArray[np.int64]
 
     def shares(self, X: Float32) -> Float64:
         flat = np.broadcast_to(self.constant, (X.shape[0], self.constant.size)).copy()
         flat[:, self.modelled] = self.models.shares(X, 1)
-        return _square(flat, self.k)
-
-    def arrays(self) -> Arrays:
-        return self.models.arrays() | {
-            "modelled": self.modelled,
-            "constant": self.constant,
-            "k": np.array(self.k),
-        }
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, Any]) -> LogisticCandidate:
-        names = ("mean", "scale", "coef", "intercept")
-        return cls(
-            models=LogisticPairs(**{name: np.asarray(arrays[name]) for name in names}),
-            modelled=np.asarray(arrays["modelled"]),
-            constant=np.asarray(arrays["constant"]),
-            k=int(arrays["k"]),
-        )
+        return _square(flat, int(self.k))
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
@@ -323,33 +277,29 @@ class LogisticCandidate:
         constant = np.array([problem.share() for problem in problems])
         modelled = np.flatnonzero([not p.one_sided and p.rows.size > 0 for p in problems])
         models = LogisticPairs.fit(data.X, [problems[at] for at in modelled], n_jobs, "")
-        return cls(models=models, modelled=modelled, constant=constant, k=k)
+        return cls(models=models, modelled=modelled, constant=constant, k=np.array(k))
+
+
+_CLASSES: dict[str, Any] = {
+    "extra-trees": ForestCandidate,
+    "forest": ForestCandidate,
+    "neighbours": NeighbourCandidate,
+    "kernel": KernelCandidate,
+    "boosting": BoostedCandidate,
+    "logistic": LogisticCandidate,
+}
 
 
 def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> Candidate:
     """Fit the candidate of that name."""
-    if name in ("extra-trees", "forest"):
-        return ForestCandidate.fit(data, seed, n_jobs, random=name == "extra-trees")
-    if name == "neighbours":
-        return NeighbourCandidate.fit(data, seed, n_jobs)
-    if name == "kernel":
-        return KernelCandidate.fit(data, seed, n_jobs)
-    if name == "boosting":
-        return BoostedCandidate.fit(data, seed, n_jobs)
-    return LogisticCandidate.fit(data, seed, n_jobs)
+    options = {"random": True} if name == "extra-trees" else {}
+    fitted: Candidate = _CLASSES[name].fit(data, seed, n_jobs, **options)
+    return fitted
 
 
 def restore_candidate(name: str, arrays: Any) -> Candidate:
     """The candidate of that name from its arrays."""
-    classes: dict[str, Any] = {
-        "extra-trees": ForestCandidate,
-        "forest": ForestCandidate,
-        "neighbours": NeighbourCandidate,
-        "kernel": KernelCandidate,
-        "boosting": BoostedCandidate,
-        "logistic": LogisticCandidate,
-    }
-    restored: Candidate = classes[name].restore(arrays)
+    restored: Candidate = _CLASSES[name].restore(arrays)
     return restored
 
 
@@ -436,12 +386,8 @@ def _single_members(trees: Trees, leaves: NDArray[np.intp]) -> Trees:
     """The same trees with one member a leaf: the leaf's place among ``leaves``."""
     count = np.zeros(trees.feature.size, dtype=np.int64)
     count[leaves] = 1
-    return Trees(
-        roots=trees.roots,
-        feature=trees.feature,
-        threshold=trees.threshold,
-        left=trees.left,
-        right=trees.right,
+    return replace(
+        trees,
         member_start=np.concatenate([[0], np.cumsum(count)]),
         members=np.arange(leaves.size, dtype=np.int32),
         mass=np.ones(leaves.size, dtype=np.float32),

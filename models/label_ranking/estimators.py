@@ -278,12 +278,7 @@ class LabelRankingForest(_TreesBase):
 
 
 def _completed(
-    X: Float32,
-    rankings: TrainingRankings,
-    seeds: list[int],
-    *,
-    n_jobs: int | None,
-    span: tuple[float, float],
+    X: Float32, rankings: TrainingRankings, seeds: list[int], *, n_jobs: int | None, span: tuple[float, float]
 ) -> NDArray[np.float64]:
     """Targets of incomplete rankings, filled row by row with what a forest of other rows expects.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,9 +14,9 @@ from sklearn.base import clone
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Arrays
+from pairmark.models.label_ranking.stored import Stored
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees
 
-TREE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "member_start", "members", "mass")
 FOREST_TREES = 50
 _FOREST_LEAF, _TREE_LEAF = 2, 5
 
@@ -59,7 +59,7 @@ class PairModels(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticPairs:
+class LogisticPairs(Stored):
     """Logistic regressions on standardised features.
 
     Attributes
@@ -77,9 +77,6 @@ class LogisticPairs:
         standard = (X - self.mean) / self.scale
         margin = np.einsum("nd,pd->np", standard, self.coef) + self.intercept
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
-
-    def arrays(self) -> Arrays:
-        return {"mean": self.mean, "scale": self.scale, "coef": self.coef, "intercept": self.intercept}
 
     @classmethod
     def fit(cls, X: Float32, problems: list[PairProblem], n_jobs: int | None, stage: str) -> LogisticPairs:
@@ -126,7 +123,7 @@ class TreePairs:
         return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
 
     def arrays(self) -> Arrays:
-        return {name: getattr(self.trees, name) for name in TREE_ARRAYS} | {"targets": self.targets}
+        return self.trees.arrays() | {"targets": self.targets}
 
     @classmethod
     def fit(
@@ -206,10 +203,9 @@ class UserPairs:
 def restore_pairs(kind: str, arrays: Mapping[str, Any]) -> PairModels:
     """Built-in models from their arrays."""
     if kind == "logistic":
-        names = ("mean", "scale", "coef", "intercept")
-        return LogisticPairs(**{name: np.asarray(arrays[f"pairs_{name}"]) for name in names})
+        return LogisticPairs.restore(arrays, "pairs_")
     return TreePairs(
-        trees=Trees(**{name: arrays[f"pairs_{name}"] for name in TREE_ARRAYS}),
+        trees=Trees.restore(arrays, "pairs_"),
         targets=arrays["pairs_targets"],
         n_each=FOREST_TREES if kind == "forest" else 1,
     )
@@ -265,27 +261,23 @@ def _probability(model: Any, X: Float32) -> NDArray[np.float64]:
 
 def end_to_end(fitted: list[Trees], examples: list[int]) -> Trees:
     """Several `Trees` as one; members of the later ones move behind the ``examples`` of those before."""
-    nodes = np.cumsum([0, *(trees.feature.size for trees in fitted)])
-    members = np.cumsum([0, *(trees.members.size for trees in fitted)])
-    rows = np.cumsum([0, *examples])
-    nothing = np.empty(0)
+    nodes = np.cumsum([0, *(trees.feature.size for trees in fitted)]).tolist()
+    members = np.cumsum([0, *(trees.members.size for trees in fitted)]).tolist()
+    rows = np.cumsum([0, *examples]).tolist()
+
+    def joined(name: str, dtype: type, moved: Sequence[int] | None = None) -> NDArray[Any]:
+        by = moved or [0] * len(fitted)
+        parts = [getattr(trees, name) + shift for trees, shift in zip(fitted, by, strict=False)]
+        return np.concatenate([np.empty(0), *parts]).astype(dtype)
+
+    starts = [trees.member_start[:-1] + shift for trees, shift in zip(fitted, members, strict=False)]
     return Trees(
-        roots=np.concatenate([nothing, *(t.roots + a for t, a in zip(fitted, nodes, strict=False))]).astype(
-            np.int64
-        ),
-        feature=np.concatenate([nothing, *(t.feature for t in fitted)]).astype(np.int32),
-        threshold=np.concatenate([nothing, *(t.threshold for t in fitted)]).astype(np.float32),
-        left=np.concatenate([nothing, *(t.left + a for t, a in zip(fitted, nodes, strict=False))]).astype(
-            np.int32
-        ),
-        right=np.concatenate([nothing, *(t.right + a for t, a in zip(fitted, nodes, strict=False))]).astype(
-            np.int32
-        ),
-        member_start=np.concatenate(
-            [*(t.member_start[:-1] + a for t, a in zip(fitted, members, strict=False)), members[-1:]]
-        ).astype(np.int64),
-        members=np.concatenate(
-            [nothing, *(t.members + a for t, a in zip(fitted, rows, strict=False))]
-        ).astype(np.int32),
-        mass=np.concatenate([nothing, *(t.mass for t in fitted)]).astype(np.float32),
+        roots=joined("roots", np.int64, nodes),
+        feature=joined("feature", np.int32),
+        threshold=joined("threshold", np.float32),
+        left=joined("left", np.int32, nodes),
+        right=joined("right", np.int32, nodes),
+        member_start=np.concatenate([*starts, members[-1:]]).astype(np.int64),
+        members=joined("members", np.int32, rows),
+        mass=joined("mass", np.float32),
     )

@@ -89,13 +89,6 @@ class LabelRankingAutoParams(Params):
         | None
     ) = Field(None, description="rankers to try; null: all that suit the number of labels")
     n_folds: int = Field(5, ge=2, le=50, description="folds of the cross-validation that chooses")
-    max_validation_rows: int = Field(
-        3_000, ge=50, le=1_000_000, description="maximum number of rows for the comparison"
-    )
-    time_budget: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
-        None,
-        description="seconds after which no further ranker is tried; null: no limit, so that the seed alone decides",
-    )
     aggregation: Literal["auto", "borda", "copeland", "kemeny"] = Field(
         "auto", description="how pairwise shares become a ranking; auto: the best by cross-validation"
     )

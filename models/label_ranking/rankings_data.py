@@ -26,13 +26,11 @@ class TrainingRankings:
     positions : (n, k) float32 mid-ranks among the labels that a row shows, NaN = absent.
     shares : (k, k) of the rows that show both labels, the share that puts the first before; 0.5 where none does
         and nothing can be inferred (see `inferred`).
-    together : (k, k) how many rows show both labels and do not tie them.
     """
 
     order: NDArray[np.intp]
     positions: NDArray[np.float32]
     shares: NDArray[np.float64]
-    together: NDArray[np.int64]
 
     @property
     def complete(self) -> bool:
@@ -93,7 +91,6 @@ def training_rankings(Y: ArrayLike, n_rows: int) -> TrainingRankings:
         order=order,
         positions=positions.astype(np.float32),
         shares=inferred(shares, together),
-        together=together,
     )
 
 

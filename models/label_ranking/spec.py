@@ -58,4 +58,5 @@ AUTO = LearnerSpec(
     params=LabelRankingAutoParams,
     state=AUTO_STATE,
     needs="rankings",
+    retired={"max_validation_rows": ..., "time_budget": ...},
 )

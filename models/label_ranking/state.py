@@ -14,7 +14,6 @@ from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.candidates import Candidate, restore_candidate
 from pairmark.models.label_ranking.pair_models import (
     FOREST_TREES,
-    TREE_ARRAYS,
     LogisticPairs,
     PairModels,
     TreePairs,
@@ -57,12 +56,12 @@ class TreesState(RankerState):
     def to_state(self) -> State:
         """Trees, and the training rankings that their leaves hold."""
         arrays, meta = super().to_state()
-        arrays |= {name: getattr(self.trees_, name) for name in TREE_ARRAYS}
+        arrays |= self.trees_.arrays()
         return arrays | {"positions": self.positions_, "targets": self.targets_}, meta
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
         """The estimator, fitted with what `to_state` gave."""
-        self.trees_ = Trees(**{name: arrays[name] for name in TREE_ARRAYS})
+        self.trees_ = Trees.restore(arrays)
         self.positions_, self.targets_ = arrays["positions"], arrays["targets"]
         return super().from_state(arrays, meta)
 

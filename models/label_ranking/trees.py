@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
 from pairmark.models.label_ranking.kernels import trees as kernels
+from pairmark.models.label_ranking.stored import Stored
 
 MaxFeatures = int | float | str | None
 NEVER = np.zeros((0, 0), dtype=np.bool_)
@@ -44,7 +45,7 @@ class GrowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trees:
+class Trees(Stored):
     """Grown trees end to end, and which training rows are in each leaf.
 
     Attributes

@@ -69,8 +69,6 @@ class PairPopulation:
         places = np.arange(n, dtype=np.int64)
         # One past the last row of each row's identity, in the order sorted by identity.
         ends = np.searchsorted(ordered, ordered, side="right").astype(np.int64)
-        # Where each identity's rows begin, in that order.
-        self._starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)) if n else places
         # Of each place, one past the ranks of the pairs whose earlier row is there; and what, added to such a rank, is
         # the place of the later row.
         n_same, n_different = ends - places - 1, n - ends

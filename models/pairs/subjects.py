@@ -140,13 +140,7 @@ def subject_pairs(
 
 
 def _drawn(
-    who: Indices,
-    kept: Indices,
-    counts: Indices,
-    k: int,
-    p: int,
-    draws: int,
-    random: np.random.Generator,
+    who: Indices, kept: Indices, counts: Indices, k: int, p: int, draws: int, random: np.random.Generator
 ) -> tuple[Indices, Indices, NDArray[np.bool_]]:
     """Rows of enrolled samples, (n_people * draws, k), of probes, and who has k + p samples."""
     order = np.argsort(who, kind="stable")

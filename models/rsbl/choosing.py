@@ -54,7 +54,6 @@ class Judge:
         self.growth = growth
         self.judged = judged
         self._codes, self._n_classes, self._C = codes, n_classes, C
-        self._nearest_row = final == "1nn"
         self._by_rows = final == "1nn" or n_classes > MAX_EXACT_CLASSES
         self._gram = np.zeros((0, 0))
         if not self._by_rows:

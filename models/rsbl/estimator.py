@@ -15,7 +15,7 @@ from pairmark.models.core.inputs import checked_identities
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
-from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer, typical
+from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer
 from pairmark.models.rsbl.inputs import Inputs
 from pairmark.models.rsbl.pairs_input import classes_of_pairs
 from pairmark.models.rsbl.params import Metric, RSBLParams
@@ -86,7 +86,6 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         standardize: bool = True,
         nominal: Sequence[int] | None = None,
         max_references: int = 2_000,
-        similarity: Literal["cosine", "gaussian"] = "cosine",
         random_state: int | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -103,7 +102,6 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         self.standardize = standardize
         self.nominal = nominal
         self.max_references = max_references
-        self.similarity = similarity
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -180,11 +178,6 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         self._sharpness = fitted_sharpness(chosen.decisions, chosen.codes)
         self._set_space(growth)
-        drawn = stratified(codes, 500, rng)
-        some = np.concatenate([block[drawn] for block in growth.blocks], axis=1)
-        among = Distances("euclidean", some.shape[0], some.shape[0])
-        among.extend(some, np.ascontiguousarray(some.T), np.ones(some.shape[1]))
-        self._gamma = 1.0 / typical(among.squared())
         blocks = growth.blocks
         # Its distances take as much memory as the features.
         del growth
@@ -216,11 +209,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         relative: bool,
     ) -> tuple[Chosen, list[list[float]]]:
         """k' of each layer and what held-out rows say of the result; and the errors of each k."""
-        options: dict[str, Any] = {
-            "depth": self.depth,
-            "k_max": self.k_max,
-            "patience": self.patience,
-        }
+        options: dict[str, Any] = {"depth": self.depth, "k_max": self.k_max, "patience": self.patience}
         judges = [self.judge(X, codes, n_classes, train, held, beta, relative) for train, held in parts]
         if self.selection == "folds":
             chosen = choose(judges, choose_depth=self.choose_depth, held_out=True, span=(0.0, 0.8), **options)
@@ -230,12 +219,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         first = choose([whole], choose_depth=False, held_out=False, span=(0.0, 0.6), **options)
         del whole
         again = choose(
-            judges,
-            choose_depth=self.choose_depth,
-            held_out=True,
-            fixed=first.ks,
-            span=(0.6, 0.8),
-            **options,
+            judges, choose_depth=self.choose_depth, held_out=True, fixed=first.ks, span=(0.6, 0.8), **options
         )
         return again, first.errors
 

@@ -60,8 +60,5 @@ class RSBLParams(Params):
         le=50_000,
         description="maximum number of training rows that can be neighbours, drawn from each class",
     )
-    similarity: Literal["cosine", "gaussian"] = Field(
-        "cosine", description="how two points are compared in the enhanced space"
-    )
     random_state: int | None = Field(None, ge=0, le=2**32 - 1, description="seed of all random draws")
     n_jobs: int | None = Field(None, description="threads; null or -1: joblib's active setting, or all cores")

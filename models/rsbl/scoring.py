@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import numpy as np
@@ -27,13 +26,11 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
     """What a fitted RSBL says of pairs; the classes are `pairmark.models.rsbl.estimator`'s."""
 
     metric: Metric
-    similarity: str
     n_jobs: int | None
     n_components_: int
     layers_: list[Layer]
     _inputs: Inputs
     _refs: list[Float32]
-    _gamma: float
 
     def transform(self, X: ArrayLike) -> Float32:
         """Rows in the space that has grown: the inputs as prepared, and each layer's features.
@@ -50,26 +47,16 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         """The gallery embedded, once."""
         prepared = self._prepared(vectors)
-        if self.similarity == "gaussian":
-            return {"prepared": prepared}
         return {"prepared": prepared, LENGTHS: lengths(prepared)}
 
     def _search_form(self, queries: Matrix, index: GalleryIndex) -> SearchForm | None:
-        cosine = self.similarity == "cosine"
         return SearchForm(
-            measure="inner" if cosine else "sqeuclidean",
+            measure="inner",
             queries=self._prepared(queries),
             gallery=index.arrays["prepared"],
-            least_measure=same_measure if cosine else self._gaussian_measure,
+            least_measure=same_measure,
             lengths=index.arrays.get(LENGTHS),
         )
-
-    def _gaussian_measure(self, score: float) -> float:
-        """The least minus squared distance whose Gaussian rounds to this much."""
-        if score < 1e-37:
-            # Too close to nothing for its rounding to be a share of it.
-            return -math.inf
-        return (math.log(score) - 2.0**-21) / self._gamma
 
     def _walked(self, X: Float32) -> list[Float32]:
         """Blocks of the space, computed some rows at a time."""
@@ -84,29 +71,25 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
         return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
 
     def _prepared(self, X: Float32) -> Float32:
-        """Embedded rows as the kernels compare them: padded with zeros, of length one for ``cosine``."""
+        """Embedded rows as the kernels compare them: padded with zeros, of length one."""
         lanes = kernels.LANES
         padded = np.zeros((X.shape[0], -(-self.n_components_ // lanes) * lanes), dtype=np.float32)
         padded[:, : self.n_components_] = np.concatenate(self._walked(X), axis=1)
-        if self.similarity == "cosine":
-            kernels.unit_rows(padded)
+        kernels.unit_rows(padded)
         return padded
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
         scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
         steps = [int(side.shape[0] > 1) for side in (a, b)]
-        kernels.score_pairs(self._kind(), self._gamma, a, steps[0], b, steps[1], scores)
+        kernels.score_pairs(a, steps[0], b, steps[1], scores)
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         gallery = sealed(index.arrays["prepared"][rows])
         scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
-        kernels.score_grid(self._kind(), self._gamma, self._prepared(queries), gallery, scores)
+        kernels.score_grid(self._prepared(queries), gallery, scores)
         return scores
-
-    def _kind(self) -> int:
-        return kernels.COSINE if self.similarity == "cosine" else kernels.GAUSSIAN
 
     def _validated(self, X: Any, name: str) -> Matrix:
         return self._dense(X, name)

@@ -15,5 +15,8 @@ RSBL_SPEC = LearnerSpec(
     params=RSBLParams,
     state=SCHEMA,
     keeps_rows=True,
-    retired=dict.fromkeys(("duplicates", "feature_selection", "include_self"), ...),
+    retired={
+        **dict.fromkeys(("duplicates", "feature_selection", "include_self"), ...),
+        "similarity": "cosine",
+    },
 )

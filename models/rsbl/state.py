@@ -33,7 +33,6 @@ class RSBLState(Stateful):
     _coef: Float64 | None
     _intercept: Float64 | None
     _sharpness: float
-    _gamma: float
 
     def to_state(self) -> State:
         """Inputs, references, layers and the final classifier."""
@@ -56,7 +55,6 @@ class RSBLState(Stateful):
             "errors": [[float(error) for error in tried] for tried in self.errors_],
             "depth_errors": [float(error) for error in self.depth_errors_],
             "sharpness": float(self._sharpness),
-            "gamma": float(self._gamma),
             "n_components": int(self.n_components_),
         }
 
@@ -72,7 +70,7 @@ class RSBLState(Stateful):
         self.k_, self.errors_ = list(meta["k"]), [list(tried) for tried in meta["errors"]]
         self.depth_errors_ = list(meta["depth_errors"])
         self.n_components_ = int(meta["n_components"])
-        self._sharpness, self._gamma = float(meta["sharpness"]), float(meta["gamma"])
+        self._sharpness = float(meta["sharpness"])
         self.layers_ = [
             Layer(columns=plain(f"columns_{at}"), counts=plain(f"counts_{at}"), beta=float(beta))
             for at, beta in enumerate(meta["betas"])
@@ -96,7 +94,6 @@ class RSBLFacts(Facts):
     errors: list[list[float]]
     depth_errors: list[float]
     sharpness: float = Field(ge=0.0)
-    gamma: float = Field(ge=0.0)
     n_components: int = Field(ge=1)
 
 

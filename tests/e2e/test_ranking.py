@@ -9,9 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks._synthetic_rankings import sample_mallows, with_ties
 from pairmark.client import Client
 from pairmark.client import InvalidInput as Refused
-from pairmark.models.label_ranking.generators import sample_mallows, with_ties
 from tests.serving import RunningServer
 
 pytestmark = pytest.mark.database("postgresql")

@@ -62,7 +62,9 @@ def short(drawn: Scored) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_one_in_a_thousand_takes_5990_identities() -> None:
-    assert fitted(all_pairs(20)).required_units(0.001)["finite-sample"] == 5_990
+    with pytest.raises(InsufficientCalibrationData) as refused:
+        fitted(all_pairs(20)).operating_point(0.001)
+    assert refused.value.required_units["finite-sample"] == 5_990
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.8])

@@ -7,13 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pairmark.models.evaluation.ranking_metrics import ranking_metrics, split_rankings
-from pairmark.models.label_ranking.generators import (
+from benchmarks._synthetic_rankings import (
     mallows_mean_distance,
     sample_mallows,
     with_missing,
     with_ties,
 )
+from pairmark.models.evaluation.ranking_metrics import ranking_metrics, split_rankings
 
 
 def by_hand(reported: np.ndarray, seen: np.ndarray) -> tuple[list[float], list[float]]:

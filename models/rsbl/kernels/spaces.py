@@ -11,7 +11,6 @@ import numpy as np
 from pairmark.models.core.compiled import kernel
 
 SQUARES, ABSOLUTES, LARGEST, UNEQUAL, DOT = 0, 1, 2, 3, 4
-COSINE, GAUSSIAN = 0, 1
 
 LANES = 8
 """Rows to score are padded with zeros to a multiple of this many columns."""
@@ -171,33 +170,15 @@ def _dot(a, b):
 
 
 @kernel
-def _squares(a, b):
-    s0 = s1 = s2 = s3 = 0.0
-    for j in range(0, a.shape[0], 4):
-        s0 += (np.float64(a[j]) - b[j]) ** 2
-        s1 += (np.float64(a[j + 1]) - b[j + 1]) ** 2
-        s2 += (np.float64(a[j + 2]) - b[j + 2]) ** 2
-        s3 += (np.float64(a[j + 3]) - b[j + 3]) ** 2
-    return (s0 + s1) + (s2 + s3)
-
-
-@kernel
-def _score(kind, gamma, a, b):
-    if kind == COSINE:
-        return _dot(a, b)
-    return np.exp(-gamma * _squares(a, b))
-
-
-@kernel
-def score_pairs(kind, gamma, left, step_left, right, step_right, out):
-    """Score of each pair of padded rows; a step of 0 keeps a side's only row."""
+def score_pairs(left, step_left, right, step_right, out):
+    """Cosine of each pair of padded rows of length one; a step of 0 keeps a side's only row."""
     for i in range(out.shape[0]):
-        out[i] = _score(kind, gamma, left[i * step_left], right[i * step_right])
+        out[i] = _dot(left[i * step_left], right[i * step_right])
 
 
 @kernel
-def score_grid(kind, gamma, queries, gallery, out):
-    """Score of each query with each gallery row, padded."""
+def score_grid(queries, gallery, out):
+    """Cosine of each query with each gallery row, padded and of length one."""
     for i in range(queries.shape[0]):
         for j in range(gallery.shape[0]):
-            out[i, j] = _score(kind, gamma, queries[i], gallery[j])
+            out[i, j] = _dot(queries[i], gallery[j])

@@ -13,10 +13,10 @@ from sklearn.datasets import load_iris, load_wine
 
 import pairmark
 from pairmark.models import Ghost
-from pairmark.models.ghost.classify import classification_report, fitted_temperature, softmin
+from pairmark.models.ghost.classify import fitted_temperature, softmin
 from pairmark.models.ghost.graphs import given_graph, nearest_graph
 from pairmark.models.ghost.kernels import energy as kernels
-from pairmark.models.ghost.registry import PAIRS, choose, known_names, register_meta_feature
+from pairmark.models.ghost.registry import PAIRS, choose, known_names
 from pairmark.models.ghost.space import Space, draw_companions, scales_of
 from pairmark.models.ghost.training import partition
 
@@ -347,20 +347,6 @@ class TestClasses:
         codes = (rng.random(4_000)[:, None] > share.cumsum(axis=1)).sum(axis=1)
         assert fitted_temperature(table, codes) == pytest.approx(0.35, rel=0.1)
 
-    def test_the_report_weighs_rates_by_class(self) -> None:
-        truth, said = np.array(list("aaaabb")), np.array(list("aaabbb"))
-        got = classification_report(truth, said)
-        assert got == pytest.approx(
-            {
-                "balanced_accuracy": (0.75 + 1.0) / 2,
-                "weighted_precision": 4 / 6 * 1.0 + 2 / 6 * 2 / 3,
-                "weighted_sensitivity": 5 / 6,
-                "weighted_specificity": 4 / 6 * 1.0 + 2 / 6 * 0.75,
-            }
-        )
-        with pytest.raises(ValueError, match="labels have shapes"):
-            classification_report(truth, said[:2])
-
     def test_small_classes_and_sets_larger_than_a_class(self) -> None:
         rows = np.vstack([X[:4], X[100:101], X[150:152]])
         model = Ghost(order=4, random_state=0).fit(rows, [0, 0, 0, 0, 1, 2, 2])
@@ -456,28 +442,6 @@ class TestTheDistance:
         del arrays["cluster_rows"]
         earlier = Ghost(random_state=0).from_state(arrays, {**meta, "cluster_price": 0.25})
         assert earlier.cluster_price_ == earlier.to_state()[1]["cluster_price"] == 0.25
-
-
-def test_a_meta_feature_of_ones_own(tmp_path: Path) -> None:
-    register_meta_feature("first-only", lambda a, b: np.abs(a[:, 0] - b[:, 0]))
-    register_meta_feature(
-        "spread", lambda p, r, q: np.abs(p[:, 0] - r[:, 0]) + np.abs(p[:, 0] - q[:, 0]), order=3
-    )
-    A, classes = noisy(60)
-    model = Ghost(order=3, meta_features=["first-only", "spread"], random_state=0).fit(A, classes)
-    assert model.score(A, classes) > 0.85
-    pairmark.save(model, tmp_path / "model")
-    assert pairmark.load(tmp_path / "model").predict(A).tolist() == model.predict(A).tolist()
-    register_meta_feature("first-only", lambda a, b: np.full(len(a), np.nan))
-    with pytest.raises(ValueError, match="not finite"):
-        Ghost(meta_features=["first-only"]).fit(A, classes)
-    for name, order, message in (
-        ("euclidean", 2, "already"),
-        ("Bad Name", 2, "lower-case"),
-        ("other", 4, "2 or 3"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            register_meta_feature(name, lambda a, b: a, order=order)
 
 
 @pytest.mark.parametrize(

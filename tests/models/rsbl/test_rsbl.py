@@ -18,7 +18,6 @@ from pairmark.models.core.artefact import ArtefactError, read_artefact
 from pairmark.models.core.registry import restored, save
 from pairmark.models.rsbl import estimator as module
 from pairmark.models.rsbl.choosing import folds
-from pairmark.models.rsbl.depths import scores_by_depth
 
 X, y = load_iris(return_X_y=True)
 moons, moon = make_moons(90, noise=0.25, random_state=2)
@@ -144,20 +143,6 @@ def test_the_depth_that_errs_least_is_kept() -> None:
     deep = RSBL(depth=3, k_max=3, choose_depth=True).fit(moons, moon)
     assert len(deep.k_) == int(np.argmin(deep.depth_errors_)) > 0
     assert deep.score(moons, moon) > 0.9
-
-
-def test_every_depth_of_one_growth_is_that_of_a_model_of_its_own() -> None:
-    rows, labels = hard(90, seed=4)
-    reported = scores_by_depth(
-        RSBL(depth=3, k_max=3, choose_depth=True), rows[:60], labels[:60], rows[60:], labels[60:]
-    )
-    for depth in (1, 2, 3):
-        alone = RSBL(depth=depth, k_max=3).fit(rows[:60], labels[:60])
-        assert reported.accuracy[depth] == pytest.approx(alone.score(rows[60:], labels[60:]))
-    kept = RSBL(depth=3, k_max=3, choose_depth=True).fit(rows[:60], labels[:60])
-    assert reported.best == len(kept.k_)
-    with pytest.raises(ValueError, match="choose_depth=True"):
-        scores_by_depth(RSBL(), rows, labels, rows, labels)
 
 
 def test_early_stopping_tries_no_more_than_it_may() -> None:

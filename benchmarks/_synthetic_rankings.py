@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.service.datasets.writer import dense_positions
 
 Float64 = NDArray[np.float64]
 Seed = int | np.random.Generator | None
@@ -232,7 +233,7 @@ def with_ties(rankings: ArrayLike, boundary: float, *, random_state: Seed = None
     """Tie neighbours: each boundary between two places is kept with probability ``boundary``, else both sides tie."""
     if not 0.0 <= boundary <= 1.0:
         raise ValueError(f"boundary is {boundary}; expected a probability")
-    positions = dense_positions(rankings)
+    positions = dense_positions(np.asarray(rankings, dtype=np.float64))
     n, k = positions.shape
     rng = np.random.default_rng(random_state)
     blocks = np.cumsum(rng.random((n, k)) < boundary, axis=1)
@@ -241,24 +242,9 @@ def with_ties(rankings: ArrayLike, boundary: float, *, random_state: Seed = None
     return dense_positions(np.where(np.isnan(positions), np.nan, tied))
 
 
-def dense_positions(values: ArrayLike) -> Float64:
-    """(n, k) 0-based dense positions of values that order the labels, smallest first; equal values tie, NaN stays."""
-    given = np.asarray(values, dtype=np.float64)
-    if given.ndim != 2:
-        raise ValueError(f"values have shape {given.shape}; expected (n, k)")
-    order = np.argsort(given, axis=1, kind="stable")  # NaN comes last.
-    ranked = np.take_along_axis(given, order, axis=1)
-    rises = np.zeros(given.shape)
-    rises[:, 1:] = ranked[:, 1:] > ranked[:, :-1]
-    positions = np.empty_like(given)
-    np.put_along_axis(positions, order, np.cumsum(rises, axis=1), axis=1)
-    positions[np.isnan(given)] = np.nan
-    return positions
-
-
 def alpha_inconsistency(truth: ArrayLike, observed: ArrayLike) -> float:
     """Share of rows whose observed ranking is not the noiseless one (the paper's alpha-inconsistency)."""
-    a, b = dense_positions(truth), dense_positions(observed)
+    a, b = (dense_positions(np.asarray(one, dtype=np.float64)) for one in (truth, observed))
     return float((~((a == b) | (np.isnan(a) & np.isnan(b))).all(axis=1)).mean())
 
 

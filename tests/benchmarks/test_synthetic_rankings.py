@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairmark.models.evaluation.rankings import kendall_tau
-from pairmark.models.label_ranking.generators import (
+from benchmarks._synthetic_rankings import (
     alpha_inconsistency,
     beta_gap,
-    dense_positions,
     linear_scores,
     make_lfn,
     make_ranking_data,
@@ -24,6 +22,7 @@ from pairmark.models.label_ranking.generators import (
     with_missing,
     with_ties,
 )
+from pairmark.models.evaluation.rankings import kendall_tau
 
 
 def discordant(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -152,9 +151,3 @@ def test_ties_join_neighbours_only(k: int, boundary: float, seed: int) -> None:
     assert (in_order[:, 0] == 0).all()
     if boundary == 1.0:
         assert np.array_equal(tied, whole)
-
-
-def test_positions_are_dense_and_leave_absent_labels_out() -> None:
-    given_ = [[0.3, np.nan, 0.1, 0.3], [5.0, 5.0, 5.0, 5.0]]
-    expected = [[1.0, np.nan, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
-    np.testing.assert_array_equal(dense_positions(given_), expected)
