@@ -29,27 +29,22 @@ DatasetRef = Annotated[
 TableFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, npz or svmlight file.", exists=True, dir_okay=False)
 ]
-Label = Annotated[str | None, typer.Option(help="Identity or class column.", show_default=False)]
+Label = Annotated[str | None, typer.Option(help="Identity or class column.")]
 Ranking = Annotated[
-    list[str] | None,
-    typer.Option(help="Ranking column, or (repeated) the position columns.", show_default=False),
+    list[str] | None, typer.Option(help="Ranking column, or (repeated) the position columns.")
 ]
 Time = Annotated[
     str | None, typer.Option(help="Column with the time of each row: numbers, or dates in ISO 8601.")
 ]
 Group = Annotated[
-    str | None,
-    typer.Option(help="Column of groups. A split keeps the rows of a group together.", show_default=False),
+    str | None, typer.Option(help="Column of groups. A split keeps the rows of a group together.")
 ]
 Exclude = Annotated[list[str] | None, typer.Option(help="Column to leave out (repeatable).")]
 NoHeader = Annotated[bool, typer.Option("--no-header", help="CSV: the first line is data, not column names.")]
 Format = Annotated[
-    str | None,
-    typer.Option(help="csv, parquet, npz or svmlight. Default: by the file's extension.", show_default=False),
+    str | None, typer.Option(help="csv, parquet, npz or svmlight. Default: by the file's extension.")
 ]
-Points = Annotated[
-    str | None, typer.Option(help="npz: name of the array of points. Default: X.", show_default=False)
-]
+Points = Annotated[str | None, typer.Option(help="npz: name of the array of points. Default: X.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -62,8 +57,7 @@ def add_dataset(
     group: Group = None,
     time: Time = None,
     row_id: Annotated[
-        str | None,
-        typer.Option("--id", help="Column of row ids that a pairs file refers to.", show_default=False),
+        str | None, typer.Option("--id", help="Column of row ids that a pairs file refers to.")
     ] = None,
     exclude: Exclude = None,
     no_header: NoHeader = False,
@@ -137,9 +131,7 @@ def inspect_dataset(
 
 @datasets.command("list")
 def list_datasets(
-    limit: Annotated[
-        int | None, typer.Option(help="Maximum number to list.", min=1, show_default=False)
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -202,9 +194,7 @@ def delete_dataset(
 
 @models.command("list")
 def list_models(
-    limit: Annotated[
-        int | None, typer.Option(help="Maximum number to list.", min=1, show_default=False)
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -317,10 +307,7 @@ def export_model(
 def import_model(
     file: Annotated[Path, typer.Argument(help="A file written by export.", exists=True, dir_okay=False)],
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", help="Name to register it under. Default: the exported name.", show_default=False
-        ),
+        str | None, typer.Option("--name", help="Name to register it under. Default: the exported name.")
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,

@@ -30,9 +30,7 @@ SHOWN = 3
 def classify(
     features: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="One point: 5.1,3.5,1.4,0.2 in the model's order.", metavar="[NUMBERS]", show_default=False
-        ),
+        typer.Argument(help="One point: 5.1,3.5,1.4,0.2 in the model's order.", metavar="[NUMBERS]"),
     ] = None,
     file: PointsOption = None,
     model: ModelOption = None,

@@ -21,7 +21,6 @@ UrlOption = Annotated[
         "--url",
         envvar="PAIRMARK_URL",
         help="A running service (its key in PAIRMARK_API_KEY). Without it, the database of the settings is used.",
-        show_default=False,
     ),
 ]
 

@@ -38,9 +38,7 @@ def create(
 
 @galleries.command("list")
 def list_galleries(
-    limit: Annotated[
-        int | None, typer.Option(help="Maximum number to list.", min=1, show_default=False)
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number to list.", min=1)] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:
@@ -64,12 +62,9 @@ def show(name: Name, url: UrlOption = None, json: output.JsonOption = False) -> 
 def add(
     name: Name,
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or npz file.", exists=True, dir_okay=False)],
-    id: Annotated[
-        str | None, typer.Option("--id", help="Column of ids; default: id.", show_default=False)
-    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Column of ids; default: id.")] = None,
     subject: Annotated[
-        str | None,
-        typer.Option(help="Column of subjects; default: subject, if there is one.", show_default=False),
+        str | None, typer.Option(help="Column of subjects; default: subject, if there is one.")
     ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option(help="Column to keep as metadata (repeatable).")
@@ -106,29 +101,20 @@ def search(
         typer.Argument(help="Numbers separated by commas, or @FILE with a JSON vector or a list of vectors."),
     ],
     k: Annotated[int, typer.Option("-k", help="Maximum number of items to return.", min=1)] = 10,
-    where: Annotated[
-        str | None, typer.Option("--filter", help="Filter on metadata, as JSON.", show_default=False)
-    ] = None,
+    where: Annotated[str | None, typer.Option("--filter", help="Filter on metadata, as JSON.")] = None,
     by_subject: Annotated[
         bool, typer.Option("--by-subject", help="Return only the best item of each subject.")
     ] = False,
     fpir: Annotated[
-        float | None,
-        typer.Option(
-            help="Return only matches, at this false positive rate of whole searches.", show_default=False
-        ),
+        float | None, typer.Option(help="Return only matches, at this false positive rate of whole searches.")
     ] = None,
     fpr: Annotated[
         float | None,
-        typer.Option(
-            help="Return only matches, at this false positive rate of single comparisons.", show_default=False
-        ),
+        typer.Option(help="Return only matches, at this false positive rate of single comparisons."),
     ] = None,
     fnr: Annotated[
         float | None,
-        typer.Option(
-            help="With --fpr: a false negative rate. Items for review are returned too.", show_default=False
-        ),
+        typer.Option(help="With --fpr: a false negative rate. Items for review are returned too."),
     ] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
@@ -160,8 +146,8 @@ def search(
 @galleries.command("erase")
 def erase(
     name: Name,
-    id: Annotated[str | None, typer.Option("--id", help="One item.", show_default=False)] = None,
-    subject: Annotated[str | None, typer.Option(help="All items of a subject.", show_default=False)] = None,
+    id: Annotated[str | None, typer.Option("--id", help="One item.")] = None,
+    subject: Annotated[str | None, typer.Option(help="All items of a subject.")] = None,
     yes: Yes = False,
     url: UrlOption = None,
     json: output.JsonOption = False,

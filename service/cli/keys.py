@@ -24,10 +24,7 @@ SCOPES = (
 )
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 ExpiresOption = Annotated[
-    str | None,
-    typer.Option(
-        help="When the key expires: 90d, 12h, 30m, or a date such as 2027-01-31.", show_default=False
-    ),
+    str | None, typer.Option(help="When the key expires: 90d, 12h, 30m, or a date such as 2027-01-31.")
 ]
 
 
@@ -36,13 +33,11 @@ def create(
     scope: Annotated[list[str], typer.Option(help=f"What it may do (repeatable): {SCOPES}.")],
     name: Annotated[str, typer.Option(help="Name of the key in lists, e.g. its owner.")] = "",
     resource: Annotated[
-        str | None,
-        typer.Option(help="Only on this model or gallery (all its scopes), e.g. people.", show_default=False),
+        str | None, typer.Option(help="Only on this model or gallery (all its scopes), e.g. people.")
     ] = None,
     expires: ExpiresOption = None,
     rate: Annotated[
-        float | None,
-        typer.Option(help="Maximum requests per second with this key.", min=0.001, show_default=False),
+        float | None, typer.Option(help="Maximum requests per second with this key.", min=0.001)
     ] = None,
     json: output.JsonOption = False,
 ) -> None:

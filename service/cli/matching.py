@@ -19,32 +19,23 @@ SHOWN = 20
 LogLr = Annotated[
     bool, typer.Option("--log-lr", help="Also print the natural log likelihood ratio of each score.")
 ]
-LrMethod = Annotated[
-    str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.", show_default=True)
-]
+LrMethod = Annotated[str, typer.Option(help="How scores become likelihood ratios: pav, logistic or own.")]
 
 Side = Annotated[
     str,
     typer.Argument(
-        help="A CSV of points whose first line names the features (-: standard input), or one point: 5.1,3.5,1.4.",
-        show_default=False,
+        help="A CSV of points whose first line names the features (-: standard input), or one point: 5.1,3.5,1.4."
     ),
 ]
 
 
 SubjectOption = Annotated[
     str | None,
-    typer.Option(
-        help="Column of the files that names the subject. Rows of one subject are its samples.",
-        show_default=False,
-    ),
+    typer.Option(help="Column of the files that names the subject. Rows of one subject are its samples."),
 ]
 AggregationOption = Annotated[
     str | None,
-    typer.Option(
-        help="How subjects of several samples are compared: auto, mean, plda, best or median.",
-        show_default=False,
-    ),
+    typer.Option(help="How subjects of several samples are compared: auto, mean, plda, best or median."),
 ]
 
 
@@ -78,8 +69,7 @@ def match(
     left: Side,
     right: Side,
     fpr: Annotated[
-        float | None,
-        typer.Option(help="The false positive rate that you choose.", min=0.0, max=1.0, show_default=False),
+        float | None, typer.Option(help="The false positive rate that you choose.", min=0.0, max=1.0)
     ] = None,
     fnr: Annotated[
         float | None,
@@ -93,7 +83,6 @@ def match(
             help="Instead of --fpr: decide at the lowest cost, for this probability that a pair is the same.",
             min=0.0,
             max=1.0,
-            show_default=False,
         ),
     ] = None,
     cost_ratio: Annotated[
@@ -101,17 +90,15 @@ def match(
         typer.Option(
             help="With --prior: cost of a false match divided by the cost of a missed match. Default: 1.",
             min=0.0,
-            show_default=False,
         ),
     ] = None,
     log_lr: LogLr = False,
     lr_method: LrMethod = "pav",
     confidence: Annotated[
-        float | None, typer.Option(help="Confidence of the guarantee. Default: 0.95.", show_default=False)
+        float | None, typer.Option(help="Confidence of the guarantee. Default: 0.95.")
     ] = None,
     method: Annotated[
-        str | None,
-        typer.Option(help="auto (default), finite-sample, bootstrap or estimate.", show_default=False),
+        str | None, typer.Option(help="auto (default), finite-sample, bootstrap or estimate.")
     ] = None,
     simultaneous: Annotated[
         bool,

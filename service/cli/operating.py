@@ -24,22 +24,15 @@ if TYPE_CHECKING:
 def audit(
     limit: Annotated[int, typer.Option(help="Maximum number of entries to show.", min=1)] = 50,
     actor: Annotated[
-        str | None,
-        typer.Option(help="Only changes by this actor, e.g. 'key 0123456789ab'.", show_default=False),
+        str | None, typer.Option(help="Only changes by this actor, e.g. 'key 0123456789ab'.")
     ] = None,
     action: Annotated[
-        str | None,
-        typer.Option(help="Only this action (alias.move) or group of actions (alias).", show_default=False),
+        str | None, typer.Option(help="Only this action (alias.move) or group of actions (alias).")
     ] = None,
     resource: Annotated[
-        str | None,
-        typer.Option(
-            help="Only changes of this resource, e.g. model:faces or gallery:people.", show_default=False
-        ),
+        str | None, typer.Option(help="Only changes of this resource, e.g. model:faces or gallery:people.")
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only from this time on (ISO 8601).", show_default=False)
-    ] = None,
+    since: Annotated[str | None, typer.Option(help="Only from this time on (ISO 8601).")] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:

@@ -25,10 +25,7 @@ def _choose(value: bool) -> bool:
 
 
 JsonOption = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print JSON for machines.", callback=_choose, is_eager=True, show_default=False
-    ),
+    bool, typer.Option("--json", help="Print JSON for machines.", callback=_choose, is_eager=True)
 ]
 
 

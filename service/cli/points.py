@@ -21,9 +21,7 @@ PointsOption = Annotated[
         dir_okay=False,
     ),
 ]
-ModelOption = Annotated[
-    str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.", show_default=False)
-]
+ModelOption = Annotated[str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")]
 
 
 def either(features: list[str] | None, file: Path | None) -> None:

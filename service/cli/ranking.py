@@ -28,14 +28,11 @@ def rank_labels(
         typer.Argument(
             help="One point: 5.1,3.5,1.4,0.2 in the model's order, or NAME=VALUE for each feature.",
             metavar="[NUMBERS | NAME=VALUE...]",
-            show_default=False,
         ),
     ] = None,
     file: PointsOption = None,
     model: ModelOption = None,
-    top: Annotated[
-        int | None, typer.Option(help="Show only the first N labels.", min=1, show_default=False)
-    ] = None,
+    top: Annotated[int | None, typer.Option(help="Show only the first N labels.", min=1)] = None,
     detail: Annotated[
         bool, typer.Option("--detail", help="Also print the confidence of each ranking.")
     ] = False,
@@ -45,7 +42,6 @@ def rank_labels(
             help="Keep only preferences with at least this confidence; other labels are tied.",
             min=0.5,
             max=1.0,
-            show_default=False,
         ),
     ] = None,
     url: UrlOption = None,

@@ -40,7 +40,6 @@ def report(
             "-o",
             help="Write the whole report to this file: .html for a page with pictures, .json for the numbers.",
             dir_okay=False,
-            show_default=False,
         ),
     ] = None,
     url: UrlOption = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import signal
 import threading
@@ -19,10 +18,7 @@ from pairmark.service.cli.listening import announce, answer, listen
 if TYPE_CHECKING:
     from pairmark.service.settings import Settings
 
-WaitOption = Annotated[
-    float,
-    typer.Option(help="Seconds to wait for the database and its tables.", min=0, show_default=False),
-]
+WaitOption = Annotated[float, typer.Option(help="Seconds to wait for the database and its tables.", min=0)]
 # For processes that must not outlive the one that started them.
 UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
 database = typer.Typer(help="The schema of the database.", no_args_is_help=True)
@@ -67,6 +63,7 @@ def serve(
     json: output.JsonOption = False,
 ) -> None:
     """Start the HTTP service. Other machines can reach it only once an API key exists."""
+    from pairmark.service.api.access import is_loopback
     from pairmark.service.cli.supervising import worker_beside
     from pairmark.service.logs import configure_logging
 
@@ -86,7 +83,7 @@ def serve(
 
 def worker(
     drain: Annotated[bool, typer.Option("--drain", help="Stop when the queue is empty.")] = False,
-    job: Annotated[str | None, typer.Option(help="Run only this job, then stop.", show_default=False)] = None,
+    job: Annotated[str | None, typer.Option(help="Run only this job, then stop.")] = None,
     wait: WaitOption = 0.0,
     until_stdin_closes: UntilStdinCloses = False,
     json: output.JsonOption = False,
@@ -114,16 +111,6 @@ def warmup(json: output.JsonOption = False) -> None:
     warm()
     seconds = time.perf_counter() - started
     output.show({"seconds": seconds}, lambda to: to.print(f"kernels are warm ({seconds:.1f} s)"))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _require_a_key(chosen: Settings, host: str, wait: float) -> None:

@@ -20,8 +20,7 @@ def setup(
     secrets: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the database password: the files `password`, and `pgpass` for clients.",
-            show_default=False,
+            help="Folder for the database password: the files `password`, and `pgpass` for clients."
         ),
     ] = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the database to answer.", min=0)] = 60.0,

@@ -22,18 +22,11 @@ if TYPE_CHECKING:
 
 
 def train(
-    dataset: Annotated[
-        str | None, typer.Option(help="NAME or NAME:VERSION of a dataset.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Name to register the version under.", show_default=False)
-    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="NAME or NAME:VERSION of a dataset.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name to register the version under.")] = None,
     learner: Annotated[
         str | None,
-        typer.Option(
-            help="Learner. Default: similarity-auto, or label-ranking-auto for rankings.",
-            show_default=False,
-        ),
+        typer.Option(help="Learner. Default: similarity-auto, or label-ranking-auto for rankings."),
     ] = None,
     spec: Annotated[
         Path | None,
@@ -47,54 +40,42 @@ def train(
             help="A parameter of the learner as NAME=VALUE; VALUE may be JSON (repeatable).", metavar="K=V"
         ),
     ] = None,
-    protocol: Annotated[
-        str | None, typer.Option(help="auto, open-set or closed-set.", show_default=False)
-    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="auto, open-set or closed-set.")] = None,
     calibration_fraction: Annotated[
-        float | None,
-        typer.Option(help="Share held out to calibrate on. Default: 0.25.", show_default=False),
+        float | None, typer.Option(help="Share held out to calibrate on. Default: 0.25.")
     ] = None,
     test_fraction: Annotated[
-        float | None, typer.Option(help="Share held out to test on. Default: 0.2.", show_default=False)
+        float | None, typer.Option(help="Share held out to test on. Default: 0.2.")
     ] = None,
     n_pairs: Annotated[
         int | None,
-        typer.Option(
-            help="Maximum number of pairs scored in each held-out part. Default: 200,000.", show_default=False
-        ),
+        typer.Option(help="Maximum number of pairs scored in each held-out part. Default: 200,000."),
     ] = None,
     target_fpr: Annotated[
         float | None,
         typer.Option(
             help="The false positive rate that you will ask for. It sets the share that calibrates, and versions are "
-            "compared near it.",
-            show_default=False,
+            "compared near it."
         ),
     ] = None,
     groups: Annotated[
         str | None,
         typer.Option(
             help="What the group column means: together (a split keeps these rows together) or compare "
-            "(populations to compare).",
-            show_default=False,
+            "(populations to compare)."
         ),
     ] = None,
     budget_seconds: Annotated[
         float | None,
-        typer.Option(
-            help="About how many seconds an automatic learner may spend on comparing candidates.",
-            show_default=False,
-        ),
+        typer.Option(help="About how many seconds an automatic learner may spend on comparing candidates."),
     ] = None,
     unlabelled: Annotated[
-        str | None,
-        typer.Option(help="A dataset of unlabelled rows, for learners that use them.", show_default=False),
+        str | None, typer.Option(help="A dataset of unlabelled rows, for learners that use them.")
     ] = None,
     promote: Annotated[
         str | None,
         typer.Option(
-            help="if-better (default: production moves unless the new version is worse), true, false, or an alias.",
-            show_default=False,
+            help="if-better (default: production moves unless the new version is worse), true, false, or an alias."
         ),
     ] = None,
     no_promote: Annotated[bool, typer.Option("--no-promote", help="Do not move any alias.")] = False,
@@ -142,9 +123,7 @@ def train(
 def evaluate(
     model: Annotated[str, typer.Option(help="NAME, NAME@ALIAS or NAME:VERSION.")],
     dataset: Annotated[str, typer.Option(help="NAME or NAME:VERSION of a labelled dataset.")],
-    protocol: Annotated[
-        str | None, typer.Option(help="auto, open-set or closed-set.", show_default=False)
-    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="auto, open-set or closed-set.")] = None,
     url: UrlOption = None,
     json: output.JsonOption = False,
 ) -> None:

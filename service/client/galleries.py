@@ -14,16 +14,7 @@ from numpy.typing import NDArray
 from pairmark.client.calls import Steps, ask, operation, stream
 from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
 from pairmark.client.transport import Calls
-from pairmark.client.wire import (
-    Progress,
-    Reported,
-    Side,
-    Vectors,
-    npz,
-    path_part,
-    path_segment,
-    without_none,
-)
+from pairmark.client.wire import Progress, Reported, Side, Vectors, npz, path_part, path_segment, without_none
 
 UPSERT_ROWS = 50_000
 """Rows of a gallery sent at a time."""
@@ -43,10 +34,8 @@ class Galleries(Calls):
         ``model``, ``results`` (one list of ``{"id", "subject", "score"}`` a query, best first) and, with a rate,
         ``operating_point``: then only matches are listed, and an empty list means "unknown".
         """
-        body = without_none({"queries": queries, "k": k, **options})
-        return SearchResult.of(
-            (yield from self._send("POST", f"/galleries/{path_part(gallery)}/search", body))
-        )
+        path, body = f"/galleries/{path_part(gallery)}/search", {"queries": queries, "k": k, **options}
+        return SearchResult.of((yield from self._send("POST", path, body)))
 
     @operation
     def verify(
@@ -55,13 +44,8 @@ class Galleries(Calls):
         """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
         ``confidence``, ``method`` and ``calibration``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_segment(subject)}/verify"
-        return Verification.of(
-            (
-                yield from self._send(
-                    "POST", path, {"probe": probe}, params=without_none({"fpr": fpr, **options})
-                )
-            )
-        )
+        asked = {"fpr": fpr, **options}
+        return Verification.of((yield from self._send("POST", path, {"probe": probe}, params=asked)))
 
     @operation
     def upsert(
@@ -158,8 +142,8 @@ class Galleries(Calls):
         return (yield from self._put_gallery(gallery, model))
 
     def _put_gallery(self, gallery: str, model: str | None) -> Steps[Gallery]:
-        body = without_none({"model": model})
-        return Gallery.of((yield from self._send("PUT", f"/galleries/{path_part(gallery)}", body)))
+        path = f"/galleries/{path_part(gallery)}"
+        return Gallery.of((yield from self._send("PUT", path, {"model": model})))
 
     @operation
     def galleries(self, *, limit: int | None = None) -> Steps[list[Gallery]]:
@@ -212,22 +196,20 @@ class Galleries(Calls):
         background : queue a job and return it; ``wait`` follows it, and ``gallery_calibration`` gets what its
             ``result`` names.
         """
-        body = without_none({"dataset": dataset, "vectors": vectors, "subjects": subjects})
+        body = {"dataset": dataset, "vectors": vectors, "subjects": subjects}
         return (yield from self._measured(gallery, "calibrations", body, background))
 
     @operation
     def gallery_calibration(self, gallery: str, id: str) -> Steps[Answer]:
         """One calibration of a gallery."""
-        return Answer.of(
-            (yield from self._get(f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"))
-        )
+        path = f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"
+        return Answer.of((yield from self._get(path)))
 
     @operation
     def gallery_evaluation(self, gallery: str, id: str) -> Steps[Answer]:
         """One evaluation of a gallery."""
-        return Answer.of(
-            (yield from self._get(f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"))
-        )
+        path = f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"
+        return Answer.of((yield from self._get(path)))
 
     @operation
     def evaluate_gallery(
@@ -248,7 +230,7 @@ class Galleries(Calls):
         background : queue a job and return it; ``wait`` follows it, and ``gallery_evaluation`` gets what its
             ``result`` names.
         """
-        body = without_none({"dataset": dataset, "vectors": vectors, "subjects": subjects, **options})
+        body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
         return (yield from self._measured(gallery, "evaluations", body, background))
 
     def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Steps[Answer]:

@@ -98,23 +98,18 @@ class Models(Calls):
         if_match : the alias's ETag, to move it only if nobody else did.
         reason : why it moves, at most 500 characters; kept in the alias's history and the audit log.
         """
+        path = f"/models/{path_part(name)}/aliases/{path_part(alias)}"
         headers = without_none({"If-Match": if_match})
-        return Alias.of(
-            (
-                yield from self._send(
-                    "PUT",
-                    f"/models/{path_part(name)}/aliases/{path_part(alias)}",
-                    without_none({"version": version, "reason": reason}),
-                    headers=headers,
-                )
-            )
-        )
+        body = {"version": version, "reason": reason}
+        return Alias.of((yield from self._send("PUT", path, body, headers=headers)))
 
     @operation
     def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> Steps[Answer]:
         """Whether ``method="auto"`` may answer by bootstrap (asymptotic) for this model; None: the server's setting."""
         path = f"/models/{path_part(name)}/policy"
-        return Answer.of((yield from self._send("PUT", path, {"allow_asymptotic": allow_asymptotic})))
+        # Here None says something.
+        policy = {"allow_asymptotic": allow_asymptotic}
+        return Answer.of((yield from ask(self, "PUT", path, json=policy)).json())
 
     @operation
     def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Steps[Calibration]:
@@ -147,9 +142,7 @@ class Models(Calls):
             "left_unit": left_unit,
             "right_unit": right_unit,
         }
-        return Calibration.of(
-            (yield from self._send("POST", "/calibrations", without_none(body), timeout=None))
-        )
+        return Calibration.of((yield from self._send("POST", "/calibrations", body, timeout=None)))
 
     @operation
     def calibration(self, calibration_id: str) -> Steps[Calibration]:
@@ -161,14 +154,9 @@ class Models(Calls):
         self, name: str, version: int, dataset: str, *, protocol: str | None = None
     ) -> Steps[Evaluation]:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there."""
-        body = without_none({"dataset": dataset, "protocol": protocol})
-        return Evaluation.of(
-            (
-                yield from self._send(
-                    "POST", f"/models/{path_part(name)}/versions/{version}/evaluations", body, timeout=None
-                )
-            )
-        )
+        path = f"/models/{path_part(name)}/versions/{version}/evaluations"
+        body = {"dataset": dataset, "protocol": protocol}
+        return Evaluation.of((yield from self._send("POST", path, body, timeout=None)))
 
     @operation
     def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> Steps[None]:
@@ -194,11 +182,8 @@ class Models(Calls):
         """Register a version from an exported file, under its own or another name."""
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
-            return Version.of(
-                (
-                    yield from ask(self, "POST", "/models", data=without_none({"name": name}), files=files)
-                ).json()
-            )
+            data = without_none({"name": name})
+            return Version.of((yield from ask(self, "POST", "/models", data=data, files=files)).json())
 
     @operation
     def delete_version(self, name: str, version: int) -> Steps[None]:

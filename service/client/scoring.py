@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import httpx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +22,9 @@ from pairmark.client.results import (
 from pairmark.client.transport import Calls
 from pairmark.client.wire import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
 
+OCTETS = "application/octet-stream"
+Packed = tuple[bytes, str, dict[str, int]]
+
 
 class Scoring(Calls):
     """What models answer."""
@@ -36,36 +40,15 @@ class Scoring(Calls):
         left, right : vectors, or subjects of several samples ``{"samples": vectors}``.
         aggregation : how subjects are compared: ``auto``, ``mean``, ``plda``, ``best`` or ``median``.
         """
-        params = without_none({"aggregation": aggregation})
-        packed = subjects_npz(left, right)
-        if packed is not None:
-            response = yield from ask(
-                self,
-                "POST",
-                "/similarity",
-                content=packed,
-                params={**params, **without_none({"model": model})},
-                headers={"Content-Type": "application/x-npz", "Accept": "application/octet-stream"},
-            )
-            return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
-        raw = raw_pairs(left, right)
-        if raw is not None:
-            response = yield from ask(
-                self,
-                "POST",
-                "/similarity",
-                content=raw[0],
-                params=without_none({**raw[1], **params, "model": model}),
-                headers={"Content-Type": "application/octet-stream", "Accept": "application/octet-stream"},
-            )
-            return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
-        answer = yield from self._send(
-            "POST",
-            "/similarity",
-            without_none({"model": model, "left": left, "right": right}),
-            params=params,
+        asked = {"aggregation": aggregation}
+        packed = _packed(left, right)
+        if packed is None:
+            answer = yield from self._send("POST", "/similarity", _body(model, left, right), params=asked)
+            return np.asarray(answer["scores"], dtype=np.float32)
+        response = yield from self._send_packed(
+            "/similarity", packed, {**asked, "model": model}, accept=OCTETS
         )
-        return np.asarray(answer["scores"], dtype=np.float32)
+        return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
 
     @operation
     def match(
@@ -97,49 +80,23 @@ class Scoring(Calls):
         InsufficientCalibration
             When the calibration data cannot support the rate; ``.facts`` holds ``smallest_fpr``.
         """
-        params = without_none(
-            {
-                "fpr": fpr,
-                "fnr": fnr,
-                "confidence": confidence,
-                "method": method,
-                "calibration": calibration,
-                "simultaneous": "true" if simultaneous else None,
-                "aggregation": aggregation,
-                "log_lr": "true" if log_lr else None,
-                "lr_method": lr_method,
-            }
-        )
-        raw = None if scores is not None else raw_pairs(left, right)
-        packed = None if scores is not None else subjects_npz(left, right)
+        params = {
+            "fpr": fpr,
+            "fnr": fnr,
+            "confidence": confidence,
+            "method": method,
+            "calibration": calibration,
+            "simultaneous": simultaneous or None,
+            "aggregation": aggregation,
+            "log_lr": log_lr or None,
+            "lr_method": lr_method,
+        }
+        packed = None if scores is not None else _packed(left, right)
         if packed is not None:
-            answer = (
-                yield from ask(
-                    self,
-                    "POST",
-                    "/match",
-                    content=packed,
-                    params={**params, **without_none({"model": model})},
-                    headers={"Content-Type": "application/x-npz"},
-                )
-            ).json()
-        elif raw is not None:
-            answer = (
-                yield from ask(
-                    self,
-                    "POST",
-                    "/match",
-                    content=raw[0],
-                    params={**params, **without_none({**raw[1], "model": model})},
-                    headers={"Content-Type": "application/octet-stream"},
-                )
-            ).json()
-        elif scores is not None:
-            answer = yield from self._send("POST", "/match", {"scores": scores}, params=params)
+            answer = (yield from self._send_packed("/match", packed, {**params, "model": model})).json()
         else:
-            answer = yield from self._send(
-                "POST", "/match", without_none({"model": model, "left": left, "right": right}), params=params
-            )
+            body = {"scores": scores} if scores is not None else _body(model, left, right)
+            answer = yield from self._send("POST", "/match", body, params=params)
         return MatchResult(
             matches=np.array([entry["match"] for entry in answer["matches"]], dtype=np.bool_),
             scores=np.array([entry["score"] for entry in answer["matches"]], dtype=np.float32),
@@ -171,15 +128,13 @@ class Scoring(Calls):
         answer = yield from self._send(
             "POST",
             "/similarity",
-            without_none({"model": model, "left": left, "right": right}),
-            params=without_none(
-                {
-                    "log_lr": "true",
-                    "lr_method": method,
-                    "calibration": calibration,
-                    "aggregation": aggregation,
-                }
-            ),
+            _body(model, left, right),
+            params={
+                "log_lr": True,
+                "lr_method": method,
+                "calibration": calibration,
+                "aggregation": aggregation,
+            },
         )
         return np.asarray(answer["log_lr"], dtype=np.float64)
 
@@ -205,7 +160,7 @@ class Scoring(Calls):
         cost_ratio : the cost of a false match divided by the cost of a missed match.
         method, calibration : as `log_lr`. scores : instead of pairs, with a stored ``calibration``.
         """
-        body = {"scores": scores} if scores is not None else {"model": model, "left": left, "right": right}
+        body = {"scores": scores} if scores is not None else _body(model, left, right)
         params = {
             "prior": prior,
             "cost_ratio": cost_ratio,
@@ -213,7 +168,7 @@ class Scoring(Calls):
             "calibration": calibration,
             "aggregation": aggregation,
         }
-        answer = yield from self._send("POST", "/match", without_none(body), params=without_none(params))
+        answer = yield from self._send("POST", "/match", body, params=params)
         found = answer["decisions"]
         shown = bool(found) and "score" in found[0]
         return BayesResult(
@@ -230,15 +185,9 @@ class Scoring(Calls):
         self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
     ) -> Steps[Explanation]:
         """Why one pair, of vectors or of subjects, scores as it does."""
+        asked = {"aggregation": aggregation}
         return Explanation.of(
-            (
-                yield from self._send(
-                    "POST",
-                    "/explain",
-                    without_none({"model": model, "left": left, "right": right}),
-                    params=without_none({"aggregation": aggregation}),
-                )
-            )
+            (yield from self._send("POST", "/explain", _body(model, left, right), params=asked))
         )
 
     @operation
@@ -262,18 +211,37 @@ class Scoring(Calls):
         """
         given = features if isinstance(features, Mapping) else listed_rows(features)
         body = {"model": model, "features": given, "top": top, "detail": detail or None, "abstain": abstain}
-        body = without_none(body)
         return Rankings.of((yield from self._send("POST", "/rank-labels", body)))
 
     @operation
     def classify(self, features: Vectors, *, model: str | None = None) -> Steps[Classes]:
         """``labels`` and ``probabilities`` of each point."""
-        return Classes.of(
-            (yield from self._send("POST", "/classify", without_none({"model": model, "features": features})))
-        )
+        body = {"model": model, "features": features}
+        return Classes.of((yield from self._send("POST", "/classify", body)))
 
     @operation
     def embed(self, features: Vectors, *, model: str | None = None) -> Steps[NDArray[np.float32]]:
         """The model's own vectors of each point, (n, n_components) float32."""
-        answer = yield from self._send("POST", "/embed", without_none({"model": model, "features": features}))
+        answer = yield from self._send("POST", "/embed", {"model": model, "features": features})
         return np.asarray(answer["vectors"], dtype=np.float32)
+
+    def _send_packed(
+        self, path: str, packed: Packed, params: dict[str, Any], *, accept: str = "application/json"
+    ) -> Steps[httpx.Response]:
+        content, kind, shape = packed
+        headers = {"Content-Type": kind, "Accept": accept}
+        asked = without_none({**params, **shape})
+        return (yield from ask(self, "POST", path, content=content, params=asked, headers=headers))
+
+
+def _body(model: str | None, left: Side, right: Side) -> dict[str, Any]:
+    return {"model": model, "left": left, "right": right}
+
+
+def _packed(left: Side, right: Side) -> Packed | None:
+    """A binary body of both sides, its media type and query parameters; None where JSON says it better."""
+    subjects = subjects_npz(left, right)
+    if subjects is not None:
+        return subjects, "application/x-npz", {}
+    raw = raw_pairs(left, right)
+    return None if raw is None else (raw[0], OCTETS, raw[1])

@@ -195,18 +195,16 @@ class Training(Calls):
         """
         if dataset is None or model is None:
             raise TypeError("train() takes a dataset and a model: train(dataset=..., model=...)")
-        body = without_none(
-            {
-                "learner": learner,
-                "dataset": dataset,
-                "model": model,
-                "params": params,
-                "evaluation": evaluation,
-                "unlabelled": unlabelled,
-                "promote": promote,
-                "budget_seconds": budget_seconds,
-            }
-        )
+        body = {
+            "learner": learner,
+            "dataset": dataset,
+            "model": model,
+            "params": params,
+            "evaluation": evaluation,
+            "unlabelled": unlabelled,
+            "promote": promote,
+            "budget_seconds": budget_seconds,
+        }
         # With a key, an answer that was lost on the way can be asked for again without training twice.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         job = Job.of((yield from self._send("POST", "/jobs", body, headers=headers)))

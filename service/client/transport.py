@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -46,12 +46,15 @@ class Calls:
         response = yield from ask(self, "GET", path, params=without_none(params))
         return response.json()
 
-    def _send(self, method: str, path: str, body: Any, **options: Any) -> Steps[Any]:
-        """Send JSON, JSON back."""
+    def _send(self, method: str, path: str, body: Mapping[str, Any], **options: Any) -> Steps[Any]:
+        """Send JSON, JSON back; members and parameters that are None are left out."""
         # NaN goes out as it is: the service names the field, which says more than this encoder could.
         headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-        content = json.dumps(body, separators=(",", ":"), default=jsonable).encode()
-        response = yield from ask(self, method, path, content=content, headers=headers, **options)
+        content = json.dumps(without_none(body), separators=(",", ":"), default=jsonable).encode()
+        params = without_none(options.pop("params", {})) or None  # {} would drop the query of ``path``
+        response = yield from ask(
+            self, method, path, content=content, headers=headers, params=params, **options
+        )
         return response.json()
 
     def _pages(self, path: str, make: Any, *, limit: int | None = None, **params: Any) -> Steps[Any]:

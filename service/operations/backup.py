@@ -81,10 +81,7 @@ def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dic
 
 def _written(db: Database, blobs: Blobs, settings: Settings, archive: tarfile.TarFile) -> dict[str, Any]:
     tables: dict[str, Any] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="pairmark-backup-") as scratch,
-        db.snapshot() as session,
-    ):
+    with tempfile.TemporaryDirectory(prefix="pairmark-backup-") as scratch, db.snapshot() as session:
         for table in dump.dumped_tables():
             path = Path(scratch) / table.name
             tables[table.name] = dump.write_table(session, table, path)

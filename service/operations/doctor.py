@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pairmark import migrations
 from pairmark.service.audit.recovery import SAID, repairs_since
@@ -51,6 +51,26 @@ class Finding:
     advice: str = ""
 
 
+class Outcome(NamedTuple):
+    """A finding, before it has the name of its check."""
+
+    status: Status
+    detail: str
+    advice: str = ""
+
+
+def _ok(detail: str) -> Outcome:
+    return Outcome("ok", detail)
+
+
+def _warning(detail: str, advice: str) -> Outcome:
+    return Outcome("warning", detail, advice)
+
+
+def _failure(detail: str, advice: str = "") -> Outcome:
+    return Outcome("failure", detail, advice)
+
+
 class Doctor:
     """Runs every check, each on its own, so that one that fails hides no other.
 
@@ -85,27 +105,24 @@ class Doctor:
             found += self._run("kernels", self._kernels)
         return found
 
-    def _run(self, name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    def _run(self, name: str, check: Callable[[], Iterator[Outcome]]) -> list[Finding]:
         try:
-            return list(check())
+            found = list(check())
         except PairmarkError as error:
-            return [
-                Finding(check=name, status="failure", detail=error.detail, advice="fix this and run it again")
-            ]
+            found = [_failure(error.detail, "fix this and run it again")]
+        return [Finding(check=name, **one._asdict()) for one in found]
 
-    def _database(self) -> Iterator[Finding]:
+    def _database(self) -> Iterator[Outcome]:
         shown = self._db.url.render_as_string(hide_password=True)
         try:
             self._db.check_schema()
         except NotReady as error:
             detail, _, advice = error.detail.partition(": ")
-            yield Finding(check="database", status="failure", detail=detail, advice=advice or "start it")
+            yield _failure(detail, advice or "start it")
             return
-        yield Finding(
-            check="database", status="ok", detail=f"{shown} answers; schema revision {migrations.HEAD}"
-        )
+        yield _ok(f"{shown} answers; schema revision {migrations.HEAD}")
 
-    def _clock(self) -> Iterator[Finding]:
+    def _clock(self) -> Iterator[Outcome]:
         with self._db.read() as session:
             self._db.now(session)
             before = time.time()
@@ -113,20 +130,14 @@ class Doctor:
             ours = (before + time.time()) / 2
         skew = theirs - ours
         if abs(skew) <= SKEW_S:
-            yield Finding(
-                check="clock",
-                status="ok",
-                detail=f"the database's clock differs from this host's by {skew:+.3f} s",
-            )
+            yield _ok(f"the database's clock differs from this host's by {skew:+.3f} s")
             return
-        yield Finding(
-            check="clock",
-            status="warning",
-            detail=f"the database's clock differs from this host's by {skew:+.1f} s",
-            advice="synchronise both with NTP: leases use the database's clock and stay right, times in logs do not",
+        yield _warning(
+            f"the database's clock differs from this host's by {skew:+.1f} s",
+            "synchronise both with NTP: leases use the database's clock and stay right, times in logs do not",
         )
 
-    def _workers(self) -> Iterator[Finding]:
+    def _workers(self) -> Iterator[Outcome]:
         workers = JobQueue(self._db, self._settings).workers()
         with self._db.read() as session:
             waiting = job_repository.count_queued(session)
@@ -134,16 +145,15 @@ class Doctor:
             waited = 0.0 if oldest is None else self._db.now(session) - oldest
         if workers:
             jobs = f"{waiting} jobs wait, the first for {waited:.0f} s" if waiting else "no job waits"
-            yield Finding(check="workers", status="ok", detail=f"{len(workers)} alive; {jobs}")
+            yield _ok(f"{len(workers)} alive; {jobs}")
             return
-        yield Finding(
-            check="workers",
-            status="failure" if waiting else "warning",
-            detail=f"no worker is alive; {waiting} jobs wait",
-            advice="start one: `pairmark worker`, or `pairmark serve --with-worker`",
+        yield Outcome(
+            "failure" if waiting else "warning",
+            f"no worker is alive; {waiting} jobs wait",
+            "start one: `pairmark worker`, or `pairmark serve --with-worker`",
         )
 
-    def stored(self) -> Iterator[Finding]:
+    def stored(self) -> Iterator[Outcome]:
         """Whether every blob that a row names is there, and (unless quick) has the bytes that were stored."""
         with self._db.read() as session:
             keys = sorted(all_named_blobs(session))
@@ -159,22 +169,16 @@ class Doctor:
                 damaged.append(error.detail)
         how = "present" if self._quick else "present, with the right checksums"
         if not damaged:
-            yield Finding(check="blobs", status="ok", detail=f"{len(keys)} stored files are {how}")
+            yield _ok(f"{len(keys)} stored files are {how}")
         for detail in damaged[:_SHOWN]:
-            yield Finding(
-                check="blobs",
-                status="failure",
-                detail=detail,
-                advice="restore a backup elsewhere and copy the folder from there, or delete the dataset or version",
+            yield _failure(
+                detail,
+                "restore a backup elsewhere and copy the folder from there, or delete the dataset or version",
             )
         if len(damaged) > _SHOWN:
-            yield Finding(
-                check="blobs",
-                status="failure",
-                detail=f"{len(damaged) - _SHOWN} more stored files are damaged",
-            )
+            yield _failure(f"{len(damaged) - _SHOWN} more stored files are damaged")
 
-    def _calibrations(self) -> Iterator[Finding]:
+    def _calibrations(self) -> Iterator[Outcome]:
         with self._db.read() as session:
             now = self._db.now(session)
             served = store_repository.calibrations_in_use(session)
@@ -184,18 +188,14 @@ class Doctor:
             if now - made > OLD_CALIBRATION_DAYS * _DAY_S
         ]
         if not old:
-            yield Finding(
-                check="calibrations", status="ok", detail=f"{len(served)} in use, none older than a year"
-            )
+            yield _ok(f"{len(served)} in use, none older than a year")
         for ref, days in old[:_SHOWN]:
-            yield Finding(
-                check="calibrations",
-                status="warning",
-                detail=f"{ref} uses a calibration that is {days:.0f} days old",
-                advice="look at its live check in /metrics, and calibrate it on recent data",
+            yield _warning(
+                f"{ref} uses a calibration that is {days:.0f} days old",
+                "look at its live check in /metrics, and calibrate it on recent data",
             )
 
-    def _galleries(self) -> Iterator[Finding]:
+    def _galleries(self) -> Iterator[Outcome]:
         with self._db.read() as session:
             stale = [
                 name
@@ -203,67 +203,56 @@ class Doctor:
                 if is_stale(items, changed)
             ]
         if not stale:
-            yield Finding(check="galleries", status="ok", detail="no calibration is out of date")
+            yield _ok("no calibration is out of date")
         for name in stale[:_SHOWN]:
-            yield Finding(
-                check="galleries",
-                status="warning",
-                detail=f"gallery {name!r} has changed by more than a tenth since its calibration",
-                advice=f"calibrate it again: POST /galleries/{name}/calibrations",
+            yield _warning(
+                f"gallery {name!r} has changed by more than a tenth since its calibration",
+                f"calibrate it again: POST /galleries/{name}/calibrations",
             )
 
-    def _quarantine(self) -> Iterator[Finding]:
+    def _quarantine(self) -> Iterator[Outcome]:
         with self._db.read() as session:
             found = [
                 (f"{name}:{row.version}", row.quarantine)
                 for name, row in store_repository.quarantined(session)
             ]
         if not found:
-            yield Finding(check="quarantine", status="ok", detail="no version is in quarantine")
+            yield _ok("no version is in quarantine")
         for ref, reason in found[:_SHOWN]:
-            yield Finding(
-                check="quarantine",
-                status="warning",
-                detail=f"{ref} is in quarantine: {reason}",
-                advice="move its aliases to another version, delete it, and train or import it again",
+            yield _warning(
+                f"{ref} is in quarantine: {reason}",
+                "move its aliases to another version, delete it, and train or import it again",
             )
 
-    def _recovery(self) -> Iterator[Finding]:
+    def _recovery(self) -> Iterator[Outcome]:
         with self._db.read() as session:
             repairs = repairs_since(session, self._db.now(session) - RECOVERY_DAYS * _DAY_S)
         within = f"in the last {RECOVERY_DAYS:.0f} days"
         if not repairs:
-            yield Finding(check="recovery", status="ok", detail=f"no repairs {within}")
+            yield _ok(f"no repairs {within}")
             return
         said = "; ".join(f"{SAID[one]}: {n}, last at {iso(last)}" for one, (n, last) in repairs.items())
-        often = "job" in repairs and repairs["job"][0] >= MANY_LOST
-        yield Finding(
-            check="recovery",
-            status="warning" if often else "ok",
-            detail=f"{within}: {said}",
-            advice="attempts are often lost: see `pairmark audit --action recovery`, and give workers more memory"
-            if often
-            else "",
+        if "job" not in repairs or repairs["job"][0] < MANY_LOST:
+            yield _ok(f"{within}: {said}")
+            return
+        yield _warning(
+            f"{within}: {said}",
+            "attempts are often lost: see `pairmark audit --action recovery`, and give workers more memory",
         )
 
-    def _backup(self) -> Iterator[Finding]:
+    def _backup(self) -> Iterator[Outcome]:
         made = last_finished(self._db)
         with self._db.read() as session:
             days = None if made is None else (self._db.now(session) - made) / _DAY_S
         advice = "take one: `pairmark backup FILE`"
         if days is None:
-            yield Finding(check="backup", status="warning", detail="no backup yet", advice=advice)
+            yield _warning("no backup yet", advice)
         elif days > OLD_BACKUP_DAYS:
-            yield Finding(
-                check="backup",
-                status="warning",
-                detail=f"the last backup is {days:.0f} days old",
-                advice=advice,
-            )
+            yield _warning(f"the last backup is {days:.0f} days old", advice)
         else:
-            yield Finding(check="backup", status="ok", detail=f"the last backup is {days:.1f} days old")
+            yield _ok(f"the last backup is {days:.1f} days old")
 
-    def _disk(self) -> Iterator[Finding]:
+    def _disk(self) -> Iterator[Outcome]:
         places = {"home": self._settings.home}
         if isinstance(self._blobs, LocalBlobs):
             places["artefacts"] = self._blobs.root
@@ -277,31 +266,25 @@ class Doctor:
             seen.add(device)
             free = shutil.disk_usage(there).free
             status: Status = "ok" if free >= LOW_BYTES else "warning" if free >= EMPTY_BYTES else "failure"
-            yield Finding(
-                check="disk",
-                status=status,
-                detail=f"{free / 2**30:.1f} GiB free for {name} ({path})",
-                advice=""
-                if status == "ok"
-                else "free some space: on a full disk nothing can be stored or erased",
+            advice = "free some space: on a full disk nothing can be stored or erased"
+            yield Outcome(
+                status, f"{free / 2**30:.1f} GiB free for {name} ({path})", "" if status == "ok" else advice
             )
 
-    def _kernels(self) -> Iterator[Finding]:
+    def _kernels(self) -> Iterator[Outcome]:
         from pairmark.models.core.warmup import warm
 
         started = time.perf_counter()
         try:
             warm()
         except Exception as error:
-            yield Finding(
-                check="kernels",
-                status="failure",
-                detail=f"kernels do not run: {type(error).__name__}: {error}",
-                advice="reinstall numba and llvmlite in the locked versions",
+            yield _failure(
+                f"kernels do not run: {type(error).__name__}: {error}",
+                "reinstall numba and llvmlite in the locked versions",
             )
             return
         seconds = time.perf_counter() - started
-        yield Finding(check="kernels", status="ok", detail=f"every kernel runs (warm in {seconds:.1f} s)")
+        yield _ok(f"every kernel runs (warm in {seconds:.1f} s)")
 
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:
