@@ -147,7 +147,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     app.state.closing = asyncio.Event()
     app.state.streams = set()
-    await services.runtime.in_thread(lambda: _await_database(services))
+    await asyncio.to_thread(_await_database, services)
     await services.runtime.catalogue.refreshed()
     warming = asyncio.create_task(_warm(app)) if app.state.warm else None
     upkeep = asyncio.create_task(keep_galleries(services, sweep=app.state.warm))
@@ -159,7 +159,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         warming.cancel()
     upkeep.cancel()
     publishing.cancel()
-    await services.runtime.in_thread(lambda: _keep_use(services))
+    await asyncio.to_thread(_keep_use, services)
     services.runtime.close()
     services.galleries.close()
     services.database.dispose()
@@ -189,7 +189,7 @@ async def _publish(services: Services, closing: asyncio.Event) -> None:
         metrics.publish_live(services.runtime.live.watches())
         db_metrics.publish(services.database)
         if tick % KEEP_USE_TICKS == 0:
-            await services.runtime.in_thread(lambda: _keep_use(services))
+            await asyncio.to_thread(_keep_use, services)
         if closing.is_set():
             # Streams wait for news, and the server for streams.
             services.events.wake_all()
@@ -213,7 +213,7 @@ async def _warm(app: FastAPI) -> None:
     try:
         await services.runtime.load_promoted()
         if not is_warm():
-            await services.runtime.in_thread(warm_calibration)
+            await asyncio.to_thread(warm_calibration)
         services.runtime.warm = True
     except Exception:
         log.exception("promoted versions could not be loaded; the service stays not ready")

@@ -11,7 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, insert, make_url, select, text, update
+from sqlalchemy import (
+    Connection,
+    Delete,
+    Engine,
+    Update,
+    create_engine,
+    event,
+    func,
+    insert,
+    make_url,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -273,10 +286,14 @@ class Database:
         self.engine.dispose()
 
 
+def touched(session: Session, statement: Update | Delete) -> int:
+    """Run a statement; returns how many rows it changed or deleted."""
+    return int(session.execute(statement).rowcount)  # type: ignore[attr-defined]
+
+
 def bump_revision(session: Session) -> None:
     """Count a change that other workers must see (aliases, versions, calibrations, keys)."""
-    changed = session.execute(update(Revision).where(Revision.id == 1).values(value=Revision.value + 1))
-    if not changed.rowcount:  # type: ignore[attr-defined]
+    if not touched(session, update(Revision).where(Revision.id == 1).values(value=Revision.value + 1)):
         session.execute(insert(Revision).values(id=1, value=1))
 
 

@@ -1,4 +1,4 @@
-"""Opaque cursors for paging through lists."""
+"""Pages of lists, and the opaque cursors between them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,33 @@ import base64
 import binascii
 import json
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import BaseModel, Field
 
 from pairmark.service.errors import InvalidInput
 
 MAX_LIMIT = 500
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Page(BaseModel, Generic[T]):
+    """Some entries of a list."""
+
+    items: list[T]
+    next_cursor: str | None = Field(
+        None, description="send it as `cursor` to get the next page; null on the last page"
+    )
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[R], limit: int, mark: Callable[[R], tuple[Any, ...]], make: Callable[[R], T]
+    ) -> Self:
+        """The first ``limit`` rows, of which one more was read if there is one; ``mark``: what tells a row's place."""
+        more = encode_cursor(*mark(rows[limit - 1])) if len(rows) > limit else None
+        return cls(items=[make(row) for row in rows[:limit]], next_cursor=more)
 
 
 def encode_cursor(*mark: str | int | float) -> str:
@@ -38,8 +60,15 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
     return tuple(mark)
 
 
-def checked_limit(limit: int) -> int:
-    """The limit, or `InvalidInput` beyond its bounds."""
+def start_of(limit: int, cursor: str | None, *kinds: type) -> Any:
+    """Where a page starts: the mark of the cursor (its value, where it is one), None for the first page.
+
+    Raises
+    ------
+    InvalidInput
+        On a limit out of bounds, and on a cursor that is none of ours.
+    """
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidInput(f"limit is {limit}; expected 1 to {MAX_LIMIT}", field="limit")
-    return limit
+    mark = None if cursor is None else decode_cursor(cursor, *kinds)
+    return mark[0] if mark is not None and len(kinds) == 1 else mark

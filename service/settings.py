@@ -59,8 +59,7 @@ class Settings(BaseSettings):
     )
 
     max_body_bytes: int = Field(
-        64 * MIB,
-        description="largest body of a scoring or control request, in bytes",
+        64 * MIB, description="largest body of a scoring or control request, in bytes"
     )
     max_upload_bytes: int = Field(4096 * MIB, description="largest dataset upload, in bytes")
     max_dataset_rows: int = Field(50_000_000, description="maximum number of rows of a dataset")
@@ -130,12 +129,10 @@ class Settings(BaseSettings):
     )
     max_search_queries: int = Field(1_000, description="maximum number of queries of one gallery search")
     max_search_results: int = Field(
-        100_000,
-        description="maximum number of items that one gallery search returns",
+        100_000, description="maximum number of items that one gallery search returns"
     )
     max_gallery_items: int = Field(
-        50_000_000,
-        description="maximum number of items of a gallery, and of one bulk import",
+        50_000_000, description="maximum number of items of a gallery, and of one bulk import"
     )
     max_calibration_pairs: int = Field(5_000_000, description="maximum number of scores in one calibration")
     allow_asymptotic: bool = Field(
@@ -146,12 +143,10 @@ class Settings(BaseSettings):
     max_loaded_models: int = Field(32, description="versions that one process keeps in memory")
 
     catalogue_ttl_s: float = Field(
-        0.2,
-        description="seconds that a worker's view of aliases and keys may be old",
+        0.2, description="seconds that a worker's view of aliases and keys may be old"
     )
     lease_s: float = Field(
-        10.0,
-        description="seconds without a heartbeat after which another worker takes over a job",
+        10.0, description="seconds without a heartbeat after which another worker takes over a job"
     )
     poll_s: float = Field(0.5, description="seconds between two looks of an idle worker for a job")
     max_attempts: int = Field(3, description="attempts at a job before it fails")

@@ -236,9 +236,7 @@ class VersionLoad(Base):
     __tablename__ = "version_loads"
     __table_args__ = (
         ForeignKeyConstraint(
-            ["model_id", "version"],
-            ["model_versions.model_id", "model_versions.version"],
-            ondelete="CASCADE",
+            ["model_id", "version"], ["model_versions.model_id", "model_versions.version"], ondelete="CASCADE"
         ),
     )
     id: Mapped[str] = mapped_column(String(32), primary_key=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Path, Request, Response
@@ -79,7 +80,7 @@ async def get_calibration(
     The key must be allowed to see the calibration's model. For scores of other systems it needs access to all models,
     or `train` on the calibration's name.
     """
-    found = await services.runtime.in_thread(lambda: services.store.calibrations.detail(calibration_id))
+    found = await asyncio.to_thread(services.store.calibrations.detail, calibration_id)
     key = key_of(http)
     if key is not None and not key.allows("train", found.model or found.name):
         models = key.grants.models

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope
@@ -52,7 +52,7 @@ async def logged_decision(
     }
     resource = f"gallery:{path['gallery']}" if "gallery" in path else "match"
     with acting(actor):
-        number = await services.runtime.in_thread(partial(services.audit.decision, resource, facts))
+        number = await asyncio.to_thread(services.audit.decision, resource, facts)
     return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
 
 

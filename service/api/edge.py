@@ -22,14 +22,7 @@ from pairmark.service.api.admission import Admission
 from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import logged_decision, wants_log
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
-from pairmark.service.api.problems import (
-    Internal,
-    MethodNotAllowed,
-    NotFound,
-    SlowBody,
-    TimedOut,
-    render,
-)
+from pairmark.service.api.problems import Internal, MethodNotAllowed, NotFound, SlowBody, TimedOut, render
 from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
 from pairmark.service.api.tracing import Trace, trace_of
@@ -45,10 +38,7 @@ _CLIENT_GONE = 499
 WITHIN_PAGE = "pairmark.within_page"
 """Marks what a page of the console asks in this process: the page itself is logged."""
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-_PICTURE_POLICY = (
-    b"content-security-policy",
-    b"default-src 'none'; style-src 'unsafe-inline'; sandbox",
-)
+_PICTURE_POLICY = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; sandbox")
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 

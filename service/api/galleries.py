@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -42,10 +43,7 @@ Subject = Annotated[str, Path(max_length=512, description="the subject; it may c
 MeasurementId = Annotated[str, Path(max_length=64)]
 CAPABILITY = "search"
 Made = TypeVar("Made", GalleryCalibrationOut, GalleryEvaluationOut)
-_TASKS: Final[dict[str, Task]] = {
-    "calibration": "gallery-calibration",
-    "evaluation": "gallery-evaluation",
-}
+_TASKS: Final[dict[str, Task]] = {"calibration": "gallery-calibration", "evaluation": "gallery-evaluation"}
 
 
 class ImportQuery(Query):
@@ -105,7 +103,7 @@ async def put_gallery(
         _check_model(http, request.model.partition("@")[0].partition(":")[0])
     served = await services.runtime.version_for(request.model, CAPABILITY)
     _check_model(http, str(served.model["name"]))
-    made, new = await services.runtime.in_thread(lambda: services.galleries.put(gallery, served))
+    made, new = await asyncio.to_thread(services.galleries.put, gallery, served)
     if new:
         response.status_code = 201
         response.headers["Location"] = f"/galleries/{made.name}"
@@ -133,10 +131,7 @@ def delete_gallery(services: InServices, gallery: Name) -> None:
 
 
 async def upsert_items(
-    services: InServices,
-    request: Request,
-    gallery: Name,
-    query: Annotated[ImportQuery, FROM_QUERY],
+    services: InServices, request: Request, gallery: Name, query: Annotated[ImportQuery, FROM_QUERY]
 ) -> UpsertOut:
     """Enrol items, or replace items with the same id.
 
@@ -152,7 +147,7 @@ async def upsert_items(
     )
     if kind is None:
         raise UnsupportedMediaType(f"items come as {', '.join(KINDS)}")
-    state = await services.runtime.in_thread(lambda: services.galleries.state(gallery))
+    state = await asyncio.to_thread(services.galleries.state, gallery)
     served = await version_of(services, state)
     errors = RowErrors()
     if kind == "json":
@@ -187,11 +182,7 @@ async def upsert_items(
             return await place.run(work)
 
 
-def list_items(
-    services: InServices,
-    gallery: Name,
-    query: Annotated[ItemsQuery, FROM_QUERY],
-) -> ItemPage:
+def list_items(services: InServices, gallery: Name, query: Annotated[ItemsQuery, FROM_QUERY]) -> ItemPage:
     """A gallery's items, ordered by id."""
     return services.galleries.items(
         gallery, query.limit, query.cursor, subject=query.subject, vectors=query.vectors
@@ -206,15 +197,13 @@ def get_item(services: InServices, gallery: Name, id: ItemId) -> ItemOut:
 async def delete_item(services: InServices, gallery: Name, id: ItemId) -> Receipt:
     """Erase an item from the database, the index and all files. The receipt lists what is left to do."""
     catalogue = await services.runtime.catalogue.refreshed()
-    return await services.runtime.in_thread(lambda: services.galleries.erase(gallery, catalogue, id=id))
+    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, id=id)
 
 
 async def delete_subject(services: InServices, gallery: Name, subject: Subject) -> Receipt:
     """Erase all items of a subject, and its probes in calibrations. If it has no items, the receipt states 0."""
     catalogue = await services.runtime.catalogue.refreshed()
-    return await services.runtime.in_thread(
-        lambda: services.galleries.erase(gallery, catalogue, subject=subject)
-    )
+    return await asyncio.to_thread(services.galleries.erase, gallery, catalogue, subject=subject)
 
 
 async def _measured(
@@ -231,12 +220,10 @@ async def _measured(
     if request.dataset is not None:
         check_may(http, "train", request.dataset.partition(":")[0])
     if background:
-        job = await services.runtime.in_thread(
-            lambda: services.identification.submit(gallery, _TASKS[what], request)
-        )
+        job = await asyncio.to_thread(services.identification.submit, gallery, _TASKS[what], request)
         headers = {"Location": f"/jobs/{job.id}"}
         return JSONResponse(job.model_dump(mode="json"), status_code=202, headers=headers)
-    state = await services.runtime.in_thread(lambda: services.galleries.state(gallery))
+    state = await asyncio.to_thread(services.galleries.state, gallery)
     served = await version_of(services, state)
     async with services.runtime.batch_place() as place:
         made = await place.run(lambda: measure(gallery, served, request))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Annotated
 
 from fastapi import Header, Path, Request, Response
@@ -115,7 +114,7 @@ async def job_events(
     """
     after = int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() else 0
     # Unknown jobs are refused before the stream starts; afterwards there is no status left to send.
-    await services.runtime.in_thread(lambda: _seen(request, services, job_id))
+    await asyncio.to_thread(_seen, request, services, job_id)
     streams: set[object] = request.app.state.streams
     if len(streams) >= MAX_STREAMS:
         raise RateLimited(f"{MAX_STREAMS} event streams are open already; ask GET /jobs/{job_id} instead")
@@ -138,7 +137,7 @@ async def _follow(
             while not closing.is_set():
                 news.clear()
                 try:
-                    events = await services.runtime.in_thread(partial(services.queue.events, job_id, after))
+                    events = await asyncio.to_thread(services.queue.events, job_id, after)
                 except UnknownJob:
                     return
                 if any(event.event == "done" for event in events):

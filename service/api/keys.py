@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Path, Response
@@ -25,8 +26,8 @@ async def create_key(services: InServices, response: Response, request: KeyReque
     Once the first key exists, every request needs one.
     """
     seconds = None if request.expires_in_days is None else request.expires_in_days * DAY_S
-    made = await services.runtime.in_thread(
-        lambda: services.keys.create(request.name, request.scopes, expires_in_s=seconds, rate=request.rate)
+    made = await asyncio.to_thread(
+        services.keys.create, request.name, request.scopes, expires_in_s=seconds, rate=request.rate
     )
     await services.runtime.changed()
     response.headers["Cache-Control"] = "no-store"
@@ -37,9 +38,7 @@ async def rotate_key(
     services: InServices, response: Response, key_id: KeyId, request: RotationRequest
 ) -> NewKey:
     """Create a new key with the same scopes. Both keys work during the overlap; then the old one expires."""
-    made = await services.runtime.in_thread(
-        lambda: services.keys.rotate(key_id, overlap_s=request.overlap_hours * 3600)
-    )
+    made = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=request.overlap_hours * 3600)
     await services.runtime.changed()
     response.headers["Cache-Control"] = "no-store"
     return made
@@ -47,5 +46,5 @@ async def rotate_key(
 
 async def revoke_key(services: InServices, key_id: KeyId) -> None:
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
-    await services.runtime.in_thread(lambda: services.keys.revoke(key_id))
+    await asyncio.to_thread(services.keys.revoke, key_id)
     await services.runtime.changed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import tempfile
@@ -119,24 +120,6 @@ class AliasRequest(BaseModel):
     )
 
 
-class CalibrationRequest(BaseModel):
-    """The data to calibrate a version on."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    dataset: str = Field(
-        max_length=200,
-        description="`name` or `name:version`; it must not contain training data of the version",
-    )
-    protocol: Protocol = Field("auto", description="`auto`: the protocol of the version's training")
-    n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
-    default: bool | None = Field(
-        None, description="use it for `/match` from now on; default: only if the version has no calibration"
-    )
-    groups: GroupRole = Field("together", description=ROLE_TEXT)
-    random_state: int = Field(0, ge=0, le=2**32 - 1)
-
-
 class MeasureRequest(BaseModel):
     """The data to measure a version on."""
 
@@ -149,6 +132,18 @@ class MeasureRequest(BaseModel):
     n_pairs: int | None = Field(None, ge=2, description="largest number of pairs to score; default: 200,000")
     groups: GroupRole = Field("together", description=ROLE_TEXT)
     random_state: int = Field(0, ge=0, le=2**32 - 1)
+
+
+class CalibrationRequest(MeasureRequest):
+    """The data to calibrate a version on."""
+
+    dataset: str = Field(
+        max_length=200,
+        description="`name` or `name:version`; it must not contain training data of the version",
+    )
+    default: bool | None = Field(
+        None, description="use it for `/match` from now on; default: only if the version has no calibration"
+    )
 
 
 def list_models(
@@ -186,7 +181,7 @@ async def import_model(
         )
         return services.store.version(model, version)
 
-    imported = await services.runtime.in_thread(work)
+    imported = await asyncio.to_thread(work)
     await services.runtime.changed()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
@@ -199,7 +194,7 @@ def get_model(services: InServices, name: Name) -> ModelOut:
 
 async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
     """Set whether `/match` may answer by the bootstrap when the finite-sample method refuses."""
-    made = await services.runtime.in_thread(lambda: services.store.set_policy(name, request))
+    made = await asyncio.to_thread(services.store.set_policy, name, request)
     await services.runtime.changed()
     return made
 
@@ -224,7 +219,7 @@ def _shown(http: Request, version: VersionOut) -> VersionOut:
 
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias points to it."""
-    await services.runtime.in_thread(lambda: services.store.delete(name, version))
+    await asyncio.to_thread(services.store.delete, name, version)
     await services.runtime.changed()
 
 
@@ -267,7 +262,7 @@ async def get_report(
         page, policy = report_page(report)
         return HTMLResponse(page, headers={"content-security-policy": policy, "vary": "accept"})
 
-    return await services.runtime.in_thread(work)
+    return await asyncio.to_thread(work)
 
 
 async def get_picture_svg(
@@ -292,7 +287,7 @@ async def _picture(
         found = services.store.version(name, version)
         return picture_of(found, picture, format, lambda: services.store.reports.report(found))
 
-    body = await services.runtime.in_thread(work)
+    body = await asyncio.to_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
 
 
@@ -301,7 +296,7 @@ async def get_tree(
 ) -> Any:
     """A tree of the model, if it has trees: its cells with counts and rates, and their splits."""
     served = await services.runtime.version(name, version)
-    return await services.runtime.in_thread(lambda: tree_data(served, query.tree))
+    return await asyncio.to_thread(tree_data, served, query.tree)
 
 
 async def get_tree_svg(
@@ -309,7 +304,7 @@ async def get_tree_svg(
 ) -> Response:
     """The tree as a picture (SVG): cells with their splits, numbers of pairs and rates."""
     served = await services.runtime.version(name, version)
-    body = await services.runtime.in_thread(lambda: tree_svg(served, query.tree, query.depth))
+    body = await asyncio.to_thread(tree_svg, served, query.tree, query.depth)
     return Response(body, media_type=MEDIA_TYPES["svg"], headers={"cache-control": "private, max-age=3600"})
 
 
@@ -350,16 +345,7 @@ async def calibrate(
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         made = await place.run(
-            lambda: services.store.calibrations.calibrate(
-                name,
-                version,
-                request.dataset,
-                protocol=request.protocol,
-                n_pairs=request.n_pairs,
-                default=request.default,
-                random_state=request.random_state,
-                groups=request.groups,
-            )
+            lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
         )
     await services.runtime.changed()
     response.headers["Location"] = f"/calibrations/{made.id}"
@@ -373,15 +359,7 @@ async def evaluate(
     check_may(http, "train", name_of(request.dataset))
     async with services.runtime.batch_place() as place:
         return await place.run(
-            lambda: services.store.evaluations.evaluate(
-                name,
-                version,
-                request.dataset,
-                protocol=request.protocol,
-                n_pairs=request.n_pairs,
-                random_state=request.random_state,
-                groups=request.groups,
-            )
+            lambda: services.store.evaluations.evaluate(name, version, **request.model_dump())
         )
 
 
@@ -403,15 +381,14 @@ async def move_alias(
 ) -> AliasOut:
     """Point an alias to a version, to promote or roll back. With `If-Match`, only if it has not moved since."""
     expected = _revision(if_match)
-    moved = await services.runtime.in_thread(
-        lambda: services.store.promote(
-            name,
-            alias,
-            request.version,
-            by=caller,
-            if_match=expected,
-            reason=(request.reason or "").strip() or None,
-        )
+    moved = await asyncio.to_thread(
+        services.store.promote,
+        name,
+        alias,
+        request.version,
+        by=caller,
+        if_match=expected,
+        reason=(request.reason or "").strip() or None,
     )
     await services.runtime.changed()
     response.headers["ETag"] = f'"{moved.revision}"'

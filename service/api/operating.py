@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi.responses import JSONResponse
@@ -58,7 +59,7 @@ async def get_operating_point(
     `left_samples` and `right_samples` request the operating point for subjects with that many samples. It is
     calibrated on the first request.
     """
-    found = await services.runtime.in_thread(lambda: services.store.version(name, version))
+    found = await asyncio.to_thread(services.store.version, name, version)
     chosen = query.calibration or found.calibration_id
     if chosen is None or chosen not in {one.id for one in found.calibrations}:
         what = "has no calibration" if chosen is None else f"has no calibration {chosen[:64]!r}"

@@ -6,6 +6,7 @@ goes the same way: parse, resolve, score, decide, answer. `Lane` decides which o
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -267,8 +268,7 @@ async def _read(
         dim, n_left = query.dim or served.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
         pairs = await lane.run(
-            reading,
-            lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model, samples=samples),
+            reading, lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model, samples=samples)
         )
     else:
         limit = settings.max_body_bytes
@@ -317,7 +317,7 @@ async def _given_scores(call: Call, lane: Lane, body: bytes | bytearray) -> Scor
     if call.models is not None and (model is None or model["name"] not in call.models):
         raise Forbidden("the key may not use this calibration", field="calibration")
     decisions = call.services.runtime.decisions
-    combined = await call.services.runtime.in_thread(lambda: decisions.combined(calibration, scores))
+    combined = await asyncio.to_thread(decisions.combined, calibration, scores)
     return Scored(combined, to_json(model))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Literal
 
@@ -167,7 +168,7 @@ async def _served(call: Call, state: State) -> Served | None:
     try:
         served = await services.runtime.version_for(reference, CAPABILITY)
     except UnknownModel:
-        now = await services.runtime.in_thread(lambda: services.galleries.state(state.name))
+        now = await asyncio.to_thread(services.galleries.state, state.name)
         if (now.model_id, now.version) == (state.model_id, state.version):
             raise
         return None

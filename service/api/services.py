@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -95,7 +95,7 @@ class Services:
             rates=Rates(settings.home / "rates"),
             readiness=TimedQuestion(lambda: len(queue.workers())),
             readings=TimedQuestion(read),
-            events=EventWatch(lambda after: runtime.in_thread(partial(queue.changed, after))),
+            events=EventWatch(lambda after: asyncio.to_thread(queue.changed, after)),
             audit=AuditLog(database),
             keys=Keys(database),
             sessions=Sessions(database),

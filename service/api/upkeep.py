@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 
 from pairmark.service.api.services import Services
 from pairmark.service.errors import NotReady, PairmarkError
@@ -35,15 +34,15 @@ async def keep_galleries(services: Services, *, sweep: bool) -> None:
         woken.clear()
         try:
             if sweep:
-                await services.runtime.in_thread(galleries.sweep)
+                await asyncio.to_thread(galleries.sweep)
                 sweep = False
-            await services.runtime.in_thread(galleries.views.keep_up)
-            await services.runtime.in_thread(services.thresholds.keep_up)
-            for state in await services.runtime.in_thread(galleries.moving):
+            await asyncio.to_thread(galleries.views.keep_up)
+            await asyncio.to_thread(services.thresholds.keep_up)
+            for state in await asyncio.to_thread(galleries.moving):
                 served = await services.runtime.version_for(
                     f"{state.next_model}:{state.next_version}", "search"
                 )
-                await services.runtime.in_thread(partial(galleries.move, state, served))
+                await asyncio.to_thread(galleries.move, state, served)
         except NotReady:
             log.info("the database is away; galleries are looked after later")
         except PairmarkError as error:

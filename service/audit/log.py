@@ -11,7 +11,7 @@ from pairmark.service.audit import repository
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.schemas import AuditEntry, AuditPage
 from pairmark.service.db import Database
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.tables import AuditRow
 from pairmark.service.times import iso
 
@@ -80,8 +80,7 @@ class AuditLog:
         resource : such as ``model:faces:3``, or what it begins with, such as ``model:faces`` or ``model``.
         since : seconds since the epoch.
         """
-        checked_limit(limit)
-        before = None if cursor is None else decode_cursor(cursor, int)[0]
+        before = start_of(limit, cursor, int)
         with self._db.read() as session:
             rows = repository.page(
                 session,
@@ -92,8 +91,7 @@ class AuditLog:
                 resource=resource,
                 since=since,
             )
-        more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
-        return AuditPage(items=[_out(row) for row in rows[:limit]], next_cursor=more)
+        return AuditPage.of(rows, limit, lambda row: (row.id,), _out)
 
     def decision(self, resource: str, facts: Mapping[str, Any]) -> int:
         """Append a decision, committed when this returns; returns the entry's number."""

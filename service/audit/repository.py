@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
+from pairmark.service.db import touched
 from pairmark.service.tables import AuditRow
 
 
@@ -59,5 +60,4 @@ def counts_since(session: Session, group: str, since: float) -> dict[str, tuple[
 
 def delete_before(session: Session, before: float) -> int:
     """Remove entries older than a time; returns how many."""
-    result = session.execute(delete(AuditRow).where(AuditRow.at < before))
-    return int(result.rowcount)  # type: ignore[attr-defined]
+    return touched(session, delete(AuditRow).where(AuditRow.at < before))

@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from pairmark.service.pagination import Page
+
 
 class AuditEntry(BaseModel):
     """One change. Entries contain names and numbers, but no vectors, keys or identities."""
@@ -23,8 +25,5 @@ class AuditEntry(BaseModel):
     trace_id: str | None = Field(description="id of the W3C trace that the request belonged to")
 
 
-class AuditPage(BaseModel):
+class AuditPage(Page[AuditEntry]):
     """Some entries, newest first."""
-
-    items: list[AuditEntry]
-    next_cursor: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Annotated
 from urllib.parse import parse_qs
@@ -46,7 +47,7 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     known = None if key is None else view.key(key)
     if known is None:
         return page(request, "login.html", status=403, wrong=True)
-    begun = await services.runtime.in_thread(lambda: services.sessions.begin(known.id))
+    begun = await asyncio.to_thread(services.sessions.begin, known.id)
     await services.runtime.changed()
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
     answer.set_cookie(
@@ -65,7 +66,7 @@ async def logout(request: Request, services: InServices) -> Response:
     _check_origin(request)
     word = request.cookies.get(COOKIE)
     if word:
-        await services.runtime.in_thread(lambda: services.sessions.end(word))
+        await asyncio.to_thread(services.sessions.end, word)
         await services.runtime.changed()
     answer = RedirectResponse("/login", status_code=303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")

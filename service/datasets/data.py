@@ -49,14 +49,13 @@ class LabelledData:
     rankings : (n, k) float64 0-based positions of `label_names`; NaN = absent, equal = tied. Or None.
     pairs : explicit pairs, or None.
     row_ids : (n,) ids of the rows, or None.
-    sha256 : of the uploaded file. content_sha256 : of these arrays and facts.
+    sha256 : of the uploaded file.
     """
 
     dataset_id: str
     name: str
     version: int
     sha256: str
-    content_sha256: str
     X: NDArray[np.float32] | csr_array
     given_feature_names: tuple[str, ...] | None
     y: NDArray[np.int64] | None
@@ -120,9 +119,7 @@ def vector_of(data: LabelledData, row: int) -> list[float] | dict[str, list[floa
     return {"indices": data.X.indices[part].tolist(), "values": data.X.data[part].tolist()}
 
 
-def load_data(
-    folder: Path, *, dataset_id: str, name: str, version: int, sha256: str, content_sha256: str
-) -> LabelledData:
+def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256: str) -> LabelledData:
     """Open a dataset's folder as `DatasetWriter` left it.
 
     Raises
@@ -151,7 +148,6 @@ def load_data(
             name=name,
             version=version,
             sha256=sha256,
-            content_sha256=content_sha256,
             X=X,
             given_feature_names=None if names is None else tuple(names),
             y=_optional(folder, "y"),

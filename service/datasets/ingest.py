@@ -17,20 +17,13 @@ from pairmark.service.datasets.data import LabelledData, load_data, vector_of
 from pairmark.service.datasets.inspecting import InspectionOut, inspected
 from pairmark.service.datasets.promises import dataset_promise
 from pairmark.service.datasets.reader import format_of, read_dataset
-from pairmark.service.datasets.schemas import (
-    DatasetOut,
-    DatasetPage,
-    DatasetRequest,
-    Format,
-    RowOut,
-    RowsOut,
-)
+from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
 from pairmark.service.datasets.summaries import summary_of
 from pairmark.service.datasets.writer import Limits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarge
 from pairmark.service.names import checked_name
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.tables import DatasetRow
 from pairmark.service.times import iso
@@ -173,15 +166,10 @@ class Datasets:
         InvalidInput
             When limit or cursor is none of ours.
         """
-        checked_limit(limit)
-        after = None if not cursor else decode_cursor(cursor, float, str)
+        after = start_of(limit, cursor or None, float, str)
         with self._db.read() as session:
             rows = repository.page_of_datasets(session, limit + 1, after, names)
-        items, more = rows[:limit], len(rows) > limit
-        return DatasetPage(
-            items=[dataset_out(row) for row in items],
-            next_cursor=encode_cursor(items[-1].created_at, items[-1].id) if more else None,
-        )
+        return DatasetPage.of(rows, limit, lambda row: (row.created_at, row.id), dataset_out)
 
     def delete(self, reference: str) -> DatasetOut:
         """Delete a version and its data; returns what it was.
@@ -255,7 +243,6 @@ class Datasets:
             name=row.name,
             version=row.version,
             sha256=row.sha256,
-            content_sha256=row.blob,
         )
 
     @property

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from pairmark.service.datasets.promises import Promise
+from pairmark.service.pagination import Page
 
 Format = Literal["csv", "parquet", "npz", "svmlight"]
 
@@ -116,13 +117,8 @@ class DatasetOut(BaseModel):
     existing: bool = Field(False, description="true: the newest version already has the same content")
 
 
-class DatasetPage(BaseModel):
+class DatasetPage(Page[DatasetOut]):
     """Some datasets, newest first."""
-
-    items: list[DatasetOut]
-    next_cursor: str | None = Field(
-        None, description="send it as `cursor` to get the next page; null on the last page"
-    )
 
 
 class RowOut(BaseModel):

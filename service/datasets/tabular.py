@@ -36,7 +36,7 @@ CSV_SOURCE = (
 _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)")
 
 
-def connected(scratch: Path) -> duckdb.DuckDBPyConnection:
+def connected(scratch: Path, memory: int = _MEMORY) -> duckdb.DuckDBPyConnection:
     """A DuckDB of its own, within bounds, that loads nothing from elsewhere."""
     import duckdb
 
@@ -44,7 +44,7 @@ def connected(scratch: Path) -> duckdb.DuckDBPyConnection:
         config={
             # One thread keeps the file's order and takes least memory; parsing is not what takes the time.
             "threads": "1",
-            "memory_limit": f"{_MEMORY}B",
+            "memory_limit": f"{memory}B",
             "temp_directory": str(scratch / "spill"),
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",

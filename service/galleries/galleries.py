@@ -6,6 +6,8 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from pairmark.service.errors import (
     UnknownItem,
     UnknownModel,
 )
-from pairmark.service.galleries import item_repository, repository
+from pairmark.service.galleries import item_repository, probe_repository, repository
 from pairmark.service.galleries.imports import ImportLimits
 from pairmark.service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.opened import OpenGalleries
@@ -31,17 +33,10 @@ from pairmark.service.galleries.receipts import Erased, receipt
 from pairmark.service.galleries.records import erase_probes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, within_fields
-from pairmark.service.galleries.schemas import (
-    GalleryOut,
-    GalleryPage,
-    ItemOut,
-    ItemPage,
-    Receipt,
-    UpsertOut,
-)
+from pairmark.service.galleries.schemas import GalleryOut, GalleryPage, ItemOut, ItemPage, Receipt, UpsertOut
 from pairmark.service.galleries.sweeping import remove_rows, sweep, workspace
 from pairmark.service.names import checked_name
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.runtime.catalogue import View as Catalogue
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
@@ -192,19 +187,17 @@ class Galleries:
         state = self.state(name)
         with self._db.read() as session:
             found = GalleryOut.of(state, item_repository.count_subjects(session, state.id))
-            calibration = repository.newest_calibration(session, state)
+            calibration = probe_repository.newest_head(session, state)
             found.calibration = None if calibration is None else calibration.id
             found.evaluation = repository.newest_evaluation(session, state.id)
             return found
 
     def page(self, limit: int, cursor: str | None, *, names: frozenset[str] | None = None) -> GalleryPage:
         """Galleries by name; of some names if given."""
-        checked_limit(limit)
-        after = None if cursor is None else decode_cursor(cursor, str)[0]
+        after = start_of(limit, cursor, str)
         with self._db.read() as session:
             rows = repository.page(session, limit=limit + 1, after=after, names=names)
-        more = encode_cursor(rows[limit - 1].name) if len(rows) > limit else None
-        return GalleryPage(items=[GalleryOut.of(row) for row in rows[:limit]], next_cursor=more)
+        return GalleryPage.of(rows, limit, lambda row: (row.name,), GalleryOut.of)
 
     def sizes(self, limit: int) -> tuple[dict[str, int], int]:
         """Items of the ``limit`` largest galleries by name, and of all together."""
@@ -214,10 +207,7 @@ class Galleries:
     def delete(self, name: str) -> None:
         """Delete a gallery with everything in it."""
         with self._db.write() as session:
-            number = repository.lock(session, name) if name.isascii() and name.isprintable() else None
-            state = None if number is None else repository.state_by_id(session, number)
-            if state is None:
-                raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
+            state = self._locked(session, name)
             repository.remove_gallery(session, state.id)
             held = {"model": f"{state.model}:{state.version}", "items": state.items}
             record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=held)
@@ -323,15 +313,12 @@ class Galleries:
         self, name: str, limit: int, cursor: str | None, *, subject: str | None, vectors: bool
     ) -> ItemPage:
         """A gallery's items, ordered by id."""
-        checked_limit(limit)
-        after = None
-        if cursor is not None:
-            try:
-                after = bytes.fromhex(decode_cursor(cursor, str)[0]).decode()
-            except ValueError as error:
-                raise InvalidInput(
-                    "cursor: expected the next_cursor of an earlier page, unchanged", field="cursor"
-                ) from error
+        try:
+            after = bytes.fromhex(start_of(limit, cursor, str) or "").decode() or None
+        except ValueError as error:
+            raise InvalidInput(
+                "cursor: expected the next_cursor of an earlier page, unchanged", field="cursor"
+            ) from error
         state = self.state(name)
         with self._db.read() as session:
             rows = item_repository.page_items(
@@ -341,8 +328,9 @@ class Galleries:
                 after=after,
                 subject=None if subject is None else checked_id(subject, "subject"),
             )
-        more = encode_cursor(rows[limit - 1].id.encode().hex()) if len(rows) > limit else None
-        return ItemPage(items=[ItemOut.of(row, vector=vectors) for row in rows[:limit]], next_cursor=more)
+        return ItemPage.of(
+            rows, limit, lambda row: (row.id.encode().hex(),), lambda row: ItemOut.of(row, vector=vectors)
+        )
 
     # ------------------------------------------------------------ erasing
 
@@ -378,7 +366,7 @@ class Galleries:
             blocks, unfinished = 0, error.strerror or type(error).__name__
         log_empty = self._db.truncate_log()
         for live in self.views.of(state.key):
-            self.views.in_background(live, lambda live=live: live.view(state.seq + 1))  # type: ignore[misc]
+            self.views.in_background(live, partial(live.view, state.seq + 1))
         if id is not None and not ids:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
         erased = Erased(
@@ -406,14 +394,8 @@ class Galleries:
         """Index a gallery for the version it moves to, then let that one serve (blocking)."""
         assert state.next_model_id is not None
         assert state.next_version is not None
-        aimed = State(
-            **{
-                **{name: getattr(state, name) for name in State.__slots__},
-                "model_id": state.next_model_id,
-                "version": state.next_version,
-                "kind": state.next_kind,
-            }
-        )
+        assert state.next_kind is not None
+        aimed = replace(state, model_id=state.next_model_id, version=state.next_version, kind=state.next_kind)
         live = self.views.live(aimed, served.estimator)
         try:
             live.view(state.seq)

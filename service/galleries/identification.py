@@ -21,13 +21,7 @@ from pairmark.service.errors import (
 from pairmark.service.galleries import probe_repository, repository
 from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes
 from pairmark.service.galleries.galleries import Galleries
-from pairmark.service.galleries.kept import (
-    MAX_KEPT_BYTES,
-    Thresholds,
-    calibration_of,
-    is_stale,
-    point_of,
-)
+from pairmark.service.galleries.kept import MAX_KEPT_BYTES, Thresholds, calibration_of, is_stale, point_of
 from pairmark.service.galleries.probe_scores import ProbeScores
 from pairmark.service.galleries.probes import Float32, ProbeReader
 from pairmark.service.galleries.records import columns_of
@@ -162,7 +156,7 @@ class Identification:
             if not keeps:
                 row.kept = None
             self._still_there(session, state)
-            repository.add_calibration(session, row)
+            repository.add(session, row)
             if keeps:
                 probe_repository.add_probes(session, row, kept.subjects, kept.vectors)
             if ending is not None:
@@ -176,7 +170,7 @@ class Identification:
         """A calibration, or `UnknownCalibration`."""
         state = self._galleries.state(name)
         with self._galleries.database.read() as session:
-            row = repository.find_calibration(session, state.id, id) if _askable(id) else None
+            row = repository.find(session, GalleryCalibrationRow, state.id, id) if _askable(id) else None
         if row is None:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
         return calibration_out(state, row, state.seq)
@@ -246,7 +240,7 @@ class Identification:
                 result=result,
                 created_at=self._galleries.database.now(session),
             )
-            repository.add_evaluation(session, row)
+            repository.add(session, row)
             if ending is not None:
                 ending(session, row.id)
 
@@ -267,7 +261,7 @@ class Identification:
         """An evaluation, or `UnknownEvaluation`."""
         state = self._galleries.state(name)
         with self._galleries.database.read() as session:
-            row = repository.find_evaluation(session, state.id, id) if _askable(id) else None
+            row = repository.find(session, GalleryEvaluationRow, state.id, id) if _askable(id) else None
         if row is None:
             raise UnknownEvaluation(f"gallery {name!r} has no evaluation {id[:64]!r}", field="evaluation")
         return evaluation_out(row)
@@ -310,9 +304,7 @@ def calibration_out(state: State, row: GalleryCalibrationRow, seq: int) -> Galle
         id=row.id,
         gallery=state.name,
         model=ModelOfGallery(
-            name=state.model if same else "(earlier)",
-            version=row.version,
-            kind=state.kind if same else None,
+            name=state.model if same else "(earlier)", version=row.version, kind=state.kind if same else None
         ),
         aggregation=row.aggregation,
         n_probes=int(row.summary["n_probes"]),

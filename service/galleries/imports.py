@@ -33,6 +33,7 @@ KINDS = {
     "application/vnd.apache.parquet": "parquet",
     "application/x-parquet": "parquet",
 }
+_MEMORY = 1024**3
 _ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 
 
@@ -157,16 +158,17 @@ def file_batches(
     ------
     InvalidInput, TooLarge
     """
+    checks = RowChecks(dimension, errors)
     if kind == "npz":
-        yield from _npz(path, scratch, dimension, errors, limits)
+        yield from _npz(path, scratch, dimension, checks, limits)
     elif kind == "raw":
-        yield from _raw(path, dimension, errors, options, limits)
+        yield from _raw(path, dimension, checks, options, limits)
     else:
-        yield from _table(kind, path, scratch, dimension, errors, options, limits)
+        yield from _table(kind, path, scratch, dimension, checks, options, limits)
 
 
 def _npz(
-    path: Path, scratch: Path, dimension: int, errors: RowErrors, limits: ImportLimits
+    path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: ImportLimits
 ) -> Iterator[Rows]:
     from pairmark.service.datasets.arrays import Npz
     from pairmark.service.datasets.writer import Limits
@@ -189,7 +191,6 @@ def _npz(
     for name, array in (("ids", ids), ("subjects", subjects), ("metadata", metadata)):
         if array is not None and array.dtype.kind not in ("US" if name == "metadata" else "USiu"):
             raise InvalidInput(f"array {name!r} holds {array.dtype}; expected text", field=name)
-    checks = RowChecks(dimension, errors)
     for start in range(0, n, BATCH_ROWS):
         rows = slice(start, start + BATCH_ROWS)
         yield checks.rows(
@@ -235,7 +236,7 @@ def _check_rows(n: int, limits: ImportLimits) -> None:
 
 
 def _raw(
-    path: Path, dimension: int, errors: RowErrors, options: ImportOptions, limits: ImportLimits
+    path: Path, dimension: int, checks: RowChecks, options: ImportOptions, limits: ImportLimits
 ) -> Iterator[Rows]:
     size = path.stat().st_size
     if not size or size % (4 * dimension):
@@ -248,7 +249,6 @@ def _raw(
     n = size // (4 * dimension)
     _check_rows(n, limits)
     vectors = np.memmap(path, dtype="<f4", mode="r", shape=(n, dimension))
-    checks = RowChecks(dimension, errors)
     for start in range(0, n, BATCH_ROWS):
         stop = min(start + BATCH_ROWS, n)
         ids: list[Any] = [f"{options.prefix}{options.first + row}" for row in range(start, stop)]
@@ -260,22 +260,30 @@ def _table(
     path: Path,
     scratch: Path,
     dimension: int,
-    errors: RowErrors,
+    checks: RowChecks,
     options: ImportOptions,
     limits: ImportLimits,
 ) -> Iterator[Rows]:
     import duckdb
 
-    config: dict[str, Any] = {
-        "threads": "1",
-        "memory_limit": "1GB",
-        "temp_directory": str(scratch / "spill"),
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
-    with closing(duckdb.connect(config=config)) as connection:
+    from pairmark.service.datasets.tabular import connected
+
+    with closing(connected(scratch, _MEMORY)) as connection:
         source, given, names = _source(connection, kind, path, scratch, limits)
-        yield from _table_rows(connection, source, given, names, dimension, errors, options, limits)
+        cells = _cells(names, dimension, options)
+        try:
+            result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", given)
+            start = 0
+            while rows := result.fetchmany(min(BATCH_ROWS, max(256, 2_000_000 // dimension))):
+                _check_rows(start + len(rows), limits)
+                yield _table_batch(checks, start, rows, dimension, options.metadata)
+                start += len(rows)
+        except duckdb.Error as error:
+            first = str(error).partition("\n")[0][:200]
+            said = f"the file cannot be read as a table: {first}" if names else "the file is empty"
+            raise InvalidInput(said, field="file") from error
+        if not start:
+            raise InvalidInput("the file has no rows; expected at least one", field="file")
 
 
 def _source(
@@ -285,18 +293,15 @@ def _source(
     import duckdb
 
     if kind == "csv":
+        from pairmark.service.datasets.tabular import CSV_SOURCE, csv_given
         from pairmark.service.datasets.text import first_record, plain_text
 
         plain = plain_text(path, scratch, limits.unpacked_bytes)
         delimiter, header = first_record(plain)
         if len(set(header)) != len(header):
             raise InvalidInput("the header names a column twice; expected different names", field="file")
-        source = (
-            "read_csv(?, auto_detect=false, header=true, delim=?, quote='\"', escape='\"', strict_mode=true, "
-            "max_line_size=8388608, buffer_size=16777216, columns=?)"
-        )
-        given = [glob.escape(str(plain)), delimiter, dict.fromkeys(header, "VARCHAR")]
-        return source, given, dict.fromkeys(header, "VARCHAR")
+        types = dict.fromkeys(header, "VARCHAR")
+        return CSV_SOURCE, csv_given(plain, True, delimiter, types), types
     source, given = "read_parquet(?)", [glob.escape(str(path))]
     try:
         described = connection.execute(f"DESCRIBE SELECT * FROM {source}", given).fetchall()
@@ -305,18 +310,8 @@ def _source(
     return source, given, {row[0]: row[1] for row in described}
 
 
-def _table_rows(
-    connection: duckdb.DuckDBPyConnection,
-    source: str,
-    given: list[Any],
-    names: dict[str, str],
-    dimension: int,
-    errors: RowErrors,
-    options: ImportOptions,
-    limits: ImportLimits,
-) -> Iterator[Rows]:
-    import duckdb
-
+def _cells(names: dict[str, str], dimension: int, options: ImportOptions) -> list[str]:
+    """SQL of the id, the subject, the vector and the metadata."""
     if options.id not in names:
         known = ", ".join(list(names)[:20])
         raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {known}", field="id")
@@ -328,24 +323,8 @@ def _table_rows(
         raise InvalidInput(f"there is no column {options.subject[:60]!r} of subjects", field="subject")
     features = [name for name in names if name not in {options.id, subject, *options.metadata}]
     vector = _vector_sql(features, names, dimension)
-    cells = [f"CAST({_quoted(options.id)} AS VARCHAR)"]
-    cells.append("NULL" if subject is None else f"CAST({_quoted(subject)} AS VARCHAR)")
-    cells.append(vector)
-    cells += [_quoted(name) for name in options.metadata]
-    try:
-        result = connection.execute(f"SELECT {', '.join(cells)} FROM {source}", given)
-        checks = RowChecks(dimension, errors)
-        start = 0
-        while rows := result.fetchmany(min(BATCH_ROWS, max(256, 2_000_000 // dimension))):
-            _check_rows(start + len(rows), limits)
-            yield _table_batch(checks, start, rows, dimension, options.metadata)
-            start += len(rows)
-    except duckdb.Error as error:
-        first = str(error).partition("\n")[0][:200]
-        said = f"the file cannot be read as a table: {first}" if names else "the file is empty"
-        raise InvalidInput(said, field="file") from error
-    if not start:
-        raise InvalidInput("the file has no rows; expected at least one", field="file")
+    whose = "NULL" if subject is None else f"CAST({_quoted(subject)} AS VARCHAR)"
+    return [f"CAST({_quoted(options.id)} AS VARCHAR)", whose, vector, *map(_quoted, options.metadata)]
 
 
 def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> str:

@@ -19,10 +19,7 @@ from sqlalchemy.orm import Session
 from pairmark.service.galleries import repository
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import Rows, StoredRows
-from pairmark.service.tables import (
-    GalleryItem,
-    GalleryRemoval,
-)
+from pairmark.service.tables import GalleryItem, GalleryRemoval
 
 READ_ROWS = 16_384
 """Rows read from the database at a time."""
@@ -82,11 +79,7 @@ def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: S
     else:
         _insert(session, values)
     n_new = len(rows) - len(replaced)
-    changed: dict[str, Any] = {
-        "seq": state.seq + len(rows),
-        "items": state.items + n_new,
-        "updated_at": now,
-    }
+    changed: dict[str, Any] = {"seq": state.seq + len(rows), "items": state.items + n_new, "updated_at": now}
     if new_fields:
         changed["fields"] = [*state.fields, *new_fields]
     repository.change(session, state.id, **changed)
@@ -110,8 +103,7 @@ def _copy(session: Session, values: list[tuple[Any, ...]]) -> None:
     connection = session.connection()
     if len(values) < 50:
         connection.exec_driver_sql(
-            f"INSERT INTO gallery_items ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s) {_UPSERTING}",
-            values,
+            f"INSERT INTO gallery_items ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s) {_UPSERTING}", values
         )
         return
     connection.exec_driver_sql(

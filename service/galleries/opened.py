@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pairmark.service.db import Database
@@ -120,7 +121,7 @@ class OpenGalleries:
                     self._live.pop(key, None)
                 self._spread.settle(prefix_of(*key))
             elif live.at_hand(0) is not None:
-                self.in_background(live, lambda live=live, seq=state.seq: live.view(seq))  # type: ignore[misc]
+                self.in_background(live, partial(live.view, state.seq))
 
 
 def _log_failure(future: Future[None]) -> None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from pairmark.service.galleries.repository import State
+from pairmark.service.db import touched
+from pairmark.service.galleries.repository import State, newest_first
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 
 
@@ -26,15 +27,10 @@ class CalibrationHead:
 
 
 def newest_head(session: Session, state: State, aggregation: str | None = None) -> CalibrationHead | None:
-    """As `newest_calibration`, without its arrays."""
+    """As `newest_first`, without its arrays."""
     table = GalleryCalibrationRow
-    row = session.execute(
-        select(table.id, table.seq, table.revision, table.kept.is_not(None))
-        .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
-        .where(table.aggregation.is_(None) if aggregation is None else table.aggregation == aggregation)
-        .order_by(table.created_at.desc(), table.id)
-        .limit(1)
-    ).first()
+    columns = select(table.id, table.seq, table.revision, table.kept.is_not(None))
+    row = session.execute(newest_first(columns, state, aggregation)).first()
     return None if row is None else CalibrationHead(*row)
 
 
@@ -122,9 +118,5 @@ def remove_probes(session: Session, calibration_id: str, places: Sequence[int]) 
 def bring_up(session: Session, id: str, revision: int, values: dict[str, Any]) -> bool:
     """Store newer scores of a calibration, unless probes were erased or somebody was faster; says whether it did."""
     table = GalleryCalibrationRow
-    done = session.execute(
-        update(table)
-        .where(table.id == id, table.revision == revision, table.seq < values["seq"])
-        .values(**values)
-    )
-    return bool(done.rowcount)  # type: ignore[attr-defined]
+    same = update(table).where(table.id == id, table.revision == revision, table.seq < values["seq"])
+    return bool(touched(session, same.values(**values)))

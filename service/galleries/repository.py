@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
-from sqlalchemy import and_, delete, func, insert, select, update
+from sqlalchemy import Select, and_, delete, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
+from pairmark.service.db import touched
 from pairmark.service.tables import (
     GalleryCalibrationRow,
     GalleryEvaluationRow,
@@ -18,6 +19,9 @@ from pairmark.service.tables import (
     Model,
     ModelVersion,
 )
+
+Measured = TypeVar("Measured", GalleryCalibrationRow, GalleryEvaluationRow)
+Columns = TypeVarTuple("Columns")
 
 _NEXT = aliased(Model)
 _NEXT_VERSION = aliased(ModelVersion)
@@ -182,48 +186,41 @@ def orphans(session: Session) -> list[int]:
 def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
     """Delete at most ``limit`` rows of a gallery that is gone; returns how many went."""
     ids = select(GalleryItem.id).where(GalleryItem.gallery_id == gallery_id).limit(limit)
-    gone = session.execute(
-        delete(GalleryItem).where(GalleryItem.gallery_id == gallery_id, GalleryItem.id.in_(ids))
+    gone = touched(
+        session, delete(GalleryItem).where(GalleryItem.gallery_id == gallery_id, GalleryItem.id.in_(ids))
     )
-    if not gone.rowcount:  # type: ignore[attr-defined]
+    if not gone:
         session.execute(delete(GalleryRemoval).where(GalleryRemoval.gallery_id == gallery_id))
-    return int(gone.rowcount)  # type: ignore[attr-defined]
+    return gone
 
 
 # ---------------------------------------------------------------- what was measured
 
 
-def add_calibration(session: Session, row: GalleryCalibrationRow) -> None:
-    """Insert a calibration."""
+def add(session: Session, row: GalleryCalibrationRow | GalleryEvaluationRow) -> None:
+    """Insert a calibration or an evaluation."""
     session.add(row)
     session.flush()
 
 
-def newest_calibration(
-    session: Session, state: State, aggregation: str | None = None
-) -> GalleryCalibrationRow | None:
+def find(session: Session, table: type[Measured], gallery_id: int, id: str) -> Measured | None:
+    """A calibration or an evaluation of this gallery."""
+    row = session.get(table, id)
+    return row if row is not None and row.gallery_id == gallery_id else None
+
+
+def newest_first(statement: Select[*Columns], state: State, aggregation: str | None) -> Select[*Columns]:
     """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
     subjects by an aggregation."""
     table = GalleryCalibrationRow
-    return session.scalar(
-        select(table)
-        .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
+    return (
+        statement.where(
+            table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version
+        )
         .where(table.aggregation.is_(None) if aggregation is None else table.aggregation == aggregation)
         .order_by(table.created_at.desc(), table.id)
         .limit(1)
     )
-
-
-def find_calibration(session: Session, gallery_id: int, id: str) -> GalleryCalibrationRow | None:
-    """A calibration of this gallery."""
-    row = session.get(GalleryCalibrationRow, id)
-    return row if row is not None and row.gallery_id == gallery_id else None
-
-
-def add_evaluation(session: Session, row: GalleryEvaluationRow) -> None:
-    """Insert an evaluation."""
-    session.add(row)
-    session.flush()
 
 
 def newest_evaluation(session: Session, gallery_id: int) -> str | None:
@@ -235,12 +232,6 @@ def newest_evaluation(session: Session, gallery_id: int) -> str | None:
         .order_by(table.created_at.desc(), table.id)
         .limit(1)
     )
-
-
-def find_evaluation(session: Session, gallery_id: int, id: str) -> GalleryEvaluationRow | None:
-    """An evaluation of this gallery."""
-    row = session.get(GalleryEvaluationRow, id)
-    return row if row is not None and row.gallery_id == gallery_id else None
 
 
 def calibration_ages(session: Session) -> list[tuple[str, int, int]]:

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.galleries.repository import State
+from pairmark.service.pagination import Page
 from pairmark.service.runtime.bodies import Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.service.times import iso
@@ -78,11 +79,8 @@ class GalleryOut(BaseModel):
         )
 
 
-class GalleryPage(BaseModel):
+class GalleryPage(Page[GalleryOut]):
     """Galleries by name."""
-
-    items: list[GalleryOut]
-    next_cursor: str | None = None
 
 
 class RowError(BaseModel):
@@ -137,11 +135,8 @@ class ItemOut(BaseModel):
         )
 
 
-class ItemPage(BaseModel):
+class ItemPage(Page[ItemOut]):
     """A gallery's items, ordered by id."""
-
-    items: list[ItemOut]
-    next_cursor: str | None = None
 
 
 class Receipt(BaseModel):

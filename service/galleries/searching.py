@@ -12,11 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from pairmark.models.core.subjects import SampleSets
-from pairmark.service.errors import (
-    InvalidInput,
-    TooLarge,
-    UnknownItem,
-)
+from pairmark.service.errors import InvalidInput, TooLarge, UnknownItem
 from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.kept import Thresholds

@@ -36,6 +36,12 @@ class HardPairs:
     scores: NDArray[np.float32] = field(repr=False)
     of: int
 
+    def listed(self, limit: int) -> list[dict[str, Any]]:
+        """The first so many, JSON-able."""
+        sides = (self.left, self.right, self.scores)
+        shown = zip(*(side[:limit].tolist() for side in sides), strict=True)
+        return [{"left": left, "right": right, "score": score} for left, right, score in shown]
+
     def wrong_at(self, threshold: float, kind: ErrorKind) -> HardPairs:
         """Those on the wrong side of a threshold."""
         limit = np.float32(threshold)

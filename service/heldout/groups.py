@@ -74,13 +74,7 @@ def rates_by_group(
             at.append({"fpr": fpr, "refused": str(refusal)})
             continue
         found = group_rates(
-            scores,
-            pairs.same,
-            pairs.units,
-            sides,
-            point.threshold,
-            promised_fpr=fpr,
-            confidence=CONFIDENCE,
+            scores, pairs.same, pairs.units, sides, point.threshold, promised_fpr=fpr, confidence=CONFIDENCE
         )
         at.append(
             {

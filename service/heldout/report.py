@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pairmark.models.calibration.steps import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.evaluation.pairs import EvaluationReport
+from pairmark.models.evaluation.pairs import EvaluationReport, det_curve
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.overlap import TrainedOn
 from pairmark.service.heldout.schemas import DetOut, Evidence, RocBands, RocOut
@@ -89,27 +89,7 @@ def read_evidence(folder: Path) -> Evidence | None:
 
 def det_of(roc: RocOut) -> DetOut:
     """The same curve as FNMR against FMR."""
-
-    def turned(bands: RocBands | None) -> dict[str, Any] | None:
-        if bands is None:
-            return None
-        return {
-            "kind": bands.kind,
-            "confidence": bands.confidence,
-            "guarantee": bands.guarantee,
-            "fmr_low": bands.fpr_low,
-            "fmr_high": bands.fpr_high,
-            "fnmr_low": [1 - value for value in bands.tpr_high],
-            "fnmr_high": [1 - value for value in bands.tpr_low],
-        }
-
-    return DetOut(
-        fmr=roc.fpr,
-        fnmr=[1 - value for value in roc.tpr],
-        thresholds=roc.thresholds,
-        bands=turned(roc.bands),
-        simultaneous_bands=turned(roc.simultaneous_bands),
-    )
+    return DetOut.model_validate(det_curve(roc.model_dump()))
 
 
 def roc_of(report: EvaluationReport) -> RocOut:

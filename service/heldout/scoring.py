@@ -48,21 +48,12 @@ def widened(X: Any, width: int) -> Any:
     return csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
 
 
-def score_pairs(
-    estimator: Any,
-    X: Any,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    on_progress: Callable[[float], None] | None = None,
-) -> Float32:
-    """Scores of the pairs (X[left], X[right]), (n,) float32.
-
-    Parameters
-    ----------
-    on_progress : called with the share done, 0 to 1, after each block.
-    """
-    scores: Float32 = estimator.score_pairs(X, left, right, on_progress)
-    return scores
+def in_blocks(
+    predict: Callable[[Any], Any], X: Any, rows: NDArray[np.int64], size: int = 65_536
+) -> NDArray[np.float64]:
+    """What is predicted for some rows, (n, labels), ``size`` at a time."""
+    starts = range(0, rows.size, size)
+    return np.concatenate([np.asarray(predict(X[rows[start : start + size]])) for start in starts])
 
 
 def score_subject_pairs(

@@ -18,7 +18,7 @@ from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
 from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState, NewJob, Once
 from pairmark.service.jobs.views import job_out
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.tables import JobRow
 from pairmark.service.telemetry import submitted
 
@@ -141,21 +141,18 @@ class JobQueue(Leases):
         galleries: frozenset[str] | None = None,
     ) -> JobPage:
         """Jobs, newest first: those that train one of these models, and those that measure one of these galleries."""
-        checked_limit(limit)
-        after: tuple[float, str] | None = None
-        if cursor is not None:
-            created_at, job_id = decode_cursor(cursor, float, str)
-            after = (created_at, job_id)
+        after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page(
                 session, limit=limit + 1, after=after, state=state, models=models, galleries=galleries
             )
             attempts = repository.attempts_of(session, [row.id for row in rows])
             attended = bool(self._alive(session))
-        shown = rows[:limit]
-        more = encode_cursor(shown[-1].created_at, shown[-1].id) if len(rows) > limit else None
-        return JobPage(
-            items=[job_out(row, attempts[row.id], attended=attended) for row in shown], next_cursor=more
+        return JobPage.of(
+            rows,
+            limit,
+            lambda row: (row.created_at, row.id),
+            lambda row: job_out(row, attempts[row.id], attended=attended),
         )
 
     def cancel(self, job_id: str) -> JobOut:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
+from pairmark.service.db import touched
 from pairmark.service.tables import JobAttempt, JobEvent, JobRow, WorkerRow
 
 _SUBMIT_LOCK = 7261949
@@ -175,8 +176,8 @@ def write_fenced(
     )
     if uncancelled:
         statement = statement.where(JobRow.cancel_requested.is_(False))
-    result = session.execute(statement.values(**values).execution_options(synchronize_session=False))
-    return bool(result.rowcount)  # type: ignore[attr-defined]
+    statement = statement.values(**values).execution_options(synchronize_session=False)
+    return bool(touched(session, statement))
 
 
 def lease_of(session: Session, job_id: str) -> tuple[str, int, bool] | None:
@@ -234,8 +235,8 @@ def thin_progress(session: Session, job_id: str) -> None:
 
 def mark_worker(session: Session, name: str, job_id: str | None, now: float) -> None:
     """Note that a worker is alive, and the job it runs."""
-    seen = session.execute(update(WorkerRow).where(WorkerRow.name == name).values(seen_at=now, job_id=job_id))
-    if not seen.rowcount:  # type: ignore[attr-defined]
+    seen = update(WorkerRow).where(WorkerRow.name == name).values(seen_at=now, job_id=job_id)
+    if not touched(session, seen):
         session.execute(insert(WorkerRow).values(name=name, started_at=now, seen_at=now, job_id=job_id))
 
 

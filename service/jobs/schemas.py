@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from pairmark.service.heldout.schemas import EvaluationRequest
+from pairmark.service.pagination import Page
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
@@ -80,11 +81,8 @@ class JobOut(BaseModel):
     finished_at: str | None
 
 
-class JobPage(BaseModel):
+class JobPage(Page[JobOut]):
     """Some jobs, newest first."""
-
-    items: list[JobOut]
-    next_cursor: str | None
 
 
 class JobEventOut(BaseModel):

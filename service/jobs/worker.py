@@ -131,11 +131,7 @@ class Worker:
             logger.warning("storage was not tidied", extra={"reason": str(error)[:500]})
 
     def _work(self, claim: Claim, stop: threading.Event) -> None:
-        fields: dict[str, object] = {
-            "worker": self.name,
-            "job": claim.job_id,
-            "attempt": claim.attempt,
-        }
+        fields: dict[str, object] = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}
         if claim.trace_id is not None:
             fields["trace_id"] = claim.trace_id
         logger.info("attempt started", extra={**fields, "learner": claim.learner})

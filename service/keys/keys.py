@@ -19,7 +19,7 @@ from pairmark.service.errors import Conflict, InvalidInput, UnknownKey
 from pairmark.service.keys import repository
 from pairmark.service.keys.grants import Grants, parse_grant
 from pairmark.service.keys.schemas import MAX_DAYS, KeyOut, KeyPage, NewKey
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.tables import ApiKey
 from pairmark.service.times import iso
 
@@ -142,14 +142,10 @@ class Keys:
 
     def page(self, limit: int = 50, cursor: str | None = None) -> KeyPage:
         """Keys in the order they were made."""
-        checked_limit(limit)
-        after = None if cursor is None else decode_cursor(cursor, float, str)
+        after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page_of_keys(session, limit + 1, after)
-            more = (
-                encode_cursor(rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None
-            )
-            return KeyPage(items=[_out(row) for row in rows[:limit]], next_cursor=more)
+            return KeyPage.of(rows, limit, lambda row: (row.created_at, row.id), _out)
 
     def revoke(self, key_id: str) -> KeyOut:
         """Make a key useless from now on, with its sessions; revoking it again changes nothing.

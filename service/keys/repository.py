@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, exists, select, tuple_, update
 from sqlalchemy.orm import Session
 
+from pairmark.service.db import touched
 from pairmark.service.tables import ApiKey, SessionRow
 
 
@@ -32,10 +33,8 @@ def any_key(session: Session) -> bool:
 
 def revoke_key(session: Session, key_id: str, at: float) -> bool:
     """Revoke a key; False when it was revoked before."""
-    changed = session.execute(
-        update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None)).values(revoked_at=at)
-    )
-    return bool(changed.rowcount)  # type: ignore[attr-defined]
+    usable = update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
+    return bool(touched(session, usable.values(revoked_at=at)))
 
 
 def page_of_keys(session: Session, limit: int, after: tuple[float, str] | None) -> list[ApiKey]:
@@ -62,8 +61,7 @@ def all_sessions(session: Session) -> list[SessionRow]:
 
 def drop_session(session: Session, sha256: str) -> bool:
     """End a session; False when there is none."""
-    gone = session.execute(delete(SessionRow).where(SessionRow.sha256 == sha256))
-    return bool(gone.rowcount)  # type: ignore[attr-defined]
+    return bool(touched(session, delete(SessionRow).where(SessionRow.sha256 == sha256)))
 
 
 def drop_sessions(session: Session, key_id: str, now: float, keep: int) -> None:

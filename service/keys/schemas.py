@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.service.pagination import Page
+
 Scope = Literal["score", "decide", "gallery", "train", "import", "admin"]
 MAX_DAYS = 36_500
 GRANTS_TEXT = (
@@ -55,11 +57,8 @@ class KeyOut(BaseModel):
     replaces: str | None = Field(None, description="id of the key that it replaces, after a rotation")
 
 
-class KeyPage(BaseModel):
+class KeyPage(Page[KeyOut]):
     """Keys in order of creation, including revoked ones."""
-
-    items: list[KeyOut]
-    next_cursor: str | None = None
 
 
 class NewKey(KeyOut):

@@ -134,16 +134,7 @@ class View:
             When none is named, and none of them or several can do what is asked.
         """
         if ref is None:
-            able = [entry.name for entry in self._able(capability) if entry.name in names]
-            if len(able) > 1:
-                raise AmbiguousModel(
-                    f"{len(able)} models can {capability!r}: {', '.join(able[:20])}; name one in 'model'",
-                    field="model",
-                    models=able[:200],
-                )
-            if not able:
-                raise UnknownModel(f"no model that the key may use can {capability!r}", field="model")
-            return able[0]
+            return self._only_one(capability, names).name
         name = name_of(ref)
         if name not in names:
             raise Forbidden(f"the key may not use the model {name[:100]!r} for this", field="model")
@@ -157,8 +148,10 @@ class View:
                 found.append(entry)
         return found
 
-    def _only_one(self, capability: str) -> VersionEntry:
-        able = self._able(capability)
+    def _only_one(self, capability: str, among: frozenset[str] | None = None) -> VersionEntry:
+        able = [entry for entry in self._able(capability) if among is None or entry.name in among]
+        if not able and among is not None:
+            raise UnknownModel(f"no model that the key may use can {capability!r}", field="model")
         if not able:
             raise UnknownModel(
                 f"no model in production can {capability!r}; train one (POST /jobs), or promote a version "

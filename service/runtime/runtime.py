@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import spec_of
@@ -37,7 +36,6 @@ from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
-T = TypeVar("T")
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
@@ -143,7 +141,7 @@ class Runtime:
         question = Question(calibration, fpr, confidence, method, fnr, simultaneous, allowed)
         answer = self.decisions.at_hand(question)
         if answer is None:
-            answer = await self.in_thread(lambda: self._decide(question))
+            answer = await asyncio.to_thread(self._decide, question)
         return answer
 
     async def ratios(
@@ -161,7 +159,7 @@ class Runtime:
         ModelNotCapable, InsufficientCalibration, UnknownCalibration, InvalidInput
         """
         chosen = await self._calibration_for(served, calibration, subjects)
-        return await self.in_thread(
+        return await asyncio.to_thread(
             lambda: ratios_of(chosen, self.decisions.calibration(chosen), served, method)
         )
 
@@ -192,7 +190,7 @@ class Runtime:
 
     async def _check_class(self, calibration: str, subjects: SubjectClass | None) -> SubjectClass | None:
         """What is left to look for: None where the calibration is of this very class."""
-        own = await self.in_thread(lambda: self.decisions.subjects(calibration))
+        own = await asyncio.to_thread(self.decisions.subjects, calibration)
         if own == subjects:
             return None
         if own is None:
@@ -253,7 +251,7 @@ class Runtime:
 
     async def _owner(self, calibration: str) -> Owner | None:
         if calibration not in self._owners:
-            owner = await self.in_thread(lambda: self.decisions.owner(calibration))
+            owner = await asyncio.to_thread(self.decisions.owner, calibration)
             if len(self._owners) >= 4096:
                 self._owners.clear()
             self._owners[calibration] = owner
@@ -268,10 +266,6 @@ class Runtime:
             f"{served.entry.name}:{served.entry.version}; thresholds do not carry over",
             field="calibration",
         )
-
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run short blocking work off the event loop, in the name of who asked for it."""
-        return await asyncio.to_thread(work)
 
     def lane(self) -> Lane:
         """Where the work of one request runs."""

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from pairmark.service.store.subjects import SubjectClass
 
 Float32 = NDArray[np.float32]
 MEASURED = 256
+MOST_ANSWERS = 4_096
 FEW, FEW_NUMBERS = 64, 1_000_000
 """So few pairs, of so few numbers, take no time worth a thread."""
 
@@ -272,17 +274,9 @@ class Decisions:
     load : calibration id -> `Loaded`; blocking.
     """
 
-    def __init__(
-        self,
-        load: Callable[[str], Loaded],
-        *,
-        max_answers: int = 4096,
-        max_calibrations: int = 32,
-    ) -> None:
-        self._load = load
+    def __init__(self, load: Callable[[str], Loaded]) -> None:
+        self._calibration = lru_cache(maxsize=32)(load)
         self._answers: OrderedDict[Question, Decision] = OrderedDict()
-        self._calibrations: OrderedDict[str, Loaded] = OrderedDict()
-        self._max_answers, self._max_calibrations = max_answers, max_calibrations
         self._lock = threading.Lock()
 
     def at_hand(self, question: Question) -> Decision | None:
@@ -339,7 +333,7 @@ class Decisions:
         )
         with self._lock:
             self._answers[question] = answer
-            while len(self._answers) > self._max_answers:
+            while len(self._answers) > MOST_ANSWERS:
                 self._answers.popitem(last=False)
         return answer
 
@@ -388,37 +382,18 @@ class Decisions:
         given = 1 if scores.ndim == 1 else scores.shape[1]
         expected = 1 if weights is None else weights.weight.size
         if given != expected or (scores.ndim > 1) != (weights is not None):
-            raise InvalidInput(
-                f"scores has {given} per pair; this calibration takes "
-                + (
-                    "one number per pair"
-                    if weights is None
-                    else f"a list of {expected} a pair, one of each system"
-                ),
-                field="scores",
+            takes = (
+                "one number per pair"
+                if weights is None
+                else f"a list of {expected} a pair, one of each system"
             )
-        return (
-            scores.astype(np.float32)
-            if weights is None
-            else weights.combined(list(scores.astype(np.float32).T))
-        )
+            raise InvalidInput(f"scores has {given} per pair; this calibration takes {takes}", field="scores")
+        single = scores.astype(np.float32)
+        return single if weights is None else weights.combined(list(single.T))
 
     def calibration(self, calibration_id: str) -> Calibration:
         """The calibration, loaded (blocking)."""
         return self._calibration(calibration_id).calibration
-
-    def _calibration(self, calibration_id: str) -> Loaded:
-        with self._lock:
-            found = self._calibrations.get(calibration_id)
-            if found is not None:
-                self._calibrations.move_to_end(calibration_id)
-                return found
-        found = self._load(calibration_id)
-        with self._lock:
-            self._calibrations[calibration_id] = found
-            while len(self._calibrations) > self._max_calibrations:
-                self._calibrations.popitem(last=False)
-        return found
 
 
 def plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.pairs import ScoredPairs, whole_dataset
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import GroupRole, Protocol
-from pairmark.service.heldout.scoring import score_pairs, taken_by
+from pairmark.service.heldout.scoring import taken_by
 from pairmark.service.names import checked_name
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.store import repository
 from pairmark.service.store.schemas import CalibrationDetail, CalibrationOut, CalibrationPage, NewCalibration
 from pairmark.service.store.versions import VersionStore
@@ -45,7 +45,6 @@ from pairmark.service.tables import CalibrationRow, ModelVersion
 KIND = "calibration"
 _COMBINED = "combined"
 DEFAULT_PAIRS = 200_000
-OnProgress = Callable[[float, str], None]
 
 
 class Calibrations:
@@ -66,7 +65,6 @@ class Calibrations:
         default: bool | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
-        on_progress: OnProgress | None = None,
     ) -> CalibrationOut:
         """Calibrate a version on a dataset it was not trained on.
 
@@ -77,7 +75,6 @@ class Calibrations:
         n_pairs : most pairs scored; default 200,000.
         default : whether it answers from now on when a request names no calibration; by default only if the
             version has none.
-        on_progress : called with (share done, stage).
 
         Raises
         ------
@@ -100,10 +97,7 @@ class Calibrations:
             protocol=chosen,
             n_pairs=n_pairs,
             random_state=random_state,
-            on_progress=on_progress,
         )
-        if on_progress is not None:
-            on_progress(0.8, "calibrating")
         calibration = fitted(
             scores,
             pairs.same,
@@ -178,18 +172,11 @@ class Calibrations:
 
     def page(self, limit: int = 50, cursor: str | None = None) -> CalibrationPage:
         """Calibrations, newest first."""
-        checked_limit(limit)
-        after: tuple[float, str] | None = None
-        if cursor is not None:
-            at, last = decode_cursor(cursor, float, str)
-            after = (at, last)
+        after = start_of(limit, cursor, float, str)
         with self._versions.db.read() as session:
             rows = repository.page_calibrations(session, limit=limit + 1, after=after)
-        more = (
-            encode_cursor(rows[limit - 1][0].created_at, rows[limit - 1][0].id) if len(rows) > limit else None
-        )
-        return CalibrationPage(
-            items=[calibration_out(row, model) for row, model in rows[:limit]], next_cursor=more
+        return CalibrationPage.of(
+            rows, limit, lambda row: (row[0].created_at, row[0].id), lambda row: calibration_out(*row)
         )
 
     def scored(
@@ -201,15 +188,13 @@ class Calibrations:
         protocol: str,
         n_pairs: int | None,
         random_state: int,
-        on_progress: OnProgress | None,
     ) -> tuple[NDArray[np.float32], ScoredPairs]:
         """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._versions.load(row, name)
         asked = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
         pairs = whole_dataset(data, protocol=protocol, n_pairs=asked, random_state=random_state)
         X = taken_by(spec_of(row.kind), data.X, self._versions.settings.max_dense_bytes)
-        report = None if on_progress is None else (lambda share: on_progress(0.8 * share, "scoring"))
-        return score_pairs(estimator, X, pairs.left, pairs.right, report), pairs
+        return estimator.score_pairs(X, pairs.left, pairs.right), pairs
 
     def check_width(self, row: ModelVersion, name: str, data: LabelledData) -> None:
         """Refuse a dataset whose vectors the version does not take."""

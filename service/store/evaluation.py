@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,6 @@ class Evaluations:
         n_pairs: int | None = None,
         random_state: int = 0,
         groups: GroupRole = "together",
-        on_progress: Callable[[float, str], None] | None = None,
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored.
 
@@ -65,11 +63,8 @@ class Evaluations:
             protocol=self._calibrations.protocol_of(row, protocol),
             n_pairs=n_pairs,
             random_state=random_state,
-            on_progress=on_progress,
         )
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
-        if on_progress is not None:
-            on_progress(0.8, "evaluating")
         try:
             report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
         except ValueError as error:

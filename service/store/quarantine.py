@@ -81,8 +81,7 @@ class Quarantine:
             raise
         except (SQLAlchemyError, PairmarkError) as error:
             logger.warning(
-                "load not marked",
-                extra={"model": name, "version": row.version, "reason": str(error)[:500]},
+                "load not marked", extra={"model": name, "version": row.version, "reason": str(error)[:500]}
             )
             return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,9 @@ from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.errors import KEPT, hard_pairs, histograms
-from pairmark.service.heldout.report import det_of, read_arrays, read_evidence, read_roc, read_trained_on
-from pairmark.service.store.cards import model_card
-from pairmark.service.store.reports import leaderboard_of
-from pairmark.service.store.schemas import HardPair, NewVersion, ReportOut, ScoreHistograms
+from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc, read_trained_on
+from pairmark.service.store.reports import assembled, leaderboard_of
+from pairmark.service.store.schemas import HardPair, NewVersion, ReportOut
 from pairmark.service.store.views import version_out
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
@@ -50,24 +50,15 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
         stage = "the leaderboard"
         board = leaderboard_of(row)
         stage = "the report"
-        roc = det = spread = evidence = None
+        roc = spread = evidence = None
         if report is not None:
             roc = read_roc(report).model_copy(update={"groups": row.metrics.get("groups")})
-            det, evidence, spread = det_of(roc), read_evidence(report), _of_report(report)
+            evidence, spread = read_evidence(report), _of_report(report)
         stage = "the calibration"
         if calibration is not None:
             _of_calibration(calibration)
         stage = "the report"
-        made = ReportOut(
-            version=version,
-            card=model_card(version, [], evidence),
-            promises=[],
-            leaderboard=board,
-            roc=roc,
-            det=det,
-            histograms=spread,
-            evidence=evidence,
-        )
+        made = assembled(version, [], board, roc, spread, evidence)
         ReportOut.model_validate_json(made.model_dump_json())
     except CorruptArtefact as error:
         raise ArtefactError(error.detail) from error
@@ -107,7 +98,7 @@ def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[Calibrati
     return row, rows
 
 
-def _of_report(report: Path) -> ScoreHistograms | None:
+def _of_report(report: Path) -> dict[str, Any] | None:
     arrays = read_arrays(report)
     n = arrays["fpr"].shape
     later = _LATER if any(name in arrays for name in _LATER) else ()
@@ -128,17 +119,9 @@ def _of_report(report: Path) -> ScoreHistograms | None:
         found = hard_pairs(arrays, kind)
         if found is not None:
             wrong = found.wrong_at(0.0, kind)
-            for one in (found, wrong):
-                listed = zip(
-                    one.left[:KEPT].tolist(),
-                    one.right[:KEPT].tolist(),
-                    one.scores[:KEPT].tolist(),
-                    strict=True,
-                )
-                for left, right, score in listed:
-                    HardPair(left=left, right=right, score=score)
-    spread = histograms(arrays)
-    return None if spread is None else ScoreHistograms.model_validate(spread)
+            for pair in (*found.listed(KEPT), *wrong.listed(KEPT)):
+                HardPair(**pair)
+    return histograms(arrays)
 
 
 def _of_calibration(calibration: Calibration) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
 from pairmark.service.heldout.report import det_of, read_arrays, read_evidence, read_roc
-from pairmark.service.heldout.schemas import RocOut
+from pairmark.service.heldout.schemas import Evidence, RocOut
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.cards import model_card
 from pairmark.service.store.schemas import (
@@ -25,18 +27,6 @@ from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import ModelVersion
 
 CONFIDENCE = 0.95
-_KEPT = 256
-_PROMISED = (
-    "fpr",
-    "threshold",
-    "fpr_upper_bound",
-    "confidence",
-    "method",
-    "guarantee",
-    "tpr",
-    "tpr_interval",
-    "n_units",
-)
 
 
 class Reports:
@@ -46,7 +36,7 @@ class Reports:
         self._versions = versions
         self._calibrations = calibrations
         # Calibrations never change, and some rates take a second to work out.
-        self._promised: OrderedDict[str, list[PromisedRate]] = OrderedDict()
+        self._promises = lru_cache(maxsize=256)(self._promised)
 
     def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
         """The ROC on the version's held-out pairs; with ``points`` at most so many.
@@ -98,15 +88,7 @@ class Reports:
         threshold = None if fpr is None else self._threshold(row, name, fpr)
         wrong = found if threshold is None else found.wrong_at(threshold, kind)
         kept_all = wrong.scores.size < found.scores.size or found.scores.size == found.of
-        items = [
-            HardPair(left=left, right=right, score=score)
-            for left, right, score in zip(
-                wrong.left[:limit].tolist(),
-                wrong.right[:limit].tolist(),
-                wrong.scores[:limit].tolist(),
-                strict=True,
-            )
-        ]
+        items = [HardPair(**pair) for pair in wrong.listed(limit)]
         return ErrorsOut(
             model=name,
             version=version,
@@ -127,25 +109,11 @@ class Reports:
             folder = self._versions.blobs.folder(row.report)
             spread, evidence = histograms(read_arrays(folder)), read_evidence(folder)
             roc = self.roc(version.model, version.version)
-        promises = self._promises(row)
-        return ReportOut(
-            version=version,
-            card=model_card(version, promises, evidence),
-            promises=promises,
-            leaderboard=leaderboard_of(row),
-            roc=roc,
-            det=None if roc is None else det_of(roc),
-            histograms=None if spread is None else ScoreHistograms.model_validate(spread),
-            evidence=evidence,
-        )
+        promises = [] if row.calibration_id is None else self._promises(row.calibration_id)
+        return assembled(version, promises, leaderboard_of(row), roc, spread, evidence)
 
-    def _promises(self, row: ModelVersion) -> list[PromisedRate]:
-        if row.calibration_id is None:
-            return []
-        known = self._promised.get(row.calibration_id)
-        if known is not None:
-            return known
-        calibration, _ = self._calibrations.load(row.calibration_id)
+    def _promised(self, calibration_id: str) -> list[PromisedRate]:
+        calibration, _ = self._calibrations.load(calibration_id)
         found = []
         for fpr in sorted(FPR_TARGETS, reverse=True):
             try:
@@ -156,10 +124,7 @@ class Reports:
                     PromisedRate(fpr=fpr, confidence=CONFIDENCE, refused=str(refusal), smallest_fpr=smallest)
                 )
             else:
-                found.append(PromisedRate(**{name: getattr(point, name) for name in _PROMISED}))
-        self._promised[row.calibration_id] = found
-        if len(self._promised) > _KEPT:
-            self._promised.popitem(last=False)
+                found.append(PromisedRate.model_validate(point, from_attributes=True))
         return found
 
     def _report_of(self, row: ModelVersion, name: str) -> str:
@@ -190,3 +155,24 @@ def leaderboard_of(row: ModelVersion) -> LeaderboardOut | None:
     if board is None:
         return None
     return LeaderboardOut.model_validate({**board, "race": row.facts.get("race")})
+
+
+def assembled(
+    version: VersionOut,
+    promises: list[PromisedRate],
+    leaderboard: LeaderboardOut | None,
+    roc: RocOut | None,
+    spread: Mapping[str, Any] | None,
+    evidence: Evidence | None,
+) -> ReportOut:
+    """Everything that is known of a version, in one document."""
+    return ReportOut(
+        version=version,
+        card=model_card(version, promises, evidence),
+        promises=promises,
+        leaderboard=leaderboard,
+        roc=roc,
+        det=None if roc is None else det_of(roc),
+        histograms=None if spread is None else ScoreHistograms.model_validate(spread),
+        evidence=evidence,
+    )

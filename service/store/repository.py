@@ -10,6 +10,7 @@ from sqlalchemy import delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from pairmark.service.db import touched
 from pairmark.service.store import ledger
 from pairmark.service.store.schemas import LONGEST_REASON, NewCalibration, NewVersion
 from pairmark.service.tables import (
@@ -264,8 +265,7 @@ def set_calibration(
     statement = update(ModelVersion).where(ModelVersion.model_id == model_id, ModelVersion.version == version)
     if only_if_none:
         statement = statement.where(ModelVersion.calibration_id.is_(None))
-    result = session.execute(statement.values(calibration_id=calibration_id))
-    return bool(result.rowcount)  # type: ignore[attr-defined]
+    return bool(touched(session, statement.values(calibration_id=calibration_id)))
 
 
 def galleries_using(session: Session, model_id: str, version: int) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import DetOut, Evidence, OverlapOut, RocOut
+from pairmark.service.pagination import Page
 
 Protocol = Literal["auto", "open-set", "closed-set"]
 LONGEST_REASON = 500
@@ -35,11 +36,8 @@ class AliasChangeOut(BaseModel):
     reason: str | None = Field(description="the reason given when the alias was moved; null: none was given")
 
 
-class AliasChangePage(BaseModel):
+class AliasChangePage(Page[AliasChangeOut]):
     """Moves of an alias, newest first."""
-
-    items: list[AliasChangeOut]
-    next_cursor: str | None
 
 
 class CalibrationOut(BaseModel):
@@ -55,11 +53,8 @@ class CalibrationOut(BaseModel):
     created_at: str
 
 
-class CalibrationPage(BaseModel):
+class CalibrationPage(Page[CalibrationOut]):
     """Some calibrations, newest first."""
-
-    items: list[CalibrationOut]
-    next_cursor: str | None
 
 
 class FprBandOut(BaseModel):
@@ -272,18 +267,12 @@ class ModelOut(BaseModel):
     )
 
 
-class ModelPage(BaseModel):
+class ModelPage(Page[ModelOut]):
     """Some models, by name."""
 
-    items: list[ModelOut]
-    next_cursor: str | None
 
-
-class VersionPage(BaseModel):
+class VersionPage(Page[VersionSummary]):
     """Some versions of a model, newest first."""
-
-    items: list[VersionSummary]
-    next_cursor: str | None
 
 
 class SeenOperatingPoint(BaseModel):

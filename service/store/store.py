@@ -18,7 +18,7 @@ from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import OverlapOut
 from pairmark.service.names import checked_name
-from pairmark.service.pagination import checked_limit, decode_cursor, encode_cursor
+from pairmark.service.pagination import start_of
 from pairmark.service.settings import Settings
 from pairmark.service.store import ledger, repository
 from pairmark.service.store.calibrations import Calibrations
@@ -49,7 +49,6 @@ from pairmark.service.times import iso
 log = logging.getLogger(__name__)
 
 VERSIONS_SHOWN = 100
-OnProgress = Callable[[float, str], None]
 
 
 class ModelStore:
@@ -131,15 +130,14 @@ class ModelStore:
         names: frozenset[str] | None = None,
     ) -> ModelPage:
         """Models, by name: of ``names``, and with ``contains`` in theirs, whatever its case."""
-        checked_limit(limit)
-        after = None if cursor is None else decode_cursor(cursor, str)[0]
+        after = start_of(limit, cursor, str)
         with self._db.read() as session:
             rows = repository.page_models(
                 session, limit=limit + 1, after=after, contains=contains, names=names
             )
-            shown = [self._model_out(session, row) for row in rows[:limit]]
-        more = encode_cursor(shown[-1].name) if len(rows) > limit else None
-        return ModelPage(items=shown, next_cursor=more)
+            return ModelPage.of(
+                rows, limit, lambda row: (row.name,), lambda row: self._model_out(session, row)
+            )
 
     def model(self, name: str) -> ModelOut:
         """A model with its aliases and newest versions, or `UnknownModel`."""
@@ -172,15 +170,14 @@ class ModelStore:
 
     def versions(self, name: str, limit: int = 50, cursor: str | None = None) -> VersionPage:
         """A model's versions, newest first."""
-        checked_limit(limit)
-        before = None if cursor is None else decode_cursor(cursor, int)[0]
+        before = start_of(limit, cursor, int)
         with self._db.read() as session:
             model = self._versions.model(session, name)
             rows = repository.page_versions(session, model.id, limit=limit + 1, before=before)
             aliases = repository.aliases_of(session, [model.id])[model.id]
-        shown = [version_summary(row, aliases) for row in rows[:limit]]
-        more = encode_cursor(shown[-1].version) if len(rows) > limit else None
-        return VersionPage(items=shown, next_cursor=more)
+        return VersionPage.of(
+            rows, limit, lambda row: (row.version,), lambda row: version_summary(row, aliases)
+        )
 
     def version(self, name: str, version: int) -> VersionOut:
         """Everything about a version, or `UnknownModel`."""
@@ -312,14 +309,12 @@ class ModelStore:
 
     def history(self, name: str, alias: str, limit: int = 50, cursor: str | None = None) -> AliasChangePage:
         """Moves of an alias, newest first."""
-        checked_limit(limit)
-        before = None if cursor is None else decode_cursor(cursor, int)[0]
+        before = start_of(limit, cursor, int)
         with self._db.read() as session:
             model = self._versions.model(session, name)
             self._versions.alias(session, model, alias)
             rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
-        more = encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
-        return AliasChangePage(items=[alias_change_out(row) for row in rows[:limit]], next_cursor=more)
+        return AliasChangePage.of(rows, limit, lambda row: (row.id,), alias_change_out)
 
     def overlap(
         self, name: str, version: int, data: LabelledData, *, refuse: bool = False

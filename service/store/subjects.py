@@ -22,12 +22,7 @@ from pairmark.service.blobs import delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.db import bump_revision
-from pairmark.service.errors import (
-    CalibrationOverlap,
-    InsufficientCalibration,
-    TooLarge,
-    UnknownDataset,
-)
+from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset
 from pairmark.service.heldout.pairs import split_codes
 from pairmark.service.heldout.report import read_calibration_rows
 from pairmark.service.heldout.scoring import score_subject_pairs, taken_by

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.training.records import Indices, Scored
-
-_BLOCK = 4_096
 
 
 def class_names(spec: LearnerSpec, data: LabelledData, estimator: Any) -> list[str] | None:
@@ -26,16 +23,6 @@ def class_names(spec: LearnerSpec, data: LabelledData, estimator: Any) -> list[s
     return [data.identities[int(code)] for code in estimator.classes_]
 
 
-def class_probabilities(estimator: Any, X: Any, rows: Indices) -> NDArray[np.float64]:
-    """Probabilities of the learned classes for some rows, (n, classes), in blocks."""
-    return np.concatenate(
-        [
-            np.asarray(estimator.predict_proba(X[rows[start : start + _BLOCK]]))
-            for start in range(0, rows.size, _BLOCK)
-        ]
-    )
-
-
 def classifier_metrics(scored: Scored) -> dict[str, Any]:
     """The report on held-out rows of learned classes, and what always naming the largest class would have done."""
     parts = scored.fitted.parts
@@ -43,10 +30,7 @@ def classifier_metrics(scored: Scored) -> dict[str, Any]:
     column = class_columns(scored.fitted.estimator.classes_, len(parts.loaded.data.identities))
     assert scored.rows is not None
     return classification_metrics(
-        scored.rows,
-        column[y[parts.test_rows]],
-        reference=column[y[parts.rows]],
-        units=parts.row_units,
+        scored.rows, column[y[parts.test_rows]], reference=column[y[parts.rows]], units=parts.row_units
     )
 
 

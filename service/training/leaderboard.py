@@ -23,7 +23,6 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
-from pairmark.service.heldout.scoring import score_pairs
 from pairmark.service.training.fitting import fit_listed
 from pairmark.service.training.records import Indices, Parts, Scored
 
@@ -65,7 +64,7 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
         on_progress(number / (len(baselines) + 1), f"baseline {baseline.name}")
         try:
             estimator = _fitted(baseline, parts)
-            found = score_pairs(estimator, X, pairs.left, pairs.right)
+            found = estimator.score_pairs(X, pairs.left, pairs.right)
             if found.min() == found.max():
                 raise ValueError("it scores all held-out pairs alike")
         except ValueError as error:
@@ -98,39 +97,50 @@ def _fitted(baseline: PairBaseline, parts: Parts) -> Any:
 
 
 def _rankings(scored: Scored) -> dict[str, Any]:
-    parts = scored.fitted.parts
-    truth = np.asarray(parts.loaded.data.rankings)
-    rows, at = _judged(parts, _ordered(truth))
-    positions = {MODEL: np.asarray(scored.rows)[at]}
-    left_out: list[dict[str, str]] = []
-    try:
-        X = parts.loaded.X
-        positions |= ranking_baselines(X[parts.rows], truth[parts.rows], X[rows], parts.loaded.seed)
-    except ValueError as error:
-        left_out.append({"name": "baselines", "reason": str(error)[:300]})
-    taus = {name: np.nan_to_num(kendall_tau(one, truth[rows])) for name, one in positions.items()}
-    units = parts.row_units
-    compared = compare_rows(taus, reference=MODEL, units=None if units is None else units[at])
-    return _board(
-        "rankings", "mean Kendall tau", compared, left_out=left_out, facts={"n_rows": int(rows.size)}
-    )
+    truth = np.asarray(scored.fitted.parts.loaded.data.rankings)
+    positions = np.asarray(scored.rows)
+
+    def right(predicted: Any, rows: Indices) -> NDArray[np.float64]:
+        return np.nan_to_num(kendall_tau(predicted, truth[rows]))
+
+    kept = _ordered(truth)
+    return _rows(scored, "rankings", "mean Kendall tau", truth, kept, positions, ranking_baselines, right)
 
 
 def _classes(scored: Scored) -> dict[str, Any]:
-    parts, classes = scored.fitted.parts, np.asarray(scored.fitted.estimator.classes_)
-    y = np.asarray(parts.loaded.data.y)
-    rows, at = _judged(parts, np.ones(y.size, dtype=np.bool_))
-    predicted = {MODEL: classes[np.asarray(scored.rows)[at].argmax(axis=1)]}
+    y = np.asarray(scored.fitted.parts.loaded.data.y)
+    named = np.asarray(scored.fitted.estimator.classes_)[np.asarray(scored.rows).argmax(axis=1)]
+    kept = np.ones(y.size, dtype=np.bool_)
+
+    def right(predicted: Any, rows: Indices) -> NDArray[np.bool_]:
+        return np.asarray(predicted == y[rows])
+
+    return _rows(scored, "classification", "accuracy", y, kept, named, class_baselines, right)
+
+
+def _rows(
+    scored: Scored,
+    task: str,
+    judged_by: str,
+    truth: NDArray[Any],
+    kept: NDArray[np.bool_],
+    predicted: NDArray[Any],
+    baselines: Callable[..., Any],
+    right: Callable[[Any, Indices], NDArray[Any]],
+) -> dict[str, Any]:
+    """Compared on held-out rows: ``right`` says how right each prediction is."""
+    parts = scored.fitted.parts
+    X, units = parts.loaded.X, parts.row_units
+    rows, at = _judged(parts, kept)
+    found = {MODEL: predicted[at]}
     left_out: list[dict[str, str]] = []
     try:
-        X = parts.loaded.X
-        predicted |= class_baselines(X[parts.rows], y[parts.rows], X[rows], parts.loaded.seed)
+        found |= baselines(X[parts.rows], truth[parts.rows], X[rows], parts.loaded.seed)
     except ValueError as error:
         left_out.append({"name": "baselines", "reason": str(error)[:300]})
-    right = {name: one == y[rows] for name, one in predicted.items()}
-    units = parts.row_units
-    compared = compare_rows(right, reference=MODEL, units=None if units is None else units[at])
-    return _board("classification", "accuracy", compared, left_out=left_out, facts={"n_rows": int(rows.size)})
+    values = {name: right(one, rows) for name, one in found.items()}
+    compared = compare_rows(values, reference=MODEL, units=None if units is None else units[at])
+    return _board(task, judged_by, compared, left_out=left_out, facts={"n_rows": int(rows.size)})
 
 
 def _ordered(truth: NDArray[np.float64]) -> NDArray[np.bool_]:

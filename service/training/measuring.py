@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,18 @@ from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
 from pairmark.service.heldout.evidence import measured
 from pairmark.service.heldout.groups import rates_by_group
+from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.schemas import Evidence
-from pairmark.service.heldout.scoring import score_pairs
+from pairmark.service.heldout.scoring import in_blocks
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.classifiers import class_probabilities, classifier_metrics
+from pairmark.service.training.classifiers import classifier_metrics
 from pairmark.service.training.leaderboard import leaderboard
 from pairmark.service.training.promotion import promotion
-from pairmark.service.training.rankers import ranked, ranker_metrics
+from pairmark.service.training.rankers import ranker_metrics
 from pairmark.service.training.records import Calibrated, Fitted, Reported, Scored
 from pairmark.service.training.refusals import refusals
-
-OnProgress = Callable[[float], None]
 
 
 def score(fitted: Fitted, progress: Progress) -> Scored:
@@ -41,14 +39,19 @@ def score(fitted: Fitted, progress: Progress) -> Scored:
         if parts.calibration is not None and parts.test is not None:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
 
-            def scored(pairs: Any, on_progress: OnProgress) -> NDArray[np.float32]:
-                return score_pairs(estimator, X, pairs.left, pairs.right, on_progress)
+            def scored(pairs: ScoredPairs, start: float, share: float) -> NDArray[np.float32]:
+                done: NDArray[np.float32] = estimator.score_pairs(
+                    X, pairs.left, pairs.right, lambda part: progress.within(start + part * share)
+                )
+                return done
 
-            calibration = scored(parts.calibration, lambda done: progress.within(done * share))
-            test = scored(parts.test, lambda done: progress.within(share + done * (1 - share)))
+            calibration = scored(parts.calibration, 0.0, share)
+            test = scored(parts.test, share, 1 - share)
         if parts.test_rows is not None:
-            ranks = parts.loaded.spec.needs == "rankings"
-            rows = (ranked if ranks else class_probabilities)(estimator, X, parts.test_rows)
+            if parts.loaded.spec.needs == "rankings":
+                rows = in_blocks(estimator.predict, X, parts.test_rows)
+            else:
+                rows = in_blocks(estimator.predict_proba, X, parts.test_rows, 4_096)
     return Scored(fitted=fitted, calibration=calibration, test=test, rows=rows)
 
 

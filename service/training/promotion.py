@@ -20,12 +20,11 @@ from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.heldout.overlap import overlapping
 from pairmark.service.heldout.pairs import ScoredPairs
-from pairmark.service.heldout.scoring import score_pairs, taken_by
+from pairmark.service.heldout.scoring import in_blocks, taken_by
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
 from pairmark.service.store.schemas import VersionOut
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.rankers import ranked
 from pairmark.service.training.records import Parts, Promotion, Scored
 from pairmark.service.training.schemas import IF_BETTER
 
@@ -126,7 +125,7 @@ class _Comparison:
         try:
             scores = {
                 _NEW: self._scored.test[kept],
-                _OLD: score_pairs(self._estimator(), self._X(), left, right),
+                _OLD: self._estimator().score_pairs(self._X(), left, right),
             }
             rates = resolved_rates(
                 int((~pairs.same[kept]).sum()), self._parts.loaded.claim.evaluation.target_fpr
@@ -154,7 +153,7 @@ class _Comparison:
         assert rows is not None
         order = [names.index(name) for name in self._data.label_names]
         try:
-            old = ranked(self._estimator(), self._X(), rows)[:, order]
+            old = in_blocks(self._estimator().predict, self._X(), rows)[:, order]
         except ValueError as error:
             raise _CannotCompare(f"{self._name} in production cannot rank this data: {error}") from error
         taus = {

@@ -76,12 +76,7 @@ def _listed(loaded: Loaded, data: LabelledData) -> Parts:
     ends = np.asarray(pairs.left), np.asarray(pairs.right)
     same, listed = np.asarray(pairs.same), units_of_list(data, asked.protocol)
     found = split_pairs(
-        listed.units,
-        same,
-        listed.usable,
-        protocol=listed.protocol,
-        name=listed.name,
-        **_fractions(loaded),
+        listed.units, same, listed.usable, protocol=listed.protocol, name=listed.name, **_fractions(loaded)
     )
     calibration, test = (
         listed_pairs(data, numbers, listed, n_pairs=asked.n_pairs, random_state=loaded.seed + offset)
