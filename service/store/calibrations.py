@@ -106,7 +106,7 @@ class Calibrations:
             random_state=random_state,
             units_assumed=pairs.units_assumed,
         )
-        return self._registered(
+        return self.registered(
             calibration,
             name=f"{found.name}:{found.version}",
             facts={"dataset": f"{found.name}:{found.version}", "random_state": random_state},
@@ -150,14 +150,10 @@ class Calibrations:
         if values.ndim == 2:
             values, same, units, facts = _combined(values, same, units)
         calibration = fitted(values, same, units, protocol=None, random_state=0)
-        return self._registered(
+        return self.registered(
             calibration,
             name=name,
             facts=facts,
-            dataset_id=None,
-            dataset_sha256=None,
-            model=None,
-            default=None,
         )
 
     def load(self, calibration_id: str) -> tuple[Calibration, CalibrationOut]:
@@ -237,17 +233,25 @@ class Calibrations:
                 first_identities=overlap.first_identities,
             )
 
-    def _registered(
+    def registered(
         self,
         calibration: Calibration,
         *,
         name: str,
         facts: dict[str, Any],
-        dataset_id: str | None,
-        dataset_sha256: str | None,
-        model: tuple[str, int] | None,
-        default: bool | None,
+        dataset_id: str | None = None,
+        dataset_sha256: str | None = None,
+        model: tuple[str, int] | None = None,
+        default: bool | None = None,
+        parent_id: str | None = None,
+        subjects: str | None = None,
     ) -> CalibrationOut:
+        """Store a calibration, of scores made elsewhere where no model is given.
+
+        Parameters
+        ----------
+        parent_id, subjects : of a calibration of subjects: whose people it is from, and their class.
+        """
         db, blobs = self._versions.db, self._versions.blobs
         blob = store_calibration(blobs, calibration)
         new = NewCalibration(
@@ -257,6 +261,8 @@ class Calibrations:
             summary={**calibration.summary(), **facts},
             dataset_id=dataset_id,
             dataset_sha256=dataset_sha256,
+            parent_id=parent_id,
+            subjects=subjects,
         )
         try:
             with db.write() as session:

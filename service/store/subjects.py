@@ -17,18 +17,14 @@ from sqlalchemy.exc import IntegrityError
 from pairmark.models.core.registry import spec_of
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.pairs.subjects import SubjectPairs, TooFewSamples, subject_pairs
-from pairmark.service.audit.log import record
-from pairmark.service.blobs import delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import bump_revision
 from pairmark.service.errors import CalibrationOverlap, InsufficientCalibration, TooLarge, UnknownDataset
 from pairmark.service.heldout.pairs import split_codes
 from pairmark.service.heldout.report import read_calibration_rows
 from pairmark.service.heldout.scoring import score_subject_pairs, taken_by
 from pairmark.service.store import repository
-from pairmark.service.store.calibrations import Calibrations, fitted, store_calibration
-from pairmark.service.store.schemas import NewCalibration
+from pairmark.service.store.calibrations import Calibrations, fitted
 from pairmark.service.store.versions import VersionStore
 from pairmark.service.tables import CalibrationRow, ModelVersion
 
@@ -149,39 +145,20 @@ class SubjectCalibrations:
             "people": pairs.n_people,
             "mated_people": pairs.n_mated,
         }
-        blobs, db = self._versions.blobs, self._versions.db
-        blob = store_calibration(blobs, calibration)
-        new = NewCalibration(
-            name=f"{parent.name} ({asked.key})"[:200],
-            blob=blob,
-            protocol=calibration.protocol,
-            summary={**calibration.summary(), **facts},
-            dataset_id=parent.dataset_id,
-            dataset_sha256=parent.dataset_sha256,
-            parent_id=parent.id,
-            subjects=asked.key,
-        )
         try:
-            with db.write() as session:
-                hold(session, blobs, blob)
-                now = db.now(session)
-                owner = self._versions.model(session, name)
-                self._versions.version(session, owner, version.version)
-                made = repository.add_calibration(
-                    session, new, model_id=owner.id, version=version.version, now=now
-                ).id
-                record(
-                    session,
-                    now,
-                    "calibration.create",
-                    f"calibration:{made}",
-                    after={"version": f"{name}:{version.version}", **asked.facts, "parent": parent.id},
-                )
-                bump_revision(session)
-            return made
-        except BaseException as error:
-            delete_unused(db, blobs, [blob])
-            other = self._found(parent.id, asked) if isinstance(error, IntegrityError) else None
+            return self._calibrations.registered(
+                calibration,
+                name=f"{parent.name} ({asked.key})"[:200],
+                facts=facts,
+                dataset_id=parent.dataset_id,
+                dataset_sha256=parent.dataset_sha256,
+                model=(name, version.version),
+                default=False,
+                parent_id=parent.id,
+                subjects=asked.key,
+            ).id
+        except IntegrityError:
+            other = self._found(parent.id, asked)
             if other is None:
                 raise
             # Another process made it meanwhile, from the same draw.
