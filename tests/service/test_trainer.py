@@ -380,7 +380,7 @@ def test_units_of_a_pairs_file_are_people_or_said_to_be_assumed(deployment):
         point = calibration.operating_point(calibration.smallest_fpr()["finite-sample"])
         assert (point.units, point.guarantee) == (units, guarantee)
         assert (point.n_units <= 60) == (units == "given")
-    with pytest.raises(InvalidInput, match="left_unit alone"):
+    with pytest.raises(InvalidInput, match="left_unit is given alone"):
         deployment.upload("half", X, pairs="left,right,same,left_unit\n0,1,1,0\n0,9,0,0\n")
 
 
