@@ -316,7 +316,7 @@ def test_bad_pairs(deployment) -> None:
         assert error.detail.startswith("pairs file: ")
         assert error.facts["field"] == "pairs"
     ids = b"k,x\nu,1\nv,2\n"
-    assert "no row id" in refused(deployment, ids, pairs=b"left,right,same\nu,w,1\n", id="k").detail
+    assert "not a row id" in refused(deployment, ids, pairs=b"left,right,same\nu,w,1\n", id="k").detail
     assert "row ids repeat" in refused(deployment, b"k,x\nu,1\nu,2\n", id="k").detail
 
 

@@ -10,7 +10,7 @@ FITS = """
 import ctypes, gc, json, resource
 from pathlib import Path
 import numpy as np
-from models import SimilarityTree
+from pairmark.models import SimilarityTree
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines() if FORGETTING.exists() else []
