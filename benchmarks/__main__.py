@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks import misses
 from benchmarks.common import Result, Skip, table, write
+from pairmark.version import commit
 
 
 def names(package: str) -> list[str]:
@@ -59,7 +60,8 @@ def main(package: str = "benchmarks") -> int:
 
 def run_one(package: str, name: str, preset: str) -> bool:
     """Run one and keep its result; says whether every claim holds or is a known miss."""
-    started = time.perf_counter()
+    # Before the run: some benchmarks draw pictures into the working tree.
+    code, started = commit(), time.perf_counter()
     try:
         result = importlib.import_module(f"{package}.{name}").run(preset)
     except Skip as reason:
@@ -71,7 +73,7 @@ def run_one(package: str, name: str, preset: str) -> bool:
         )
     folder = Path(__file__).parents[1] / package / "results"
     seconds = time.perf_counter() - started
-    path = write(name, "full" if preset == "full" else "quick", result, seconds, folder)
+    path = write(name, "full" if preset == "full" else "quick", result, seconds, code, folder)
     print(f"\n## {name} ({preset})\n\n{table(result.rows)}\n")
     for claim in result.claims:
         known = misses.known(name, claim.what)

@@ -19,8 +19,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from pairmark.version import commit
-
 Preset = Literal["quick", "full"]
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
@@ -190,11 +188,18 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(name: str, preset: Preset, result: Result, seconds: float, folder: Path = RESULTS) -> Path:
-    """Keep a result as ``NAME.json`` of a folder."""
+def write(
+    name: str,
+    preset: Preset,
+    result: Result,
+    seconds: float,
+    code: tuple[str | None, bool],
+    folder: Path = RESULTS,
+) -> Path:
+    """Keep a result as ``NAME.json`` of a folder, with the commit and the dirty flag of the ``code`` that was run."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
-    revision, dirty = commit()
+    revision, dirty = code
     kept = {
         "benchmark": name,
         "commit": revision,
