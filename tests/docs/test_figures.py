@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -38,6 +39,22 @@ def test_every_table_is_from_a_result_file() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for block in tables.BLOCK.finditer(page.read_text(encoding="utf-8")):
             assert tables.read(block["name"])["preset"], (page, block["name"])
+
+
+def test_every_result_file_names_the_commit_that_was_run() -> None:
+    files = [
+        file
+        for folder in tables.RESULTS
+        for file in sorted(folder.glob("*.json"))
+        if ".part" not in file.name
+    ]
+    assert files
+    of = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in files}
+    unnamed = [
+        name for name, kept in of.items() if not re.fullmatch("[0-9a-f]{40}", kept.get("commit") or "")
+    ]
+    assert unnamed == []
+    assert [name for name, kept in of.items() if kept["dirty"]] == []
 
 
 def test_the_planning_tables_are_what_plan_says() -> None:
