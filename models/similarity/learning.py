@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.similarity.distances import learn_distances
 from pairmark.models.similarity.gaussian import learn_gaussian, learn_gaussian_of_listed
 from pairmark.models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, OutOfFoldMaps, PairFeatures
@@ -63,6 +63,6 @@ def learn(
         )
     if listed and n_classes >= 3 * FOLDS:
         # Products of narrow matrices: several threads would only wait for each other.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             return learn_gaussian_of_listed(kind, X, codes, n_classes, random)
     return learn_gaussian(kind, X, codes, n_classes, random)

@@ -74,6 +74,22 @@ GALLERIES = (
         f"{KEPT}::test_no_probe_keeps_the_score_of_a_subject_that_changed",
     ),
     mutant(
+        "uploads-on-a-full-disk-fail-inside",
+        "on a full or read-only disk, writes are refused with the cause",
+        "service/galleries/sweeping.py",
+        'with storage_errors("writing temporary files"):',
+        "if home:",
+        "tests/faults/test_full_disk.py::test_every_write_on_a_full_disk_is_refused_in_words",
+    ),
+    mutant(
+        "jobs-compete-with-the-service",
+        "a job runs at a lower priority than a service on the same machine",
+        "service/jobs/child.py",
+        "_NICENESS = 10",
+        "_NICENESS = 0",
+        "tests/service/test_worker.py::test_an_attempt_yields_to_a_service_on_the_same_machine",
+    ),
+    mutant(
         "enrolled-probes-stay-strangers",
         "a probe whose subject is enrolled is no stranger",
         "service/galleries/records.py",
