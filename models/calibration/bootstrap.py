@@ -29,7 +29,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates, row_replicates
+from pairmark.models.calibration.kernels.bootstrap import dyadic_replicates
 from pairmark.models.calibration.steps import n_above
 from pairmark.models.pairs.samples import PairSample
 
@@ -259,16 +259,13 @@ class _Observed:
 def _observed(sample: PairSample, stops: NDArray[np.int64]) -> _Observed:
     side = sample.different
     if sample.independent:
-        mass = np.concatenate([[0.0], np.cumsum(side.weight)])
-        square = np.concatenate([[0.0], np.cumsum(side.weight**2)])
-        rate = mass[stops] / mass[-1]
-        variance = (square[stops] * (1 - 2 * rate) + rate**2 * square[-1]) / mass[-1] ** 2
-        # Rows bring two units each, all alike but for their weights (Kish's effective number).
+        rate = stops / len(side)
+        # Rows bring two units each, all alike.
         return _Observed(
             rate=rate,
-            variance=variance,
-            effective_units=2 * mass[stops] ** 2 / square[stops],
-            most_matched=np.maximum.accumulate(side.weight)[stops - 1] / mass[-1],
+            variance=rate * (1 - rate) / len(side),
+            effective_units=2 * stops.astype(np.float64),
+            most_matched=np.full(stops.size, 1 / len(side)),
         )
     dyads = _Dyads.of(sample)
     rate, variance = dyads.run(stops, np.ones((dyads.m, 1)))
@@ -279,13 +276,13 @@ def _observed(sample: PairSample, stops: NDArray[np.int64]) -> _Observed:
 def _replicated(
     sample: PairSample, stops: NDArray[np.int64], n_replicates: int, seed: int, n_jobs: int | None
 ) -> tuple[Float64, Float64]:
-    if sample.independent and not sample.weighted:
+    if sample.independent:
         return _replicated_counts(len(sample.different), stops, n_replicates, seed)
     starts = range(0, n_replicates, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
-    dyads = None if sample.independent else _Dyads.of(sample)
+    dyads = _Dyads.of(sample)
     jobs = [
-        joblib.delayed(_block)(sample, dyads, stops, min(_BLOCK, n_replicates - start), block_seed)
+        joblib.delayed(_block)(dyads, stops, min(_BLOCK, n_replicates - start), block_seed)
         for start, block_seed in zip(starts, seeds, strict=True)
     ]
     done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(jobs)
@@ -297,7 +294,7 @@ def _replicated(
 def _replicated_counts(
     n: int, stops: NDArray[np.int64], n_replicates: int, seed: int
 ) -> tuple[Float64, Float64]:
-    """Rows of equal weight: how many draws fall between stops is all there is to a replicate."""
+    """Independent rows: how many draws fall between stops is all there is to a replicate."""
     between = np.diff(np.concatenate([[0], stops, [n]])) / n
     drawn = np.random.default_rng(seed).multinomial(n, between, size=n_replicates)
     rate = np.cumsum(drawn[:, :-1], axis=1).T / n
@@ -305,19 +302,12 @@ def _replicated_counts(
 
 
 def _block(
-    sample: PairSample,
-    dyads: _Dyads | None,
+    dyads: _Dyads,
     stops: NDArray[np.int64],
     width: int,
     seed: np.random.SeedSequence,
 ) -> tuple[Float64, Float64]:
     rng = np.random.default_rng(seed)
-    if dyads is None:
-        rate = np.empty((stops.size, width))
-        variance = np.empty((stops.size, width))
-        seeds = rng.integers(0, 2**63, width).astype(np.uint64)
-        row_replicates(seeds, sample.different.weight, stops, _POISSON, rate, variance)
-        return rate, variance
     drawn = rng.multinomial(dyads.m, np.full(dyads.m, 1 / dyads.m), size=width)
     return dyads.run(stops, np.ascontiguousarray(drawn.T, dtype=np.float64))
 
@@ -340,15 +330,3 @@ def _weight_before(edge: NDArray[np.int64], weight: Float64) -> Float64:
     before = np.empty_like(weight)
     before[order] = np.maximum(running - offset, 0.0)
     return before
-
-
-def _poisson_cumulative() -> Float64:
-    probability = float(np.exp(-1.0))
-    cumulative: list[float] = []
-    for k in range(1, 20):
-        cumulative.append((cumulative[-1] if cumulative else 0.0) + probability)
-        probability /= k
-    return np.array(cumulative)
-
-
-_POISSON = _poisson_cumulative()

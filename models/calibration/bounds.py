@@ -27,6 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import bdtr, bdtri, ndtr, ndtri, stdtrit
 
 from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
@@ -34,15 +36,6 @@ from pairmark.models.calibration.kernels.bounds import stop_loss_log_tail
 _STEPS = 200
 MOST_BLOCKS = 10**15
 """What `blocks_needed` says at most: beyond it the number has no meaning."""
-
-
-def kl_bernoulli(q: float, p: float) -> float:
-    """KL(q || p) between Bernoulli distributions, in nats; infinite where q is impossible under p."""
-    if q < 0 or q > 1 or not 0 <= p <= 1:
-        raise ValueError(f"KL({q} || {p}) is not defined; expected shares between 0 and 1")
-    left = 0.0 if q == 0 else (math.inf if p == 0 else q * math.log(q / p))
-    right = 0.0 if q == 1 else (math.inf if p == 1 else (1 - q) * math.log((1 - q) / (1 - p)))
-    return max(0.0, left + right)
 
 
 def log_tail(mean: float, p: float) -> float:
@@ -55,7 +48,9 @@ def log_tail(mean: float, p: float) -> float:
         return 0.0
     if mean <= 0:
         return math.log1p(-p) if p < 1 else -math.inf
-    return -kl_bernoulli(mean, p)
+    if p >= 1:
+        return -math.inf
+    return -max(0.0, mean * math.log(mean / p) + (1 - mean) * math.log((1 - mean) / (1 - p)))
 
 
 def binomial_log_tail(k: int, p: float, n: int) -> float:
@@ -64,6 +59,20 @@ def binomial_log_tail(k: int, p: float, n: int) -> float:
         return n * math.log1p(-p) if p < 1 else -math.inf
     tail = float(bdtr(k, n, p))
     return math.log(tail) if tail > 0 else -math.inf
+
+
+def last_true(test: Callable[[int], bool], n: int) -> int | None:
+    """The largest k below n with test(k), for a test true up to a point; None where not even test(0) is."""
+    if not test(0):
+        return None
+    low, high = 0, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        if test(middle):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def smallest_true(test: Callable[[float], bool], low: float, high: float) -> float:
@@ -111,6 +120,20 @@ def small_sample_interval(
     return wilson_interval(share, max(least, int(n / (1 + 16 / max(8, units)))), wider)
 
 
+def t_reach(shares: NDArray[np.float64], owner: NDArray[np.int64], confidence: float) -> float | None:
+    """Half of Student's t interval of a figure, its variance that of sums over owners; None for one owner.
+
+    Parameters
+    ----------
+    shares : (n,) what each row adds to the figure's deviation (linearised ratio). owner : (n,) codes 0, 1, ...
+    """
+    n_owners = int(owner.max()) + 1
+    if n_owners < 2:
+        return None
+    error = math.sqrt(float((np.bincount(owner, shares) ** 2).sum()) * n_owners / (n_owners - 1))
+    return float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
+
+
 def blocks_needed(fpr: float, confidence: float, different_share: float = 1.0) -> int:
     """Independent blocks from which ``fpr`` is answered at all: log(1 / (1 - confidence)) / KL(fpr (1 - B) || fpr)."""
     return _whole(math.log1p(-confidence), log_tail(fpr * (1 - different_share), fpr))
@@ -127,17 +150,11 @@ def average_log_tail(mean: float, p: float, n: int) -> float:
 
 def order_rank(n: int, p: float, confidence: float) -> int | None:
     """The largest k with P(Binomial(n, p) <= k) <= 1 - confidence; None when there is none."""
-    limit = math.log1p(-confidence)
-    if n < 1 or binomial_log_tail(0, p, n) > limit * (1 - 1e-12):
+    if n < 1:
         return None
-    low, high = 0, n
-    while high - low > 1:
-        middle = (low + high) // 2
-        if binomial_log_tail(middle, p, n) <= limit:
-            low = middle
-        else:
-            high = middle
-    return low
+    limit = math.log1p(-confidence)
+    # At 0 a hair off: a floor asked back must be answered.
+    return last_true(lambda k: binomial_log_tail(k, p, n) <= (limit if k else limit * (1 - 1e-12)), n)
 
 
 def order_pairs_needed(fpr: float, confidence: float) -> int:

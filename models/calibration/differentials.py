@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +51,6 @@ class Differential:
     worst: str | None
     groups: dict[str, Ratio]
     left_out: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able: the attributes by name."""
-        return asdict(self)
 
 
 def differentials(found: Sequence[GroupRates]) -> list[Differential]:

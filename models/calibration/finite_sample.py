@@ -1,7 +1,6 @@
 """Chooses the finite-sample bound by sample sizes only (never by scores or labels), and evaluates it.
 
-- independent rows of equal weight: the exact binomial tail;
-- weighted rows: the average over all pairs (`pairmark.models.calibration.bounds`);
+- independent rows: the exact binomial tail;
 - pairs of units with few units for the rate, or each unit in one pair only: the order statistic of a random matching;
 - pairs of units otherwise: the matching-product bound (`pairmark.models.calibration.matching_product`), except where
   there are so many pairs above the threshold that its search would take too long: the average, which has then
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.bounds import (
     average_log_tail,
     binomial_log_tail,
+    last_true,
     order_rank,
     order_upper,
     smallest_true,
@@ -49,9 +49,9 @@ class FiniteSample:
     above : (k,) float64, ascending from 0: A at each distinct score of different pairs, best first.
     n : independent blocks that an average over all pairs is worth.
     different_share : B.
-    exact_binomial : rows are independent and weigh the same, so that ``n above`` are counts.
+    exact_binomial : rows are independent, so that ``n above`` are counts.
     matched : (N,) ascending threshold numbers of the different pairs in a random matching of the units; None when
-        there is none (independent rows, weights).
+        there is none (independent rows, calibrations stored before it was drawn).
     n_matched : pairs of that matching, same ones included; None in calibrations stored before it was counted.
     disjoint : no unit is in two pairs, and each pair was scored once, so that the matching holds all there is.
     product : the matching-product bound, where the scored pairs allow it.
@@ -127,16 +127,7 @@ class FiniteSample:
 
     def lookup(self, fpr: float, confidence: float) -> int | None:
         """Number of the lowest threshold that `admits`; None when not even the highest is."""
-        if not self.admits(0, fpr, confidence):
-            return None
-        low, high = 0, self.above.size
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.admits(middle, fpr, confidence):
-                low = middle
-            else:
-                high = middle
-        return low
+        return last_true(lambda at: self.admits(at, fpr, confidence), self.above.size)
 
     def upper(self, at: int, confidence: float) -> float | None:
         """Upper confidence bound of the rate at a threshold ``at`` fixed beforehand, by the average; None without."""

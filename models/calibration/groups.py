@@ -6,8 +6,7 @@ where rates differ most; that over comparisons of its people with everybody is g
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,10 +54,6 @@ class GroupRates:
     fpr_with_all: Rate
     tpr: Rate
     warning: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able: the attributes by name."""
-        return asdict(self)
 
 
 def group_rates(

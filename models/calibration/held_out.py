@@ -78,7 +78,7 @@ class HeldOutScores:
         thresholds, above = sample.different.steps()
         mate_scores, mate_above = sample.same.steps()
         matched, n_matched, matched_same = None, None, np.sort(sample.same.scores)
-        if not sample.independent and not sample.weighted:
+        if not sample.independent:
             found = matched_scores(sample, np.random.default_rng([seed, 1]))
             n_matched, matched_same = found.n_pairs, found.same
             matched = np.searchsorted(-thresholds, -found.different).astype(np.int64)
@@ -91,9 +91,9 @@ class HeldOutScores:
             "n_same_pairs": len(sample.same),
             "n_same_independent": sample.same.n_blocks,
             "independent_rows": sample.independent,
-            "weighted": sample.weighted,
-            "different_share": _different_share(sample),
-            "exact_binomial": sample.independent and not sample.weighted,
+            "weighted": False,
+            "different_share": sample.different.total() if sample.protocol == "closed-set" else 1.0,
+            "exact_binomial": sample.independent,
             "units": "assumed" if units_assumed else "independent" if sample.independent else "given",
             "n_matched": n_matched,
             "disjoint": n_matched == len(sample.different) + len(sample.same)
@@ -107,11 +107,10 @@ class HeldOutScores:
             "above": above,
             "same_scores": mate_scores,
             "same_above": mate_above,
+            "matched_same": matched_same,
         }
         if matched is not None:
             arrays["matched"] = matched
-        if not sample.weighted:
-            arrays["matched_same"] = matched_same
         if len(sample.same):
             ratios, meta["likelihood_ratios"] = LikelihoodRatios.of_sample(sample).to_state()
             arrays |= ratios
@@ -152,12 +151,8 @@ class HeldOutScores:
                 admitted=arrays["bootstrap_admitted"],
                 simultaneous=arrays.get("bootstrap_simultaneous"),
             )
-            kept = {name: arrays[name] for name in ("thresholds", "above", "same_scores", "same_above")}
-            kept |= {
-                name: array
-                for name, array in arrays.items()
-                if name[:7] == "matched" or name[:6] == "graph_" or name in ("lr_scores", "lr_values")
-            }
+            # The arrays of later versions are kept as they are.
+            kept = {name: array for name, array in arrays.items() if not name.startswith("bootstrap_")}
             return cls(kept, meta, table)
 
     @property
@@ -189,9 +184,3 @@ class HeldOutScores:
                 )
                 self._sample = None
             return self._table
-
-
-def _different_share(sample: PairSample) -> float:
-    if sample.weighted or sample.protocol == "closed-set":
-        return sample.different.total()
-    return 1.0

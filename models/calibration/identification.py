@@ -28,8 +28,6 @@ from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.calibration.promises import checked_rate
 from pairmark.models.calibration.schema import reading_state
 
-Float64 = NDArray[np.float64]
-
 STALE_SHARE = 0.1
 """A gallery that has changed by more than this share of its items since calibration needs a new one."""
 STATE_VERSION = 1
@@ -76,15 +74,15 @@ class GalleryCalibration:
 
     Parameters
     ----------
-    best_scores : (n,) best score in the gallery of each un-enrolled probe; -inf where nothing can be compared.
+    best_scores : (n,) best score in the gallery of each un-enrolled probe, each of another person; -inf where nothing
+        can be compared.
     gallery_size : items in the gallery.
-    subjects : (n,) who each probe is of, to see to it that nobody has two; None when that is known.
     mated_scores : (n_mated,) best score of a mated probe with its *own* subject, one probe a subject.
 
     Raises
     ------
     ValueError
-        For NaN or +inf scores, no probe, two probes of one subject.
+        For NaN or +inf scores, or no probe.
     """
 
     def __init__(
@@ -92,7 +90,6 @@ class GalleryCalibration:
         best_scores: ArrayLike,
         *,
         gallery_size: int,
-        subjects: ArrayLike | None = None,
         mated_scores: ArrayLike | None = None,
     ) -> None:
         best = _scores(best_scores, "best_scores")
@@ -100,16 +97,6 @@ class GalleryCalibration:
             raise ValueError(
                 "there is no un-enrolled probe; expected at least one, each of a different person"
             )
-        if subjects is not None:
-            who = np.asarray(subjects)
-            if who.shape != best.shape:
-                raise ValueError(f"subjects have shape {who.shape}; expected {best.shape}, one a probe")
-            names, counts = np.unique(who, return_counts=True)
-            if counts.max() > 1:
-                raise ValueError(
-                    f"subject {names[int(counts.argmax())]!s} has {int(counts.max())} probes; expected one each, since "
-                    "probes of one person are not independent: choose one without looking at scores"
-                )
         if gallery_size < 1:
             raise ValueError(f"gallery_size is {gallery_size}; expected at least 1")
         self._best = np.sort(best)[::-1]
@@ -169,16 +156,6 @@ class GalleryCalibration:
         missed = float((self._mated <= np.float32(threshold)).mean())
         return missed, wilson_interval(missed, int(self._mated.size), confidence)
 
-    def stale(self, gallery_size: int, changed: int | None = None, share: float = STALE_SHARE) -> bool:
-        """Whether the gallery has changed by more than ``share`` since: what held for the old one may not hold now.
-
-        Parameters
-        ----------
-        changed : items added, replaced or removed since; the difference in size when not known.
-        """
-        moved = abs(gallery_size - self.gallery_size) if changed is None else changed
-        return moved > share * self.gallery_size
-
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers."""
         return (
@@ -199,36 +176,20 @@ class GalleryCalibration:
             return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeaveOneOut:
-    """An estimate of FPIR from the gallery alone; no guarantee, and labelled so.
-
-    Attributes
-    ----------
-    fpir : share of subjects whose probe matches somebody else, each subject searched in the gallery without it.
-    interval : as if subjects were independent, which they are not: each is in every other's gallery.
-    n_subjects : subjects searched.
-    label : says what this is.
-    """
-
-    fpir: float
-    interval: tuple[float, float]
-    n_subjects: int
-    label: str = (
-        "estimate: leave one subject out; indicators are dependent, and it describes the average gallery with one "
-        "subject less, not this one"
-    )
-
-
 def leave_one_subject_out(
     best_other: ArrayLike, subjects: ArrayLike, threshold: float, confidence: float = 0.95
-) -> LeaveOneOut:
+) -> dict[str, Any]:
     """FPIR at a threshold, estimated by searching each enrolled subject among the others.
 
     Parameters
     ----------
     best_other : (n,) each item's best score with items of *other* subjects.
     subjects : (n,) subject of each item; subjects weigh equally however many items they have.
+
+    Returns
+    -------
+    JSON-able: ``fpir``, its ``interval`` (as if subjects were independent, which they are not: each is in every other's
+    gallery), ``n_subjects``, ``threshold`` and a ``label`` that says what this is: no guarantee.
 
     Raises
     ------
@@ -246,39 +207,26 @@ def leave_one_subject_out(
         raise ValueError("the gallery holds a single subject; expected at least two")
     hits = np.bincount(codes.ravel(), weights=best > np.float32(threshold)) / counts
     value = float(hits.mean())
-    return LeaveOneOut(
-        fpir=value, interval=wilson_interval(value, int(counts.size), confidence), n_subjects=int(counts.size)
-    )
+    return {
+        "fpir": value,
+        "interval": list(wilson_interval(value, int(counts.size), confidence)),
+        "n_subjects": int(counts.size),
+        "threshold": threshold,
+        "label": "estimate: leave one subject out; indicators are dependent, and it describes the average gallery with "
+        "one subject less, not this one",
+    }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cmc:
-    """Cumulative match characteristic: (k,) share of mated probes whose subject is within rank 1..k, with intervals."""
-
-    rate: Float64
-    low: Float64
-    high: Float64
-    n_probes: int
-    confidence: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able lists."""
-        return {
-            "rank": list(range(1, self.rate.size + 1)),
-            "rate": self.rate.tolist(),
-            "low": self.low.tolist(),
-            "high": self.high.tolist(),
-            "n_probes": self.n_probes,
-            "confidence": self.confidence,
-        }
-
-
-def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> Cmc:
+def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> dict[str, Any]:
     """Share of mated probes, one a subject, whose own subject ranks within 1, 2, ..., ``max_rank``.
 
     Parameters
     ----------
     ranks : (n,) rank of the own subject among subjects, from 1.
+
+    Returns
+    -------
+    JSON-able: ``rank``, ``rate`` and its interval's ends ``low`` and ``high``, lists; ``n_probes`` and ``confidence``.
     """
     given = np.asarray(ranks)
     if given.ndim != 1 or not given.size or given.dtype.kind not in "iu" or given.min() < 1:
@@ -286,11 +234,17 @@ def cmc(ranks: ArrayLike, max_rank: int = 20, confidence: float = 0.95) -> Cmc:
     if max_rank < 1:
         raise ValueError(f"max_rank is {max_rank}; expected at least 1")
     confidence = checked_rate(confidence, "confidence")
-    rate = np.array([(given <= k).mean() for k in range(1, max_rank + 1)])
-    intervals = np.array([wilson_interval(float(r), int(given.size), confidence) for r in rate])
-    return Cmc(
-        rate=rate, low=intervals[:, 0], high=intervals[:, 1], n_probes=int(given.size), confidence=confidence
-    )
+    ranks_up = list(range(1, max_rank + 1))
+    rate = [float((given <= k).mean()) for k in ranks_up]
+    ends = [wilson_interval(one, int(given.size), confidence) for one in rate]
+    return {
+        "rank": ranks_up,
+        "rate": rate,
+        "low": [low for low, _ in ends],
+        "high": [high for _, high in ends],
+        "n_probes": int(given.size),
+        "confidence": confidence,
+    }
 
 
 def _scores(values: ArrayLike, name: str) -> NDArray[np.float32]:

@@ -74,10 +74,7 @@ class LikelihoodRatios:
         ValueError
             As `operating_point`, and without a same pair.
         """
-        sample = pair_sample(scores, same, units)
-        if not len(sample.same):
-            raise ValueError("there is no pair marked same; expected both kinds")
-        return cls.of_sample(sample)
+        return cls.of_sample(pair_sample(scores, same, units, both_kinds=True))
 
     @classmethod
     def of_sample(cls, sample: PairSample) -> Self:

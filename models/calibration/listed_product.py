@@ -14,6 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.bounds import last_true
 from pairmark.models.calibration.kernels.list_matchings import draw_matchings
 from pairmark.models.calibration.matching_product import Mixture, ScoredGraph
 
@@ -112,13 +113,4 @@ class ListedPairs:
             return bool(np.logaddexp.reduce(np.concatenate(logs)) >= limit)
 
         high = int(np.searchsorted(self._above, min(1.5 * fpr, 1.0), side="right"))
-        if not admits(0):
-            return None
-        low = 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            if admits(middle):
-                low = middle
-            else:
-                high = middle
-        return low
+        return last_true(admits, high)

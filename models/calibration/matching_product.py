@@ -24,6 +24,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.calibration.bounds import last_true
 from pairmark.models.calibration.kernels.capacity import log_mean_product
 from pairmark.models.pairs.samples import PairSample
 
@@ -82,9 +83,9 @@ class ScoredGraph:
 
     @classmethod
     def of(cls, sample: PairSample, thresholds: NDArray[np.float32]) -> ScoredGraph | None:
-        """The graph of a sample; None for independent rows, weights, and more than int32 can number."""
+        """The graph of a sample; None for independent rows and more than int32 can number."""
         side = sample.different
-        if sample.independent or sample.weighted or len(side) >= 2**31:
+        if sample.independent or len(side) >= 2**31:
             return None
         mates = sample.same.edge_units if sample.protocol == "closed-set" else np.empty((0, 2), np.int64)
         edges = np.concatenate([side.edge_units, mates])
@@ -117,24 +118,8 @@ class ScoredGraph:
         """What `arrays` gave; None for calibrations stored before there was a graph."""
         if "graph_different" not in arrays:
             return None
-        found = {
-            name: arrays[f"graph_{name}"] for name in ("different", "same", "cell", "row_edge", "row_at")
-        }
-        m = found["cell"].size
-        edges = found["different"].shape[0]
-        good = (
-            all(found[name].ndim == 2 and found[name].shape[1] == 2 for name in ("different", "same"))
-            and found["row_edge"].shape == found["row_at"].shape
-            and (
-                not found["row_edge"].size
-                or 0 <= int(found["row_edge"].min()) <= int(found["row_edge"].max()) < edges
-            )
-            and (not m or max(int(found[name].max(initial=0)) for name in ("different", "same")) < m)
-            and min(int(array.min(initial=0)) for array in found.values()) >= 0
-        )
-        if not good:
-            raise ValueError("the calibration's pairs do not fit together: expected what to_state() returned")
-        return cls(**found)
+        names = ("different", "same", "cell", "row_edge", "row_at")
+        return cls(**{name: arrays[f"graph_{name}"] for name in names})
 
     @cached_property
     def row_share(self) -> Float64:
@@ -222,17 +207,7 @@ class AllPairs:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
         # No average below is admitted far above fpr; where the search ends may depend on anything.
         high = int(np.searchsorted(self._above, 1.1 * fpr, side="right"))
-        test = _Test(self, high, fpr, confidence, parts)
-        if not test.admits(0):
-            return None
-        low = 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            if test.admits(middle):
-                low = middle
-            else:
-                high = middle
-        return low
+        return last_true(_Test(self, high, fpr, confidence, parts).admits, high)
 
     def admits(self, at: int, fpr: float, confidence: float, parts: Mixture) -> bool:
         """Whether the rate at threshold number ``at`` is at most ``fpr`` with this confidence."""

@@ -88,7 +88,6 @@ class Calibration:
         units: ArrayLike | None = None,
         *,
         protocol: str | None = None,
-        sample_weight: ArrayLike | None = None,
         random_state: int | np.random.Generator | None = None,
         n_replicates: int = N_REPLICATES,
         n_jobs: int | None = None,
@@ -106,9 +105,6 @@ class Calibration:
         units : (n_pairs, 2) the sampling unit on each side (identity in open-set use, where same-identity
             pairs carry the same unit twice; sample in closed-set use), or None for independent rows.
         protocol : inferred when None: closed-set if any same pair carries two different units.
-        sample_weight : (n_pairs,) design weights, chosen without looking at scores: the false positive rate
-            is then that of pairs drawn in proportion to them. The largest must bound all that the design can
-            give.
         random_state : of the bootstrap. A generator is drawn from once.
         n_replicates : bootstrap replicates, at least 1,000 (the 99 % bound is an order statistic of them).
         n_jobs : threads for the bootstrap; results do not depend on it.
@@ -121,7 +117,7 @@ class Calibration:
         """
         if n_replicates < 1000:
             raise ValueError(f"n_replicates is {n_replicates}; expected at least 1000")
-        sample = pair_sample(scores, same, units, protocol=protocol, sample_weight=sample_weight)
+        sample = pair_sample(scores, same, units, protocol=protocol)
         seed = int(np.random.default_rng(random_state).integers(0, 2**62))
         held = HeldOutScores.of(
             sample, seed=seed, n_replicates=n_replicates, n_jobs=n_jobs, units_assumed=units_assumed

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pairmark.models.calibration.bootstrap import ENOUGH_PAIRS, ENOUGH_UNITS, confidence_row
 from pairmark.models.calibration.bounds import MOST_BLOCKS, blocks_needed, order_pairs_needed, order_upper
@@ -23,31 +22,19 @@ class Reach:
 
     Attributes
     ----------
-    n_units : people (open-set) or samples (closed-set) that the calibration would have.
     confidence : of the promise.
     smallest_fpr : the smallest rate answered; None with fewer than two units.
     next_fpr : the next power of ten below it.
     next_units : units that ``next_fpr`` takes.
-    missing_units : how many more that is.
-    ample_fpr : the rate from which the price of the promise is small (`AMPLE_MULTIPLE` times the units it takes).
     """
 
-    n_units: int
     confidence: float
     smallest_fpr: float | None
     next_fpr: float
     next_units: int
-    missing_units: int
-    ample_fpr: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able: the attributes by name."""
-        return asdict(self)
 
 
-def reach(
-    n_units: int, confidence: float = 0.95, *, different_share: float = 1.0, independent_rows: bool = False
-) -> Reach:
+def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.0) -> Reach:
     """The smallest rate that so many calibration units can promise, and how many more the next power of ten takes.
 
     Exact for units that `pairmark.models.pairs.splits.held_out_pairs` pairs (whatever its number of pairs) in open-set
@@ -55,8 +42,8 @@ def reach(
 
     Parameters
     ----------
-    n_units : units in the calibration part: identities (open-set), samples (closed-set) or pairs (independent rows).
-    different_share, independent_rows : as `units_needed`.
+    n_units : units in the calibration part: identities (open-set) or samples (closed-set).
+    different_share : as `units_needed`.
 
     Raises
     ------
@@ -66,27 +53,15 @@ def reach(
     confidence = checked_rate(confidence, "confidence")
     if n_units < 0:
         raise ValueError(f"n_units is {n_units}; expected at least 0")
-    n = n_units if independent_rows else n_units // 2
-    pairs = int(n * different_share) if independent_rows else _surely_different(n, different_share)
+    pairs = _surely_different(n_units // 2, different_share)
     smallest = order_upper(0, pairs, confidence) if pairs else None
-    ample = order_upper(0, pairs // AMPLE_MULTIPLE, confidence) if pairs >= AMPLE_MULTIPLE else None
     exponent = math.floor(math.log10(smallest)) if smallest is not None else -1
     next_fpr = 10.0**exponent
     if smallest is not None and next_fpr >= smallest * (1 - 1e-9):
         next_fpr = 10.0 ** (exponent - 1)
-    needed = units_needed(
-        next_fpr, confidence, different_share=different_share, independent_rows=independent_rows
-    )["finite-sample"]
+    needed = units_needed(next_fpr, confidence, different_share=different_share)["finite-sample"]
     assert needed is not None
-    return Reach(
-        n_units=n_units,
-        confidence=confidence,
-        smallest_fpr=smallest,
-        next_fpr=next_fpr,
-        next_units=needed,
-        missing_units=max(0, needed - n_units),
-        ample_fpr=ample,
-    )
+    return Reach(confidence=confidence, smallest_fpr=smallest, next_fpr=next_fpr, next_units=needed)
 
 
 def units_needed(
@@ -95,7 +70,6 @@ def units_needed(
     *,
     different_share: float = 1.0,
     independent_rows: bool = False,
-    weighted: bool = False,
 ) -> dict[str, int | None]:
     """Method -> units that ``fpr`` takes before any data is there; see `InsufficientCalibrationData.required_units`.
 
@@ -106,11 +80,10 @@ def units_needed(
     ----------
     different_share : share of different pairs among those drawn; 1 in open-set use.
     independent_rows : whether the pairs are independent of each other, so that each is a unit.
-    weighted : whether rows carry different weights, which the average over all pairs answers.
     """
     fpr, confidence = checked_rate(fpr, "fpr"), checked_rate(confidence, "confidence")
     blocks = blocks_needed(fpr, confidence, different_share)
-    if not independent_rows and not weighted and different_share < 1:
+    if not independent_rows and different_share < 1:
         blocks = _matched_for(order_pairs_needed(fpr, confidence), different_share)
     # With 30 pairs above, the bound is some 1.6 times the observed rate, so about 60 must be expected at fpr.
     expected = 2 * ENOUGH_PAIRS / max(fpr * different_share, 1.0 / MOST_BLOCKS)

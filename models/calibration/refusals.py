@@ -30,7 +30,6 @@ def units_required(held: HeldOutScores, fpr: float, confidence: float) -> dict[s
         confidence,
         different_share=held.finite.different_share,
         independent_rows=per_row,
-        weighted=bool(held.facts["weighted"]),
     )
     reached, here = held.bootstrap().smallest(confidence), int(held.facts["n_units"])
     if needed["bootstrap"] is not None and reached is not None and reached > fpr:
@@ -114,9 +113,7 @@ def lower_threshold(held: HeldOutScores, fnr: float, each: float, confidence: fl
     """
     same = held.arrays.get("matched_same")
     if same is None or not same.size:
-        raise ValueError(
-            "fnr takes same pairs, which this calibration does not keep: calibrate again, with unweighted pairs"
-        )
+        raise ValueError("fnr takes same pairs, which this calibration does not keep: calibrate again")
     rank = order_rank(same.size, fnr, each)
     if rank is None:
         needed = order_pairs_needed(fnr, each)

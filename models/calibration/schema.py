@@ -63,5 +63,9 @@ def check_calibration(arrays: Mapping[str, NDArray[Any]], n_confidences: int) ->
     n = loaded.sizes["thresholds"]
     if n < 1:
         raise refuse("thresholds", None, "has no rows", "one or more")
+    n_units = loaded.sizes.get("cells", 0)
+    for name in ("graph_different", "graph_same"):
+        if n_units:
+            require(arrays[name] < n_units, name, arrays[name], f"less than {n_units}")
     if "matched" in arrays:
         require(arrays["matched"] <= n, "matched", arrays["matched"], f"at most {n}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from pairmark.models.evaluation.rankings import consensus
-from pairmark.models.metric.estimator import MetricSimilarity
 
 Float64 = NDArray[np.float64]
 
@@ -22,31 +20,11 @@ NEIGHBOURS = 10
 _CELLS = 20_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairBaseline:
-    """A metric to compare a learner of pairs with.
-
-    Attributes
-    ----------
-    name : for tables. params : of the learner ``metric``, which serves it.
-    """
-
-    name: str
-    params: dict[str, Any]
-
-    def estimator(self) -> MetricSimilarity:
-        """Not fitted yet."""
-        return MetricSimilarity(**self.params)
-
-
-def pair_baselines(n_features: int) -> list[PairBaseline]:
-    """Cosine, Euclidean and, where it is cheap, whitened cosine."""
-    found = [
-        PairBaseline(name="cosine", params={"metric": "cosine"}),
-        PairBaseline(name="euclidean", params={"metric": "euclidean"}),
-    ]
+def pair_baselines(n_features: int) -> dict[str, dict[str, Any]]:
+    """Name -> parameters of the learner ``metric``: cosine, Euclidean and, where it is cheap, whitened cosine."""
+    found: dict[str, dict[str, Any]] = {"cosine": {"metric": "cosine"}, "euclidean": {"metric": "euclidean"}}
     if n_features <= MAX_WHITENED:
-        found.append(PairBaseline(name="whitened cosine", params={"metric": "cosine", "whiten": True}))
+        found["whitened cosine"] = {"metric": "cosine", "whiten": True}
     return found
 
 

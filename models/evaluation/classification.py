@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
+
+from pairmark.models.calibration.bounds import t_reach, wilson_interval
 
 Float64 = NDArray[np.float64]
 
@@ -54,7 +56,7 @@ def classification_metrics(
     intervals: tuple[list[float] | None, list[float] | None]
     if units is None:
         intervals = (
-            _wilson(right.sum(), right.size, confidence),
+            list(wilson_interval(accuracy, right.size, confidence)),
             _balanced_interval(balanced, recalls * counts, counts, confidence),
         )
     else:
@@ -84,14 +86,6 @@ def classification_metrics(
     }
 
 
-def _wilson(successes: float, n: int, confidence: float) -> list[float]:
-    z = float(ndtri((1 + confidence) / 2))
-    share = successes / n
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    reach = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return [max(float(centre - reach), 0.0), min(float(centre + reach), 1.0)]
-
-
 def _balanced_interval(
     value: float, found: Float64, counts: NDArray[np.int64], confidence: float
 ) -> list[float]:
@@ -105,11 +99,5 @@ def _balanced_interval(
 def _grouped(
     value: float, shares: Float64, owner: NDArray[np.int64], confidence: float
 ) -> list[float] | None:
-    """A t interval whose variance is that of sums over groups (linearised ratio)."""
-    n_groups = int(owner.max()) + 1
-    if n_groups < 2:
-        return None
-    off = np.bincount(owner, shares)
-    error = float(np.sqrt((off**2).sum() * n_groups / (n_groups - 1)))
-    reach = float(stdtrit(n_groups - 1, (1 + confidence) / 2)) * error
-    return [max(value - reach, 0.0), min(value + reach, 1.0)]
+    reach = t_reach(shares, owner, confidence)
+    return None if reach is None else [max(value - reach, 0.0), min(value + reach, 1.0)]

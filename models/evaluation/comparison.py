@@ -7,24 +7,23 @@ easy or hard for all of them cancels out of the differences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import joblib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
-from pairmark.models.evaluation.kernels.sweep import sweep
+from pairmark.models.calibration.bounds import t_reach
+from pairmark.models.evaluation.pairs import SortedPairs
 from pairmark.models.evaluation.validation import judged_rates
-from pairmark.models.pairs.samples import PairSample, pair_sample
+from pairmark.models.pairs.samples import pair_sample
 
 Float64 = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 N_REPLICATES = 200
 _BLOCK = 10
-_NO_THRESHOLDS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +47,10 @@ class Compared:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the attributes by name."""
-        return {
-            "value": self.value,
-            "interval": _listed(self.interval),
-            "difference": self.difference,
-            "difference_interval": _listed(self.difference_interval),
-            **({} if self.tpr_at_fpr is None else {"tpr_at_fpr": self.tpr_at_fpr}),
-        }
+        found = asdict(self)
+        if self.tpr_at_fpr is None:
+            del found["tpr_at_fpr"]
+        return found
 
 
 def resolved_rates(n_different: int, target_fpr: float | None = None) -> tuple[float, ...]:
@@ -99,10 +95,10 @@ def compare_pairs(
     """
     targets = np.array(sorted(rates), dtype=np.float64)
     sorted_pairs = {
-        name: _Sorted.of(pair_sample(values, same, units, protocol=protocol))
+        name: SortedPairs.of(pair_sample(values, same, units, protocol=protocol, both_kinds=True))
         for name, values in scores.items()
     }
-    point = {name: pairs.tpr(None, targets) for name, pairs in sorted_pairs.items()}
+    point = {name: _tpr(pairs, pairs.weight, targets) for name, pairs in sorted_pairs.items()}
     seeds = np.random.SeedSequence(0 if random_state is None else random_state).spawn(n_replicates)
     blocks = [seeds[start : start + _BLOCK] for start in range(0, n_replicates, _BLOCK)]
     done = joblib.Parallel(n_jobs=None, prefer="threads")(
@@ -147,64 +143,30 @@ def compare_rows(
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sorted:
-    """Pairs of both kinds, best score first, with the units that they depend on."""
-
-    weight: Float64 = field(repr=False)
-    is_same: NDArray[np.bool_] = field(repr=False)
-    ends: NDArray[np.int64] = field(repr=False)
-    units: NDArray[np.int64] = field(repr=False)
-    n_units: int
-
-    @classmethod
-    def of(cls, sample: PairSample) -> _Sorted:
-        sides = (sample.different, sample.same)
-        if not len(sample.same):
-            raise ValueError("there is no pair marked same; expected both kinds")
-        scores = np.concatenate([side.scores for side in sides])
-        order = np.argsort(-scores, kind="stable")
-        units = np.concatenate([side.edge_units[side.edge] for side in sides])
-        known, codes = np.unique(units, return_inverse=True)
-        best_first = scores[order]
-        return cls(
-            weight=np.concatenate([side.weight for side in sides])[order],
-            is_same=np.repeat([False, True], [len(side) for side in sides])[order],
-            ends=np.append(np.flatnonzero(best_first[1:] != best_first[:-1]) + 1, scores.size).astype(
-                np.int64
-            ),
-            units=codes.reshape(-1, 2)[order].astype(np.int64),
-            n_units=int(known.size),
-        )
-
-    def tpr(self, count: Float64 | None, targets: Float64) -> Float64:
-        """TPR at each rate, units drawn so many times; NaN where a kind of pairs was not drawn at all."""
-        weight = self.weight
-        if count is not None:
-            left, right = self.units[:, 0], self.units[:, 1]
-            weight = weight * count[left] * np.where(left == right, 1.0, count[right])
-            if not (weight[self.is_same].any() and weight[~self.is_same].any()):
-                return np.full(targets.size, np.nan)
-        summary = np.empty(2 + targets.size)
-        sweep(weight, self.is_same, self.ends, targets, _NO_THRESHOLDS, summary, np.empty((2, 0)))
-        return summary[2:]
-
-
 def _replicates(
-    sorted_pairs: Mapping[str, _Sorted], seeds: Sequence[np.random.SeedSequence], targets: Float64
+    sorted_pairs: Mapping[str, SortedPairs], seeds: Sequence[np.random.SeedSequence], targets: Float64
 ) -> Float64:
     """(n_scorers, n_seeds) mean TPR under the same draws of units for all."""
     out = np.empty((len(sorted_pairs), len(seeds)))
-    n_units = next(iter(sorted_pairs.values())).n_units
+    first = next(iter(sorted_pairs.values()))
     for column, seed in enumerate(seeds):
         rng = np.random.default_rng(seed)
         while True:
-            count = rng.multinomial(n_units, np.full(n_units, 1 / n_units)).astype(np.float64)
-            means = [float(pairs.tpr(count, targets).mean()) for pairs in sorted_pairs.values()]
-            if not np.isnan(means).any():
+            count = first.draw(rng)
+            weights = [pairs.weighed(pairs.times(count)) for pairs in sorted_pairs.values()]
+            # All scorers have the same pairs, so that none has a kind that another one lacks.
+            if weights[0] is not None:
                 break
-        out[:, column] = means
+        out[:, column] = [
+            _tpr(pairs, weight, targets).mean()
+            for pairs, weight in zip(sorted_pairs.values(), weights, strict=True)
+            if weight is not None
+        ]
     return out
+
+
+def _tpr(pairs: SortedPairs, weight: Float64, targets: Float64) -> Float64:
+    return pairs.measure(weight, targets)[0][2:]
 
 
 def _percentiles(values: Float64) -> tuple[float, float]:
@@ -213,16 +175,6 @@ def _percentiles(values: Float64) -> tuple[float, float]:
 
 
 def _t_interval(values: Float64, owner: NDArray[np.int64]) -> tuple[float, float] | None:
-    """Of the mean, with the variance of sums over owners."""
-    n_owners = int(owner.max()) + 1
-    if n_owners < 2:
-        return None
     mean = float(values.mean())
-    off = np.bincount(owner, values - mean)
-    error = float(np.sqrt((off**2).sum() * n_owners / (n_owners - 1)) / values.size)
-    reach = float(stdtrit(n_owners - 1, (1 + CONFIDENCE) / 2)) * error
-    return mean - reach, mean + reach
-
-
-def _listed(interval: tuple[float, float] | None) -> list[float] | None:
-    return None if interval is None else list(interval)
+    reach = t_reach((values - mean) / values.size, owner, CONFIDENCE)
+    return None if reach is None else (mean - reach, mean + reach)

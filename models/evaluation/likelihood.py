@@ -77,9 +77,7 @@ def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
         if is_same.shape != given.shape or not (is_same == 1).any() or not (is_same == 0).any():
             raise ValueError("same should hold 0 or 1 for each pair, both kinds present")
         return Evidence(same=one, same_weight=whole, different=one, different_weight=whole)
-    sample = pair_sample(given, same, units)
-    if not len(sample.same):
-        raise ValueError("there is no pair marked same; expected both kinds")
+    sample = pair_sample(given, same, units, both_kinds=True)
     return Evidence(
         same=sample.same.scores.astype(np.float64),
         same_weight=sample.same.weight / sample.same.weight.sum(),

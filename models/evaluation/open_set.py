@@ -9,14 +9,15 @@ gallery promises is calibrated on that gallery.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.calibration.bounds import wilson_interval
 from pairmark.models.calibration.identification import cmc
-from pairmark.models.core.base import Float32
+from pairmark.models.calibration.steps import spaced
+from pairmark.models.core.base import PairScorerMixin
 
 DIVISIONS = 2
 MAX_COMPARISONS = 200_000
@@ -27,25 +28,8 @@ LEAST_PEOPLE = 10
 _POINTS = 200
 
 
-class Scorer(Protocol):
-    """What scores pairs."""
-
-    @property
-    def aggregations(self) -> tuple[str, ...]:
-        """Ways to compare subjects of several samples, the best known one first."""
-
-    def score_against(self, query: Any, gallery: Any) -> Float32:
-        """(n_queries, n_gallery) scores."""
-
-    def subjects(self, samples: Any, *, aggregation: str = "auto") -> Any:
-        """People by their samples."""
-
-    def subject_score(self, left: Any, right: Any, *, aggregation: str = "auto") -> Float32:
-        """Scores of subjects with subjects, (n,)."""
-
-
 def play_gallery(
-    scorer: Scorer,
+    scorer: PairScorerMixin,
     X: Any,
     y: ArrayLike,
     *,
@@ -91,7 +75,7 @@ def play_gallery(
         ranks.append(1 + (others >= mine[:, None]).sum(axis=1))
         best.append(np.asarray(scorer.score_against(X[probes], gallery)).max(axis=1))
     fpir, fnir, thresholds = identification_curve(np.concatenate(best), np.concatenate(own))
-    kept = _spread(fpir)
+    kept = spaced(fpir, _POINTS)
     at = []
     for rate in FPIRS:
         if rate * n_strangers < 1:
@@ -119,7 +103,7 @@ def play_gallery(
             "fnir": fnir[kept].tolist(),
             "thresholds": thresholds[kept].astype(np.float64).tolist(),
         },
-        "cmc": cmc(np.concatenate(ranks), max_rank=min(20, size), confidence=confidence).as_dict(),
+        "cmc": cmc(np.concatenate(ranks), max_rank=min(20, size), confidence=confidence),
     }
 
 
@@ -146,7 +130,7 @@ def identification_curve(
 
 
 def play_enrolment(
-    scorer: Scorer,
+    scorer: PairScorerMixin,
     X: Any,
     y: ArrayLike,
     *,
@@ -207,12 +191,3 @@ def _equal_errors(own: NDArray[np.float32], others: NDArray[np.float32]) -> floa
     fnmr = np.searchsorted(np.sort(own), thresholds, side="right") / own.size
     at = int(np.argmin(np.maximum(fmr, fnmr)))
     return float((fmr[at] + fnmr[at]) / 2)
-
-
-def _spread(ascending: NDArray[np.float64]) -> NDArray[np.int64]:
-    n = ascending.size
-    if n <= _POINTS:
-        return np.arange(n)
-    even = np.linspace(0, n - 1, _POINTS // 2)
-    low = np.geomspace(1, n - 1, _POINTS // 2)
-    return np.unique(np.concatenate([[0], low, even]).astype(np.int64))

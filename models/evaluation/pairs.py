@@ -28,7 +28,9 @@ FPR_TARGETS = (0.001, 0.01, 0.1)
 MAX_POINTS = 1_000
 N_REPLICATES = 500
 _BLOCK = 16
-_BAND_NAMES = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
+_NO_RECORD = np.empty(0, dtype=np.int64)
+CURVE_NAMES = ("fpr", "tpr", "thresholds")
+BAND_NAMES = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,35 +63,35 @@ class EvaluationReport:
 
     def roc(self) -> dict[str, Any]:
         """The ROC as JSON-able lists, with its bands."""
-        return {
-            "fpr": self.fpr.tolist(),
-            "tpr": self.tpr.tolist(),
-            "thresholds": self.thresholds.astype(np.float64).tolist(),
-            "bands": {
-                "kind": "pointwise",
-                "confidence": self.confidence,
-                **{name: self.bands[name].tolist() for name in _BAND_NAMES},
-            },
-            "simultaneous_bands": {
-                "kind": "simultaneous",
-                "confidence": self.confidence,
-                **{name: self.bands[f"simultaneous_{name}"].tolist() for name in _BAND_NAMES},
-            },
-        }
+        return roc_lists(self.arrays(), self.confidence)
 
-    def det(self) -> dict[str, Any]:
-        """The DET curve in ISO/IEC 19795-1 words: FNMR against FMR, by threshold, with its bands.
 
-        Returns
-        -------
-        JSON-able: ``fmr``, ``fnmr``, ``thresholds`` (descending), ``bands`` (pointwise), ``simultaneous_bands``, each
-        ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
-        """
-        return det_curve(self.roc())
+def roc_lists(
+    arrays: Mapping[str, NDArray[Any]], confidence: float, kept: slice | NDArray[np.int64] = slice(None)
+) -> dict[str, Any]:
+    """What `EvaluationReport.arrays` gave, at some thresholds, as lists; reports of earlier releases lack bands."""
+
+    def bands(kind: str, prefix: str = "") -> dict[str, Any] | None:
+        if prefix + BAND_NAMES[0] not in arrays:
+            return None
+        ends = {name: arrays[prefix + name][kept].tolist() for name in BAND_NAMES}
+        return {"kind": kind, "confidence": confidence, **ends}
+
+    return {
+        **{name: arrays[name][kept].tolist() for name in CURVE_NAMES},
+        "bands": bands("pointwise"),
+        "simultaneous_bands": bands("simultaneous", "simultaneous_"),
+    }
 
 
 def det_curve(roc: Mapping[str, Any]) -> dict[str, Any]:
-    """The DET curve of a ROC; see `EvaluationReport.roc` and `EvaluationReport.det`."""
+    """The DET curve of `EvaluationReport.roc` in ISO/IEC 19795-1 words: FNMR against FMR, by threshold, with its bands.
+
+    Returns
+    -------
+    JSON-able: ``fmr``, ``fnmr``, ``thresholds`` (descending), ``bands`` (pointwise), ``simultaneous_bands``, each
+    ``fmr_low, fmr_high, fnmr_low, fnmr_high``. Both axes are usually drawn on a normal deviate or log scale.
+    """
 
     def turned(bands: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if bands is None:
@@ -138,7 +140,7 @@ def roc_curve_pairs(
     ValueError
         As `operating_point`, and when there is no same pair.
     """
-    return _roc(_both_kinds(pair_sample(scores, same, units, sample_weight=sample_weight)))
+    return _roc(pair_sample(scores, same, units, sample_weight=sample_weight, both_kinds=True))
 
 
 def rates_at(
@@ -203,12 +205,20 @@ def pair_report(
     targets = np.array(sorted(fpr_targets), dtype=np.float64)
     if targets.size and not (targets[0] >= 0 and targets[-1] <= 1):
         raise ValueError(f"fpr_targets are {targets.tolist()}; expected rates between 0 and 1")
-    sample = _both_kinds(pair_sample(scores, same, units, protocol=protocol))
+    sample = pair_sample(scores, same, units, protocol=protocol, both_kinds=True)
     fpr, tpr, thresholds = _roc(sample)
     kept = _decimated(fpr, tpr)
-    merged = _Merged.of(sample, thresholds[kept])
-    point, observed = merged.measure(merged.weight, targets)
-    figures, drawn = _replicated(merged, targets, n_replicates, random_state, n_jobs)
+    pairs = SortedPairs.of(sample)
+    record = np.searchsorted(-pairs.scores, -thresholds[kept], side="left").astype(np.int64)
+    point, observed = pairs.measure(pairs.weight, targets, record)
+    # Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units.
+    seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
+    blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
+    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
+        joblib.delayed(_replicates)(pairs, sample.independent, targets, record, width, seed)
+        for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
+    )
+    figures, drawn = (np.concatenate(parts) for parts in zip(*done, strict=True))
     curves = np.quantile(drawn, _levels(confidence), axis=0)
     everywhere = simultaneous_bands(
         observed,
@@ -219,10 +229,10 @@ def pair_report(
     )
     # FPR first, then TPR: a low and a high curve of each.
     bands = {
-        **dict(zip(_BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True)),
+        **dict(zip(BAND_NAMES, curves.swapaxes(0, 1).reshape(4, -1), strict=True)),
         **{
             f"simultaneous_{name}": curve
-            for name, curve in zip(_BAND_NAMES, everywhere.reshape(4, -1), strict=True)
+            for name, curve in zip(BAND_NAMES, everywhere.reshape(4, -1), strict=True)
         },
     }
     return EvaluationReport(
@@ -233,23 +243,6 @@ def pair_report(
         bands=bands,
         confidence=confidence,
     )
-
-
-def _replicated(
-    merged: _Merged,
-    targets: NDArray[np.float64],
-    n_replicates: int,
-    random_state: int | np.random.Generator | None,
-    n_jobs: int | None,
-) -> tuple[Float64, Float64]:
-    """Figures, (n_replicates, n_figures), and curves, (n_replicates, 2, n), of draws of the units."""
-    seeds = np.random.SeedSequence(int(np.random.default_rng(random_state).integers(0, 2**62)))
-    blocks = [min(_BLOCK, n_replicates - start) for start in range(0, n_replicates, _BLOCK)]
-    done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(
-        joblib.delayed(merged.replicates)(width, seed, targets)
-        for width, seed in zip(blocks, seeds.spawn(len(blocks)), strict=True)
-    )
-    return np.concatenate([block[0] for block in done]), np.concatenate([block[1] for block in done])
 
 
 def _levels(confidence: float) -> list[float]:
@@ -293,69 +286,82 @@ def _metrics(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Merged:
-    """Rows of both kinds, best score first, as the sweep takes them."""
+class SortedPairs:
+    """Pairs of both kinds, best score first, as the sweep takes them, with the units that they depend on."""
 
+    scores: NDArray[np.float32]
     weight: Float64
     is_same: NDArray[np.bool_]
     ends: NDArray[np.int64]
     units: NDArray[np.int64]
     n_units: int
-    independent: bool
-    record: NDArray[np.int64]
 
     @classmethod
-    def of(cls, sample: PairSample, thresholds: NDArray[np.float32]) -> _Merged:
+    def of(cls, sample: PairSample) -> SortedPairs:
+        """The pairs of a sample that holds both kinds."""
         sides = (sample.different, sample.same)
         scores = np.concatenate([side.scores for side in sides])
-        is_same = np.repeat([False, True], [len(side) for side in sides])
-        units = np.concatenate([side.edge_units[side.edge] for side in sides])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
-        known, codes = np.unique(units[order], return_inverse=True)
+        known, codes = np.unique(
+            np.concatenate([side.edge_units[side.edge] for side in sides]), return_inverse=True
+        )
         return cls(
+            scores=scores,
             weight=np.concatenate([side.weight for side in sides])[order],
-            is_same=is_same[order],
+            is_same=np.repeat([False, True], [len(side) for side in sides])[order],
             # Number of rows up to the end of each group of equal scores.
             ends=np.append(np.flatnonzero(scores[1:] != scores[:-1]) + 1, scores.size).astype(np.int64),
-            units=codes.reshape(-1, 2).astype(np.int64),
+            units=codes.reshape(-1, 2)[order].astype(np.int64),
             n_units=int(known.size),
-            independent=sample.independent,
-            record=np.searchsorted(-scores, -thresholds, side="left").astype(np.int64),
         )
 
-    def measure(self, weight: Float64, targets: Float64) -> tuple[Float64, Float64]:
-        """(AUC, EER, TPR at each target) and (2, n_thresholds) FPR and TPR under these row weights."""
+    def measure(
+        self, weight: Float64, targets: Float64, record: NDArray[np.int64] = _NO_RECORD
+    ) -> tuple[Float64, Float64]:
+        """Of these row weights, (AUC, EER, TPR at each target), and (2, G) FPR and TPR after ``record`` rows."""
         summary = np.empty(2 + targets.size)
-        curve = np.empty((2, self.record.size))
-        sweep(weight, self.is_same, self.ends, targets, self.record, summary, curve)
+        curve = np.empty((2, record.size))
+        sweep(weight, self.is_same, self.ends, targets, record, summary, curve)
         return summary, curve
 
-    def replicates(
-        self, width: int, seed: np.random.SeedSequence, targets: Float64
-    ) -> tuple[Float64, Float64]:
-        rng = np.random.default_rng(seed)
-        summaries: list[Float64] = []
-        curves: list[Float64] = []
+    def weighed(self, times: Float64) -> Float64 | None:
+        """Row weights for rows drawn so many times; None for a draw without one of the kinds, which has no ROC."""
+        weight = self.weight * times
+        return weight if weight[self.is_same].any() and weight[~self.is_same].any() else None
+
+    def draw(self, rng: np.random.Generator) -> Float64:
+        """How many times each unit is drawn, with replacement."""
+        return rng.multinomial(self.n_units, np.full(self.n_units, 1 / self.n_units)).astype(np.float64)
+
+    def times(self, count: Float64) -> Float64:
+        """How many times each row comes when units are drawn ``count`` times, a unit's own pairs as often as it."""
         left, right = self.units[:, 0], self.units[:, 1]
-        alike = left == right
-        while len(summaries) < width:
-            if self.independent:
-                times = rng.poisson(1.0, self.weight.size).astype(np.float64)
-            else:
-                count = rng.multinomial(self.n_units, np.full(self.n_units, 1 / self.n_units)).astype(
-                    np.float64
-                )
-                times = count[left] * np.where(alike, 1.0, count[right])
-            weight = self.weight * times
-            if not (weight[self.is_same].any() and weight[~self.is_same].any()):
-                # A draw without one of the kinds has no ROC: draw again (only ever seen with a handful of
-                # units).
-                continue
-            summary, curve = self.measure(weight, targets)
-            summaries.append(summary)
-            curves.append(curve)
-        return np.stack(summaries), np.stack(curves)
+        return count[left] * np.where(left == right, 1.0, count[right])
+
+
+def _replicates(
+    pairs: SortedPairs,
+    independent: bool,
+    targets: Float64,
+    record: NDArray[np.int64],
+    width: int,
+    seed: np.random.SeedSequence,
+) -> tuple[Float64, Float64]:
+    rng = np.random.default_rng(seed)
+    found: list[tuple[Float64, Float64]] = []
+    while len(found) < width:
+        times = (
+            rng.poisson(1.0, pairs.weight.size).astype(np.float64)
+            if independent
+            else pairs.times(pairs.draw(rng))
+        )
+        weight = pairs.weighed(times)
+        # Only a handful of units is ever drawn without one of the kinds: draw again.
+        if weight is not None:
+            found.append(pairs.measure(weight, targets, record))
+    summaries, curves = zip(*found, strict=True)
+    return np.stack(summaries), np.stack(curves)
 
 
 def _widened(value: float, draws: Float64, sample: PairSample, confidence: float) -> tuple[float, float]:
@@ -372,12 +378,6 @@ def _widened(value: float, draws: Float64, sample: PairSample, confidence: float
     worth = least if variance <= 0 else max(least, int(share * (1 - share) / variance))
     wider = 2 * float(ndtr(stdtrit(least - 1, 0.5 + confidence / 2))) - 1
     return wilson_interval(share, worth, min(wider, 1 - 1e-12))
-
-
-def _both_kinds(sample: PairSample) -> PairSample:
-    if not len(sample.same):
-        raise ValueError("there is no pair marked same; expected both kinds")
-    return sample
 
 
 def _roc(sample: PairSample) -> tuple[Float64, Float64, NDArray[np.float32]]:

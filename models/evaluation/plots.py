@@ -12,7 +12,7 @@ from pairmark.models.calibration.identification import cmc
 from pairmark.models.evaluation import drawing
 from pairmark.models.evaluation.drawing import Picture
 from pairmark.models.evaluation.likelihood import cross_entropies, evidence, tippett
-from pairmark.models.evaluation.pairs import pair_report
+from pairmark.models.evaluation.pairs import det_curve, pair_report
 from pairmark.models.evaluation.ranking_metrics import pair_disagreement
 
 
@@ -50,7 +50,7 @@ def plot_det(
 ) -> Picture:
     """The DET curve on NIST's axes of normal deviates: false non-matches against false matches. See `plot_roc`."""
     report = pair_report(scores, same, units, confidence=confidence, random_state=random_state)
-    return drawing.draw_det(report.det(), title, ax=ax)
+    return drawing.draw_det(det_curve(report.roc()), title, ax=ax)
 
 
 def plot_histograms(
@@ -80,7 +80,7 @@ def plot_cmc(
     ranks: ArrayLike, *, max_rank: int = 20, confidence: float = 0.95, title: str = "", ax: Any = None
 ) -> Picture:
     """How often the right person is among the first k results; ``ranks`` of the own subject, from 1, one a probe."""
-    return drawing.draw_cmc(cmc(ranks, max_rank, confidence).as_dict(), title, ax=ax)
+    return drawing.draw_cmc(cmc(ranks, max_rank, confidence), title, ax=ax)
 
 
 def plot_tippett(

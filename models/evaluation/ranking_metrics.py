@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
+from pairmark.models.calibration.bounds import t_reach
 from pairmark.models.evaluation.rankings import consensus, kendall_tau
 
 Float64 = NDArray[np.float64]
@@ -17,22 +16,14 @@ Indices = NDArray[np.int64]
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankingSplit:
-    """Rows to learn from and rows to judge by; no group has rows in both."""
-
-    train: Indices
-    test: Indices
-
-
 def split_rankings(
     n_rows: int,
     *,
     test_fraction: float = 0.2,
     groups: ArrayLike | None = None,
     random_state: int | None = None,
-) -> RankingSplit:
-    """Split rows at random, groups whole.
+) -> tuple[Indices, Indices]:
+    """Rows to learn from and rows to judge by, drawn at random, groups whole.
 
     Raises
     ------
@@ -49,7 +40,7 @@ def split_rankings(
         )
     chosen = np.zeros(n_units, dtype=np.bool_)
     chosen[np.random.default_rng(random_state).permutation(n_units)[:held_out]] = True
-    return RankingSplit(train=np.flatnonzero(~chosen[units]), test=np.flatnonzero(chosen[units]))
+    return np.flatnonzero(~chosen[units]), np.flatnonzero(chosen[units])
 
 
 def ranking_metrics(
@@ -161,13 +152,7 @@ def _pairs_right(answers: Float64, seen: Float64) -> Float64:
 
 
 def _mean_with_interval(values: Float64, owners: Indices, confidence: float, lowest: float) -> dict[str, Any]:
-    """The mean and a t interval whose variance is that of sums over owners (linearised ratio)."""
     mean = float(values.mean())
-    owner = np.unique(owners, return_inverse=True)[1]
-    n_owners = int(owner.max()) + 1
-    if n_owners < 2:
-        return {"value": mean, "interval": None}
-    off = np.bincount(owner, values - mean)
-    error = float(np.sqrt((off**2).sum() * n_owners / (n_owners - 1)) / values.size)
-    reach = float(stdtrit(n_owners - 1, (1 + confidence) / 2)) * error
-    return {"value": mean, "interval": [max(mean - reach, lowest), min(mean + reach, 1.0)]}
+    reach = t_reach((values - mean) / values.size, np.unique(owners, return_inverse=True)[1], confidence)
+    interval = None if reach is None else [max(mean - reach, lowest), min(mean + reach, 1.0)]
+    return {"value": mean, "interval": interval}

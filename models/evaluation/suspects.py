@@ -27,21 +27,10 @@ _RARE = 0.05
 _AT_A_TIME = 16_384
 
 
-@dataclass(frozen=True, kw_only=True)
-class NearDuplicates:
-    """Pairs of rows that are nearly equal; (n, 2) each, by row.
-
-    Attributes
-    ----------
-    across : of two labels. within : of one label, or of rows without labels.
-    """
-
-    across: Indices = field(repr=False)
-    within: Indices = field(repr=False)
-
-
-def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0) -> NearDuplicates:
+def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0) -> tuple[Indices, Indices]:
     """Pairs of rows nearer than `NEAR` of the median distance: some, not all, of each cluster of equal rows.
+
+    Those of two labels, (n, 2) by row, and those of one label, or of rows without labels.
 
     Rows that fall into one cell of a grid of random projections are compared with their neighbours there; six such
     grids find nine of ten near-duplicates, and every pair of equal rows.
@@ -56,13 +45,13 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     rows = np.arange(n) if n <= MAX_ROWS else np.sort(rng.choice(n, MAX_ROWS, replace=False))
     empty = np.empty((0, 2), dtype=np.int64)
     if rows.size < 2:
-        return NearDuplicates(across=empty, within=empty)
+        return empty, empty
     some = rng.integers(rows.size, size=(2, _DIFFERENCES))
     some = some[:, some[0] != some[1]]
     typical = float(np.median(_distances(X, rows[some[0]], rows[some[1]])))
     if typical <= 0:
         # Most rows are equal: there is nothing to tell apart, and no suspicion to voice.
-        return NearDuplicates(across=empty, within=empty)
+        return empty, empty
     directions = rng.standard_normal((d, _PROJECTIONS * _TABLES))
     projected = np.concatenate(
         [
@@ -86,10 +75,10 @@ def near_duplicates(X: Any, y: ArrayLike | None = None, *, random_state: int = 0
     pairs = rows[pairs]
     pairs = pairs[_distances(X, pairs[:, 0], pairs[:, 1]) <= NEAR * typical]
     if y is None:
-        return NearDuplicates(across=empty, within=pairs)
+        return empty, pairs
     codes = np.asarray(y)
     across = codes[pairs[:, 0]] != codes[pairs[:, 1]]
-    return NearDuplicates(across=pairs[across], within=pairs[~across])
+    return pairs[across], pairs[~across]
 
 
 def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:

@@ -17,6 +17,7 @@ from scipy.special import expit
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
+MOST_SYSTEMS = 16
 _PULL = 1e-4
 _LEAST = 1e-3
 _LARGEST = float(np.finfo(np.float32).max)
@@ -114,6 +115,39 @@ class Weights:
             total = part if total is None else total + part
         assert total is not None
         return np.clip(total + self.intercept, -_LARGEST, _LARGEST).astype(np.float32)
+
+
+def halves(
+    same: NDArray[np.bool_], units: NDArray[np.int64] | None, random_state: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of the pairs within either half of the units: one weighs systems, the other calibrates.
+
+    Pairs across the halves are in neither, and the halves look at no score.
+
+    Parameters
+    ----------
+    units : (n, 2) the sampling unit on each side; None: pairs are independent.
+
+    Raises
+    ------
+    ValueError
+        Where a half has no pairs of one kind.
+    """
+    random = np.random.default_rng([random_state, 4])
+    given = np.repeat(np.arange(same.size)[:, None], 2, axis=1) if units is None else units
+    codes = np.unique(given, return_inverse=True)[1].reshape(given.shape)
+    first = np.zeros(int(codes.max()) + 1, dtype=np.bool_)
+    first[random.permutation(first.size)[: first.size // 2]] = True
+    inside = first[codes].sum(axis=1)
+    used, rest = np.flatnonzero(inside == 2), np.flatnonzero(inside == 0)
+    for rows, what in ((used, "weigh the systems"), (rest, "calibrate")):
+        if same[rows].all() or not same[rows].any():
+            kind = "differ" if same[rows].any() else "are the same"
+            raise ValueError(
+                f"the half of the units that is to {what} has no pairs that {kind}: bring more people, or scores of "
+                "one system"
+            )
+    return used, rest
 
 
 def standard(scores: Float64) -> tuple[Float64, Float64]:

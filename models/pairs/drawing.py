@@ -13,8 +13,8 @@ SAME_SHARE = 4
 
 def open_set_pairs(
     codes: Indices, counts: Indices, n_pairs: int, rng: np.random.Generator
-) -> tuple[Indices, Indices, Indices, bool]:
-    """Left and right rows of same and of different pairs, their identities, and whether all different ones are there.
+) -> tuple[Indices, Indices, Indices]:
+    """Left and right rows of same and of different pairs, and their identities.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def open_set_pairs(
     left = rows[start[i] + (turn_i + k) % counts[i]]
     right = rows[start[j] + (turn_j + k + lap) % counts[j]]
     units = np.concatenate([np.stack([who, who], axis=1), np.stack([i, j], axis=1)])
-    return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units, complete
+    return np.concatenate([same_left, left]), np.concatenate([same_right, right]), units
 
 
 def unit_pairs(m: int, budget: int, rng: np.random.Generator) -> tuple[Indices, Indices, bool]:

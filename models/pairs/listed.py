@@ -32,11 +32,6 @@ class ListedUnits:
     assumed: bool
     name: str
 
-    @property
-    def n_units(self) -> int:
-        """How many units there are."""
-        return int(self.units.max()) + 1 if self.units.size else 0
-
 
 def listed_units(
     left: ArrayLike,

@@ -67,14 +67,12 @@ class PairSample:
     ----------
     protocol : open-set or closed-set.
     independent : no units were given: every row is an observation of its own.
-    weighted : rows carry different weights.
     n_units : m, units among the pairs that the false positive rate is measured on.
     different, same : the two sides.
     """
 
     protocol: Protocol
     independent: bool
-    weighted: bool
     n_units: int
     different: Side
     same: Side
@@ -87,6 +85,7 @@ def pair_sample(
     *,
     protocol: str | None = None,
     sample_weight: ArrayLike | None = None,
+    both_kinds: bool = False,
 ) -> PairSample:
     """Check scored pairs and group them by edges of units.
 
@@ -97,6 +96,7 @@ def pair_sample(
     units : (n, 2) whole numbers or strings, or None when rows are independent.
     protocol : when None: closed-set if any same pair carries two different units, else open-set.
     sample_weight : (n,) not negative, chosen without looking at scores; rows of weight 0 are left out.
+    both_kinds : whether same pairs are needed too.
 
     Raises
     ------
@@ -114,12 +114,12 @@ def pair_sample(
         raise ValueError(
             "there is no pair marked different; expected some, the false positive rate is measured on them"
         )
+    if both_kinds and not is_same.any():
+        raise ValueError("there is no pair marked same; expected both kinds")
     if values.size > 1 and values.min() == values.max():
         raise ValueError(
             f"all {values.size} scores are equal ({values[0]}): they cannot tell same from different"
         )
-    if weight is not None and weight.min() == weight.max():
-        weight = None
     if pairs is None:
         chosen = _checked_protocol(protocol or "open-set")
         rows = np.arange(values.size, dtype=np.int64)
@@ -131,7 +131,7 @@ def pair_sample(
     if independent:
         n_different = int((~is_same).sum())
         different = _side(values, relative, pairs, ~is_same, n_different, blocks=n_different)
-        mates = _side(values, relative, pairs, is_same, int(is_same.sum()), blocks=_kish(relative[is_same]))
+        mates = _side(values, relative, pairs, is_same, int(is_same.sum()), blocks=int(is_same.sum()))
         n_units = n_different
     elif chosen == "open-set":
         different = _side(values, relative, pairs, ~is_same, None, blocks=None)
@@ -149,7 +149,6 @@ def pair_sample(
     return PairSample(
         protocol=chosen,
         independent=independent,
-        weighted=weight is not None,
         n_units=n_units,
         different=different,
         same=mates,
@@ -255,11 +254,6 @@ def _side(
 
 def _canonical(pairs: Indices) -> Indices:
     return np.sort(pairs, axis=1)
-
-
-def _kish(weight: Float64) -> int:
-    """Kish's effective number of weighted independent rows."""
-    return int(weight.sum() ** 2 / (weight**2).sum()) if weight.size else 0
 
 
 def _checked_scores(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:

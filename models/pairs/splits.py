@@ -33,32 +33,20 @@ _REDRAWS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Row numbers of the three parts, each sorted; `test` is empty when no test part was asked for."""
-
-    protocol: Protocol
-    train: Indices = field(repr=False)
-    calibration: Indices = field(repr=False)
-    test: Indices = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairSplit:
-    """Pair numbers of the three parts of an explicit list of pairs.
+    """Row numbers (or numbers of listed pairs) of the three parts, each sorted.
 
     Attributes
     ----------
-    protocol : ``open-set`` (people are held out) or ``closed-set`` (points or groups are).
-    train, calibration, test : sorted pair numbers; no unit occurs in two parts.
-    units : (n_pairs, 2) the sampling unit on each side of *every* pair.
-    n_dropped : pairs whose two sides fell into different parts, so that no part may use them.
+    protocol : ``open-set`` (identities are held out) or ``closed-set`` (rows, points or groups are).
+    train, calibration, test : no unit occurs in two parts; `test` is empty when no test part was asked for.
+    n_dropped : listed pairs whose two sides fell into different parts, so that no part may use them.
     """
 
     protocol: Protocol
     train: Indices = field(repr=False)
     calibration: Indices = field(repr=False)
     test: Indices = field(repr=False)
-    units: Indices = field(repr=False)
-    n_dropped: int
+    n_dropped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +55,11 @@ class HeldOutPairs:
 
     Attributes
     ----------
-    left, right : (n,) positions in the ``y_codes`` that was given.
+    left, right : (n,) rows of the data.
     same : (n,) whether both have the same identity.
-    units : (n, 2) sampling units: identity codes (open-set) or positions (closed-set).
-    protocol : as asked.
-    complete : whether every pair of units is there (identity pairs, or sample pairs).
+    units : (n, 2) the sampling unit on each side: an identity (open-set) or a row (closed-set).
+    protocol : resolved.
+    units_assumed : whether units were guessed, since nothing says who the points belong to.
     """
 
     left: Indices = field(repr=False)
@@ -79,7 +67,7 @@ class HeldOutPairs:
     same: NDArray[np.bool_] = field(repr=False)
     units: Indices = field(repr=False)
     protocol: Protocol
-    complete: bool
+    units_assumed: bool = False
 
     def __len__(self) -> int:
         return int(self.left.size)
@@ -179,7 +167,7 @@ def split_pairs(
     calibration_fraction: float | None = CALIBRATION_FRACTION,
     test_fraction: float = TEST_FRACTION,
     random_state: RandomState = None,
-) -> PairSplit:
+) -> Split:
     """Split an explicit list of pairs so that no sampling unit is in two parts.
 
     Pairs that cross parts belong to none and are counted in ``n_dropped``, and so are unusable ones.
@@ -215,12 +203,11 @@ def split_pairs(
                 f"the {part_name} part holds no pair marked {missing} ({rows.size} pairs after a split by {name}, "
                 f"{int((~kept).sum())} crossed parts): bring more pairs, or change the fractions"
             )
-    return PairSplit(
+    return Split(
         protocol=protocol,
         train=parts[0],
         calibration=parts[1],
         test=parts[2],
-        units=units,
         n_dropped=int((~kept).sum()),
     )
 
@@ -263,17 +250,12 @@ def held_out_pairs(
     rng = np.random.default_rng(random_state)
     chosen = resolve_protocol(protocol, identities.size)
     if chosen == "closed-set":
-        left, right, complete = unit_pairs(codes.size, n_pairs, rng)
+        left, right, _ = unit_pairs(codes.size, n_pairs, rng)
         units = np.stack([left, right], axis=1)
     else:
-        left, right, units, complete = open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
+        left, right, units = open_set_pairs(codes.astype(np.int64), counts, n_pairs, rng)
     return HeldOutPairs(
-        left=left,
-        right=right,
-        same=codes[left] == codes[right],
-        units=units,
-        protocol=chosen,
-        complete=complete,
+        left=left, right=right, same=codes[left] == codes[right], units=units, protocol=chosen
     )
 
 

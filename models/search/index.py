@@ -246,7 +246,7 @@ class Merged(NamedTuple):
     score: Float32
 
 
-def merge_top_k(parts: Sequence[Found], k: int, keys: Sequence[Any] | None = None) -> Merged:
+def merge_top_k(parts: Sequence[Found], k: int, keys: Sequence[Any]) -> Merged:
     """Merge the `top_k` of a gallery's blocks into that of the whole gallery.
 
     Exact where each block's rows are in ascending order of their keys.
@@ -256,10 +256,8 @@ def merge_top_k(parts: Sequence[Found], k: int, keys: Sequence[Any] | None = Non
     parts : for each block, what ``top_k(queries, block, k)`` returned, for the same queries and at least this k.
     k : how many to keep.
     keys : for each block, a sequence by row of what ties are ordered by (ids, say), unique over all blocks; only the
-        keys of returned rows are looked up. None: blocks follow one another, ties by block, then by row.
+        keys of returned rows are looked up.
     """
-    if not parts:
-        raise ValueError("parts is empty; expected the results of at least one block")
     n_queries = parts[0][0].shape[0]
     part = np.full((n_queries, k), -1, dtype=np.intp)
     row, score = part.copy(), np.full((n_queries, k), -np.inf, dtype=np.float32)
@@ -272,13 +270,8 @@ def merge_top_k(parts: Sequence[Found], k: int, keys: Sequence[Any] | None = Non
         if there.size > k:
             enough = line >= np.partition(line, line.size - k)[line.size - k]
             there, line = there[enough], line[enough]
-        if keys is None:
-            order = np.lexsort((rows[query, there], sources[there], -line))[:k]
-        else:
-            found = [
-                (-s, keys[sources[at]][rows[query, at]]) for at, s in zip(there, line.tolist(), strict=True)
-            ]
-            order = np.array(sorted(range(len(found)), key=found.__getitem__)[:k], dtype=np.intp)
+        found = [(-s, keys[sources[at]][rows[query, at]]) for at, s in zip(there, line.tolist(), strict=True)]
+        order = np.array(sorted(range(len(found)), key=found.__getitem__)[:k], dtype=np.intp)
         chosen = there[order]
         part[query, : order.size], row[query, : order.size] = sources[chosen], rows[query, chosen]
         score[query, : order.size] = line[order]

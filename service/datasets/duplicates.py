@@ -24,16 +24,16 @@ def duplicate_warnings(folder: Path) -> list[str]:
         return []
     X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
     y = np.load(folder / "y.npy", allow_pickle=False) if (folder / "y.npy").exists() else None
-    found = near_duplicates(X, y)
+    across, within = near_duplicates(X, y)
     reported = []
-    if len(found.across):
+    if len(across):
         reported.append(
-            f"nearly equal rows with different labels: {_counted(found.across)}. Check for a wrong label, or for one "
+            f"nearly equal rows with different labels: {_counted(across)}. Check for a wrong label, or for one "
             "person under two names. Guarantees count these rows as different people. Nothing was removed"
         )
-    if len(found.within):
+    if len(within):
         reported.append(
-            f"nearly equal rows{'' if y is None else ' with the same label'}: {_counted(found.within)}. "
+            f"nearly equal rows{'' if y is None else ' with the same label'}: {_counted(within)}. "
             "A copy adds no information. Nothing was removed"
         )
     return reported

@@ -210,9 +210,7 @@ class Identification:
                 warnings.append("leave-one-out needs a threshold: calibrate the gallery, or send strangers")
             else:
                 left_out = self._scores.left_out(state, view, threshold, request.confidence, how)
-        curve = None
-        if ranks.size:
-            curve = cmc(ranks, request.max_rank, request.confidence).as_dict()
+        curve = cmc(ranks, request.max_rank, request.confidence) if ranks.size else None
         result = plain(
             {
                 "gallery": name,

@@ -24,7 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from pairmark.models.calibration.identification import GalleryCalibration, IdentificationPoint
+from pairmark.models.calibration.identification import (
+    STALE_SHARE,
+    GalleryCalibration,
+    IdentificationPoint,
+)
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
 from pairmark.service.galleries import item_repository, probe_repository
@@ -249,7 +253,7 @@ def load(session: Session, id: str) -> KeptProbes | None:
 
 def is_stale(size: int, changed: int) -> bool:
     """Whether so many changes are too many for a calibration without kept probes of a gallery of that size."""
-    return GalleryCalibration([0.0], gallery_size=max(size, 1)).stale(size, changed)
+    return changed > STALE_SHARE * max(size, 1)
 
 
 def calibration_of(row: Any) -> GalleryCalibration:

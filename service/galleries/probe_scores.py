@@ -108,11 +108,4 @@ class ProbeScores:
                     break
         if len(subjects) < 2:
             return None
-        found = leave_one_subject_out(np.array(best), np.array(subjects), threshold, confidence)
-        return {
-            "fpir": found.fpir,
-            "interval": list(found.interval),
-            "n_subjects": found.n_subjects,
-            "threshold": threshold,
-            "label": found.label,
-        }
+        return leave_one_subject_out(np.array(best), np.array(subjects), threshold, confidence)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.service.heldout.pairs import ScoredPairs
+from pairmark.models.pairs.splits import HeldOutPairs
 
 ErrorKind = Literal["false-match", "false-non-match"]
 
@@ -49,7 +49,7 @@ class HardPairs:
         return HardPairs(left=self.left[kept], right=self.right[kept], scores=self.scores[kept], of=self.of)
 
 
-def error_arrays(pairs: ScoredPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+def error_arrays(pairs: HeldOutPairs, scores: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     """The hardest pairs of both kinds, and histograms of the scores, as arrays for a report."""
     arrays: dict[str, NDArray[Any]] = {}
     for kind, name in _SIDES.items():

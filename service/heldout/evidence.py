@@ -11,8 +11,8 @@ from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.evaluation.by_time import rates_by_time
 from pairmark.models.evaluation.likelihood import likelihood_report
 from pairmark.models.evaluation.open_set import LEAST_PEOPLE, play_enrolment, play_gallery
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.schemas import (
     EnrolmentOut,
     Evidence,
@@ -31,7 +31,7 @@ def measured(
     estimator: Any,
     X: Any,
     data: LabelledData,
-    pairs: ScoredPairs,
+    pairs: HeldOutPairs,
     scores: NDArray[np.float32],
     ratios: LikelihoodRatios | None,
     *,

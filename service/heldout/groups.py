@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from pairmark.models.calibration.groups import group_rates
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
-from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.schemas import GroupRole
 
 MAX_GROUPS = 100
@@ -48,7 +48,7 @@ def without_groups(data: LabelledData, role: GroupRole) -> LabelledData:
 def rates_by_group(
     calibration: Calibration,
     scores: Any,
-    pairs: ScoredPairs,
+    pairs: HeldOutPairs,
     data: LabelledData,
     targets: Sequence[float] = FPR_TARGETS,
 ) -> dict[str, Any]:
@@ -82,17 +82,17 @@ def rates_by_group(
                 "threshold": point.threshold,
                 "method": point.method,
                 "groups": [
-                    {**_listed(one.as_dict()), "fpr_upper_bound": _bound(own.get(one.group), point.threshold)}
+                    {**asdict(one), "fpr_upper_bound": _bound(own.get(one.group), point.threshold)}
                     for one in found
                 ],
-                "differentials": [one.as_dict() for one in differentials(found)],
+                "differentials": [asdict(one) for one in differentials(found)],
             }
         )
         warnings += [one.warning for one in found if one.warning is not None]
     return {"confidence": CONFIDENCE, "at": at, "warnings": warnings}
 
 
-def _calibrations(scores: Any, pairs: ScoredPairs, sides: Any) -> dict[str, Calibration]:
+def _calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Calibration]:
     """What the pairs within each group say about any threshold; without groups that have no two people."""
     values, found = np.asarray(scores), {}
     for name in np.unique(sides):
@@ -113,10 +113,3 @@ def _calibrations(scores: Any, pairs: ScoredPairs, sides: Any) -> dict[str, Cali
 def _bound(of: Calibration | None, threshold: float) -> float | None:
     """Finite-sample bound of a group's rate: the threshold comes from other people than the test part's."""
     return None if of is None else of.rate_bound(threshold, CONFIDENCE)
-
-
-def _listed(group: dict[str, Any]) -> dict[str, Any]:
-    for name in ("fpr", "fpr_with_all", "tpr"):
-        for interval in ("interval", "joint_interval"):
-            group[name][interval] = list(group[name][interval])
-    return group

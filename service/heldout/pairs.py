@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.pairs.listed import ListedUnits, listed_units
-from pairmark.models.pairs.splits import held_out_pairs, joined_groups, resolve_protocol
+from pairmark.models.pairs.splits import HeldOutPairs, held_out_pairs, joined_groups, resolve_protocol
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import InvalidInput
 
 Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoredPairs:
-    """Pairs to score, chosen without looking at scores.
-
-    Attributes
-    ----------
-    left, right : (n,) rows of the dataset.
-    same : (n,) whether both sides are the same identity.
-    units : (n, 2) the sampling unit on each side.
-    units_assumed : whether units were guessed, since nothing says who the points belong to.
-    """
-
-    left: Indices = field(repr=False)
-    right: Indices = field(repr=False)
-    same: NDArray[np.bool_] = field(repr=False)
-    units: Indices = field(repr=False)
-    protocol: str
-    units_assumed: bool = False
-
-    def __len__(self) -> int:
-        return int(self.left.size)
 
 
 def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
@@ -58,7 +35,7 @@ def split_codes(data: LabelledData, protocol: str) -> tuple[Indices, str]:
 
 def pairs_among(
     data: LabelledData, rows: Indices, *, protocol: str, n_pairs: int, random_state: int
-) -> ScoredPairs:
+) -> HeldOutPairs:
     """Pairs among some rows of a dataset with identities.
 
     Rows of one group are dependent. In closed-set use one row of each group is therefore drawn to stand for it; in
@@ -82,18 +59,18 @@ def pairs_among(
         same = y[chosen.left] == y[chosen.right]
         # Two people of one group are neither the same nor independently different.
         kept = same | ~chosen.same
-    return ScoredPairs(
+    return replace(
+        chosen,
         left=rows[chosen.left][kept],
         right=rows[chosen.right][kept],
         same=same[kept],
         units=chosen.units[kept],
-        protocol=chosen.protocol,
     )
 
 
 def listed_pairs(
     data: LabelledData, numbers: Indices, listed: ListedUnits, *, n_pairs: int, random_state: int
-) -> ScoredPairs:
+) -> HeldOutPairs:
     """Some pairs of a dataset's own list; beyond ``n_pairs`` a random sample of them.
 
     Parameters
@@ -104,7 +81,7 @@ def listed_pairs(
     assert data.pairs is not None
     if numbers.size > n_pairs:
         numbers = np.sort(np.random.default_rng(random_state).choice(numbers, size=n_pairs, replace=False))
-    return ScoredPairs(
+    return HeldOutPairs(
         left=np.asarray(data.pairs.left)[numbers],
         right=np.asarray(data.pairs.right)[numbers],
         same=np.asarray(data.pairs.same)[numbers],
@@ -114,7 +91,7 @@ def listed_pairs(
     )
 
 
-def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_state: int) -> ScoredPairs:
+def whole_dataset(data: LabelledData, *, protocol: str, n_pairs: int, random_state: int) -> HeldOutPairs:
     """Pairs of a dataset that is held out as a whole.
 
     Raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,13 @@ from pydantic import ValidationError
 
 from pairmark.models.calibration.steps import spaced
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.evaluation.pairs import EvaluationReport, det_curve
+from pairmark.models.evaluation.pairs import BAND_NAMES, CURVE_NAMES, EvaluationReport, roc_lists
 from pairmark.service.errors import CorruptArtefact
 from pairmark.service.heldout.overlap import TrainedOn
-from pairmark.service.heldout.schemas import DetOut, Evidence, RocBands, RocOut
+from pairmark.service.heldout.schemas import Evidence, RocOut
 
 KIND = "report"
-_BANDS = ("fpr_low", "fpr_high", "tpr_low", "tpr_high")
-_EVERYWHERE = "simultaneous_"
+_EXPECTED = {*CURVE_NAMES, *BAND_NAMES, "trained_rows", "trained_identities"}
 
 
 def write_report(
@@ -61,15 +60,7 @@ def read_roc(folder: Path, points: int | None = None) -> RocOut:
     stored = _read(folder)
     fpr = stored.arrays["fpr"]
     kept = slice(None) if points is None else spaced(fpr, points)
-    curve = {name: stored.arrays[name][kept].tolist() for name in ("fpr", "tpr", "thresholds")}
-    confidence = stored.meta["confidence"]
-
-    def bands(kind: Literal["pointwise", "simultaneous"], prefix: str) -> RocBands:
-        found = {name: stored.arrays[prefix + name][kept].tolist() for name in _BANDS}
-        return RocBands(kind=kind, confidence=confidence, **found)
-
-    everywhere = bands("simultaneous", _EVERYWHERE) if f"{_EVERYWHERE}{_BANDS[0]}" in stored.arrays else None
-    return RocOut(**curve, bands=bands("pointwise", ""), simultaneous_bands=everywhere)
+    return RocOut.model_validate(roc_lists(stored.arrays, stored.meta["confidence"], kept))
 
 
 def read_evidence(folder: Path) -> Evidence | None:
@@ -85,16 +76,6 @@ def read_evidence(folder: Path) -> Evidence | None:
         return None if reported is None else Evidence.model_validate(reported)
     except ValidationError as error:
         raise CorruptArtefact(f"the report cannot be read: {error}") from error
-
-
-def det_of(roc: RocOut) -> DetOut:
-    """The same curve as FNMR against FMR."""
-    return DetOut.model_validate(det_curve(roc.model_dump()))
-
-
-def roc_of(report: EvaluationReport) -> RocOut:
-    """The ROC of a report that was just made."""
-    return RocOut.model_validate(report.roc())
 
 
 def read_arrays(folder: Path) -> Mapping[str, NDArray[Any]]:
@@ -121,15 +102,11 @@ def read_calibration_rows(folder: Path) -> NDArray[np.int64] | None:
 def _read(folder: Path) -> Artefact:
     try:
         stored = read_artefact(folder, mmap=False)
-        missing = {
-            "fpr",
-            "tpr",
-            "thresholds",
-            "trained_rows",
-            "trained_identities",
-            *_BANDS,
-        } - stored.arrays.keys()
-        if stored.kind != KIND or missing or not {"salt", "confidence"} <= stored.meta.keys():
+        if (
+            stored.kind != KIND
+            or not stored.arrays.keys() >= _EXPECTED
+            or not {"salt", "confidence"} <= stored.meta.keys()
+        ):
             raise ArtefactError(f"{folder.name} is not a report")
     except ArtefactError as error:
         raise CorruptArtefact(f"the report cannot be read: {error}") from error

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.evaluation.suspects import TOLD, suspects
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.pairs import ScoredPairs
 
 SHOWN = 3
 
 
-def doubtful(pairs: ScoredPairs, scores: NDArray[np.float32], data: LabelledData) -> dict[str, Any] | None:
+def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledData) -> dict[str, Any] | None:
     """Identities and rows among scored pairs that look wrong, JSON-able; None where nobody is known by label.
 
     Returns

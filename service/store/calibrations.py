@@ -13,8 +13,8 @@ from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.artefact import ArtefactError, read_artefact, write_artefact
 from pairmark.models.core.inputs import checked_same
 from pairmark.models.core.registry import spec_of
-from pairmark.models.fusion.outside import MOST_SYSTEMS, weighed
-from pairmark.models.fusion.weighing import Weights
+from pairmark.models.fusion.weighing import MOST_SYSTEMS, Judged, Weights, halves
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
@@ -30,7 +30,7 @@ from pairmark.service.errors import (
 )
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.overlap import overlap_with
-from pairmark.service.heldout.pairs import ScoredPairs, whole_dataset
+from pairmark.service.heldout.pairs import whole_dataset
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import GroupRole, Protocol
 from pairmark.service.heldout.scoring import taken_by
@@ -184,7 +184,7 @@ class Calibrations:
         protocol: str,
         n_pairs: int | None,
         random_state: int,
-    ) -> tuple[NDArray[np.float32], ScoredPairs]:
+    ) -> tuple[NDArray[np.float32], HeldOutPairs]:
         """Scored pairs of a dataset that is held out as a whole."""
         estimator = self._versions.load(row, name)
         asked = min(n_pairs or DEFAULT_PAIRS, self._versions.settings.max_calibration_pairs)
@@ -362,16 +362,17 @@ def _combined(
     values = scores.astype(np.float64)
     try:
         flags = checked_same(same, len(values))
-        found = weighed(values, flags, units, random_state=0)
+        used, rest = halves(flags, units, random_state=0)
+        weights = Weights.fit([Judged(scores=values[used], same=flags[used])])
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"these scores cannot be combined: {error}") from error
     kept = {
-        "weights": found.weights.weight.tolist(),
-        "intercept": found.weights.intercept,
-        "weighed_pairs": found.n_weighed,
+        "weights": weights.weight.tolist(),
+        "intercept": weights.intercept,
+        "weighed_pairs": int(used.size),
     }
-    one = found.weights.combined(list(values[found.rest].T))
-    return one, flags[found.rest], None if units is None else units[found.rest], {_COMBINED: kept}
+    one = weights.combined(list(values[rest].T))
+    return one, flags[rest], None if units is None else units[rest], {_COMBINED: kept}
 
 
 def _numbers(values: Any, field: str) -> NDArray[np.float32]:

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.ingest import Datasets
 from pairmark.service.errors import InvalidInput, ModelNotCapable
 from pairmark.service.heldout.groups import rates_by_group, without_groups
 from pairmark.service.heldout.overlap import overlap_with
-from pairmark.service.heldout.pairs import ScoredPairs
-from pairmark.service.heldout.report import read_trained_on, roc_of
-from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol
+from pairmark.service.heldout.report import read_trained_on
+from pairmark.service.heldout.schemas import GroupRole, OverlapOut, Protocol, RocOut
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.schemas import EvaluationOut, SeenOperatingPoint
 from pairmark.service.store.versions import VersionStore
@@ -83,14 +83,14 @@ class Evaluations:
             dataset_sha256=found.sha256,
             protocol=resolved,
             metrics=report.metrics,
-            roc=roc_of(report).model_copy(update={"groups": by_group}),
+            roc=RocOut.model_validate({**report.roc(), "groups": by_group}),
             operating_points=self._seen(row, scores, pairs),
             overlap=overlap,
             warnings=_warnings(overlap, resolved) + (by_group["warnings"] if by_group else []),
         )
 
     def _seen(
-        self, row: ModelVersion, scores: NDArray[np.float32], pairs: ScoredPairs
+        self, row: ModelVersion, scores: NDArray[np.float32], pairs: HeldOutPairs
     ) -> list[SeenOperatingPoint]:
         """The version's own operating points, and what their thresholds do on these pairs."""
         if row.calibration_id is None:

@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from pairmark.models.calibration.points import InsufficientCalibrationData
-from pairmark.models.evaluation.pairs import FPR_TARGETS
+from pairmark.models.evaluation.pairs import FPR_TARGETS, det_curve
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.heldout.errors import KEPT, ErrorKind, hard_pairs, histograms
-from pairmark.service.heldout.report import det_of, read_arrays, read_evidence, read_roc
-from pairmark.service.heldout.schemas import Evidence, RocOut
+from pairmark.service.heldout.report import read_arrays, read_evidence, read_roc
+from pairmark.service.heldout.schemas import DetOut, Evidence, RocOut
 from pairmark.service.store.calibrations import Calibrations
 from pairmark.service.store.cards import model_card
 from pairmark.service.store.schemas import (
@@ -172,7 +172,7 @@ def assembled(
         promises=promises,
         leaderboard=leaderboard,
         roc=roc,
-        det=None if roc is None else det_of(roc),
+        det=None if roc is None else DetOut.model_validate(det_curve(roc.model_dump())),
         histograms=None if spread is None else ScoreHistograms.model_validate(spread),
         evidence=evidence,
     )

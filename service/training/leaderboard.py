@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.evaluation.baselines import (
-    PairBaseline,
     class_baselines,
     pair_baselines,
     ranking_baselines,
@@ -23,6 +22,7 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.service.training.fitting import fit_listed
 from pairmark.service.training.records import Indices, Parts, Scored
 
@@ -60,18 +60,18 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     trained_by: dict[str, Any] = {}
     left_out: list[dict[str, str]] = []
     baselines = pair_baselines(int(X.shape[1]))
-    for number, baseline in enumerate(baselines):
-        on_progress(number / (len(baselines) + 1), f"baseline {baseline.name}")
+    for number, (name, params) in enumerate(baselines.items()):
+        on_progress(number / (len(baselines) + 1), f"baseline {name}")
         try:
-            estimator = _fitted(baseline, parts)
+            estimator = _fitted(MetricSimilarity(**params), parts)
             found = estimator.score_pairs(X, pairs.left, pairs.right)
             if found.min() == found.max():
                 raise ValueError("it scores all held-out pairs alike")
         except ValueError as error:
-            left_out.append({"name": baseline.name, "reason": str(error)[:300]})
+            left_out.append({"name": name, "reason": str(error)[:300]})
             continue
-        scores[baseline.name] = found
-        trained_by[baseline.name] = {"learner": "metric", "params": baseline.params}
+        scores[name] = found
+        trained_by[name] = {"learner": "metric", "params": params}
     on_progress(len(baselines) / (len(baselines) + 1), "comparing")
     rates = resolved_rates(int((~pairs.same).sum()), parts.loaded.claim.evaluation.target_fpr)
     compared = compare_pairs(
@@ -88,8 +88,7 @@ def _pairs(scored: Scored, on_progress: OnProgress) -> dict[str, Any]:
     return _board("pairs", judged, compared, left_out=left_out, trained_by=trained_by, facts=facts)
 
 
-def _fitted(baseline: PairBaseline, parts: Parts) -> Any:
-    estimator = baseline.estimator()
+def _fitted(estimator: MetricSimilarity, parts: Parts) -> MetricSimilarity:
     if parts.pairs is None:
         return estimator.fit(parts.loaded.X[parts.rows], np.asarray(parts.loaded.data.y)[parts.rows])
     fit_listed(estimator, parts)

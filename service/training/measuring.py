@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.heldout.evidence import measured
 from pairmark.service.heldout.groups import rates_by_group
-from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.heldout.scoring import in_blocks
 from pairmark.service.jobs.progress import Progress
@@ -39,7 +39,7 @@ def score(fitted: Fitted, progress: Progress) -> Scored:
         if parts.calibration is not None and parts.test is not None:
             share = len(parts.calibration) / (len(parts.calibration) + len(parts.test))
 
-            def scored(pairs: ScoredPairs, start: float, share: float) -> NDArray[np.float32]:
+            def scored(pairs: HeldOutPairs, start: float, share: float) -> NDArray[np.float32]:
                 done: NDArray[np.float32] = estimator.score_pairs(
                     X, pairs.left, pairs.right, lambda part: progress.within(start + part * share)
                 )

@@ -16,10 +16,10 @@ from pairmark.models.evaluation.comparison import (
     resolved_rates,
 )
 from pairmark.models.evaluation.rankings import kendall_tau
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.errors import CorruptArtefact, InvalidInput, UnknownModel
 from pairmark.service.heldout.overlap import overlapping
-from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.scoring import in_blocks, taken_by
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, ModelRef
@@ -187,7 +187,7 @@ class _Comparison:
         except InvalidInput as error:
             raise _CannotCompare(error.detail) from error
 
-    def _unseen(self, pairs: ScoredPairs) -> NDArray[np.bool_]:
+    def _unseen(self, pairs: HeldOutPairs) -> NDArray[np.bool_]:
         """Pairs of which production learned neither side."""
         known = self._store.trained_on(self._production.model, self._production.version)
         if known is None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.evaluation.pairs import EvaluationReport
+from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.data import LabelledData
-from pairmark.service.heldout.pairs import ScoredPairs
 from pairmark.service.heldout.schemas import Evidence
 from pairmark.service.jobs.schemas import Claim
 
@@ -57,8 +57,8 @@ class Parts:
     rows: Indices = field(repr=False)
     pairs: Indices | None = field(repr=False, default=None)
     learned: Indices = field(repr=False)
-    calibration: ScoredPairs | None = None
-    test: ScoredPairs | None = None
+    calibration: HeldOutPairs | None = None
+    test: HeldOutPairs | None = None
     calibration_rows: Indices = field(repr=False, default_factory=lambda: np.empty(0, dtype=np.int64))
     test_rows: Indices | None = field(repr=False, default=None)
     sizes: dict[str, int]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.evaluation.ranking_metrics import split_rankings
-from pairmark.models.pairs.splits import split_data, split_pairs
+from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_pairs
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.heldout.groups import without_groups
-from pairmark.service.heldout.pairs import ScoredPairs, listed_pairs, pairs_among, split_codes, units_of_list
+from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
 from pairmark.service.training.records import Indices, Loaded, Parts
 from pairmark.service.training.refusals import refusals
 
@@ -43,7 +43,7 @@ def _rankings(loaded: Loaded) -> Parts:
     data = loaded.data
     if data.rankings is None:
         raise ValueError("it has no rankings: upload it with `ranking`")
-    found = split_rankings(
+    train, test = split_rankings(
         len(data),
         test_fraction=loaded.claim.evaluation.test_fraction,
         groups=data.groups,
@@ -52,10 +52,10 @@ def _rankings(loaded: Loaded) -> Parts:
     return Parts(
         loaded=loaded,
         protocol=ROWS if data.groups is None else GROUPED,
-        rows=found.train,
-        learned=found.train,
-        test_rows=found.test,
-        sizes={"train_rows": int(found.train.size), "test_rows": int(found.test.size)},
+        rows=train,
+        learned=train,
+        test_rows=test,
+        sizes={"train_rows": int(train.size), "test_rows": int(test.size)},
     )
 
 
@@ -137,7 +137,7 @@ def _rows_of_learned_classes(loaded: Loaded, protocol: str, test: Indices) -> In
     return test if protocol == "closed-set" and "classify" in loaded.spec.capabilities else None
 
 
-def _check_both_kinds(calibration: ScoredPairs, test: ScoredPairs) -> None:
+def _check_both_kinds(calibration: HeldOutPairs, test: HeldOutPairs) -> None:
     for name, pairs in (("calibration", calibration), ("test", test)):
         if pairs.same.all() or (name == "test" and not pairs.same.any()):
             kind = "differ" if pairs.same.all() else "are the same"

@@ -83,8 +83,8 @@ def test_rows_are_compared_by_groups():
 
 
 def test_pair_baselines_leave_whitening_out_of_wide_data():
-    assert [one.name for one in pair_baselines(8)] == ["cosine", "euclidean", "whitened cosine"]
-    assert [one.name for one in pair_baselines(5_000)] == ["cosine", "euclidean"]
+    assert list(pair_baselines(8)) == ["cosine", "euclidean", "whitened cosine"]
+    assert list(pair_baselines(5_000)) == ["cosine", "euclidean"]
 
 
 def test_neighbours_rank_as_their_region_does_and_the_constant_as_the_majority():

@@ -73,7 +73,7 @@ def test_a_group_above_the_promise_is_named_and_others_are_not() -> None:
     assert b.warning is not None
     assert "'b'" in b.warning
     assert "0.05" in b.warning
-    assert b.as_dict()["fpr"]["n_units"] == 30
+    assert b.fpr.n_units == 30
 
 
 def test_a_group_of_one_has_no_rate_among_its_own() -> None:

@@ -7,11 +7,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from pairmark.models import InsufficientCalibrationData
-from pairmark.models.calibration.identification import (
-    GalleryCalibration,
-    cmc,
-    leave_one_subject_out,
-)
+from pairmark.models.calibration.identification import GalleryCalibration, cmc, leave_one_subject_out
 
 
 @pytest.mark.parametrize(("fpir", "probes"), [(0.1, 29), (0.05, 59), (0.01, 299)])
@@ -62,31 +58,24 @@ def test_mated_probes() -> None:
 
 def test_cmc_by_hand() -> None:
     found = cmc([1, 1, 2, 5], max_rank=3)
-    assert found.rate.tolist() == [0.5, 0.75, 0.75]
-    assert (found.low < found.rate).all()
-    assert found.as_dict()["rank"] == [1, 2, 3]
+    assert found["rate"] == [0.5, 0.75, 0.75]
+    assert all(
+        low < rate < high for low, rate, high in zip(found["low"], found["rate"], found["high"], strict=True)
+    )
+    assert found["rank"] == [1, 2, 3]
 
 
 def test_leave_one_subject_out_is_an_estimate_and_says_so() -> None:
     found = leave_one_subject_out([0.9, 0.1, 0.2], ["a", "a", "b"], 0.5)
-    assert found.fpir == 0.25
-    assert found.label.startswith("estimate")
+    assert found["fpir"] == 0.25
+    assert found["label"].startswith("estimate")
     with pytest.raises(ValueError, match="every item"):
         leave_one_subject_out([0.9, 0.1], np.array(["a", None], dtype=object), 0.5)
     with pytest.raises(ValueError, match="single subject"):
         leave_one_subject_out([0.9, 0.1], ["a", "a"], 0.5)
 
 
-def test_a_gallery_that_has_changed_is_stale() -> None:
-    calibration = GalleryCalibration([0.5] * 3, gallery_size=100)
-    assert not calibration.stale(110)
-    assert calibration.stale(111)
-    assert calibration.stale(100, changed=11)
-
-
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match="has 2 probes"):
-        GalleryCalibration([0.1, 0.2], gallery_size=1, subjects=["a", "a"])
     with pytest.raises(ValueError, match="no un-enrolled"):
         GalleryCalibration([], gallery_size=1)
     with pytest.raises(ValueError, match="NaN"):

@@ -304,26 +304,6 @@ def test_the_same_seed_gives_the_same_whatever_the_threads() -> None:
     assert not np.array_equal(states[0]["bootstrap_upper"], other["bootstrap_upper"])
 
 
-def test_weights_are_design_weights() -> None:
-    """A row of weight 2 counts as two would, for the observed rate; the bound never gains from weights."""
-    rng = np.random.default_rng(0)
-    scores = rng.random(2_000).astype(np.float32)
-    weight = np.where(np.arange(2_000) < 1_000, 2.0, 1.0)
-    weighted = Calibration.fit(scores, np.zeros(2_000), sample_weight=weight, random_state=0)
-    for method in ("finite-sample", "bootstrap"):
-        point = weighted.operating_point(0.1, method=method)
-        above = scores > np.float32(point.threshold)
-        assert point.observed_fpr == pytest.approx((weight * above).sum() / weight.sum())
-        assert point.observed_fpr < point.fpr_upper_bound <= 0.1
-    plain = Calibration.fit(scores, np.zeros(2_000), random_state=0)
-    scaled = Calibration.fit(scores, np.zeros(2_000), sample_weight=np.full(2_000, 7.0), random_state=0)
-    assert scaled.operating_point(0.1) == plain.operating_point(0.1)
-    dropped = Calibration.fit(
-        scores, np.zeros(2_000), sample_weight=np.arange(2_000) >= 1_000, random_state=0
-    )
-    assert dropped.operating_point(0.1).n_negative_pairs == 1_000
-
-
 def test_a_refusal_reaches_the_caller_of_another_process_whole() -> None:
     with pytest.raises(InsufficientCalibrationData) as refused:
         fitted(all_pairs(20)).operating_point(0.001)

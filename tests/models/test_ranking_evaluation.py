@@ -77,11 +77,11 @@ def test_intervals_cover_and_widen_with_dependence() -> None:
 
 def test_splits_keep_groups_whole_and_refuse_too_few() -> None:
     groups = np.repeat(np.arange(10), 7)
-    split = split_rankings(70, groups=groups, random_state=1)
-    assert not set(groups[split.train]) & set(groups[split.test])
-    assert sorted(np.concatenate([split.train, split.test])) == list(range(70))
-    assert len(set(groups[split.test])) == 2
-    assert split_rankings(100, random_state=0).test.size == 20
+    train, test = split_rankings(70, groups=groups, random_state=1)
+    assert not set(groups[train]) & set(groups[test])
+    assert sorted(np.concatenate([train, test])) == list(range(70))
+    assert len(set(groups[test])) == 2
+    assert split_rankings(100, random_state=0)[1].size == 20
     with pytest.raises(ValueError, match="3 rows"):
         split_rankings(3)
     with pytest.raises(ValueError, match="orders two labels"):

@@ -59,15 +59,6 @@ def test_merged_blocks_are_the_search_of_the_whole(data: st.DataObject) -> None:
         assert found == order[whole[0][query]].tolist()
         assert merged.score[query, : len(found)].tolist() == whole[1][query].tolist()
         assert (merged.score[query, len(found) :] == -np.inf).all()
-    in_turn = merge_top_k([model.top_k(queries, part, k) for part in np.split(gallery, [1]) if len(part)], k)
-    flat = in_turn.row + in_turn.part
-    there = model.top_k(queries, gallery, k)[0]
-    assert flat[:, : there.shape[1]].tolist() == there.tolist()
-
-
-def test_what_merging_needs() -> None:
-    with pytest.raises(ValueError, match="at least one block"):
-        merge_top_k([], 3)
 
 
 @pytest.mark.parametrize("allowed", [[0, 40], [-1], [[True]], [True], [0.5], np.ones(39, dtype=bool)])

@@ -20,7 +20,7 @@ from pairmark.service.galleries import catching_up, templates
 from pairmark.service.galleries import live as live_module
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
-from pairmark.service.galleries.kept import Thresholds, load
+from pairmark.service.galleries.kept import Thresholds, is_stale, load
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import GalleryCalibrationRequest
 from pairmark.service.galleries.view import View
@@ -384,3 +384,8 @@ def test_probes_that_were_all_enrolled_promise_nothing(
     enrol(galleries, "g", {f"n{at}": (probes[at], PROBES[at], None) for at in range(3)})
     with pytest.raises(Conflict, match="enrolled or erased"):
         Thresholds(galleries).at(galleries.state("g"), model, 0.7, 0.95)
+
+
+def test_a_gallery_that_has_changed_is_stale() -> None:
+    assert not is_stale(100, changed=10)
+    assert is_stale(100, changed=11)
