@@ -35,6 +35,8 @@ from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
 from pairmark.service.api.upkeep import keep_galleries
 from pairmark.service.console import pages as console
+from pairmark.service.console.ask import Refused
+from pairmark.service.console.frame import refused
 from pairmark.service.errors import NotReady, PairmarkError
 from pairmark.service.logs import configure_logging
 from pairmark.service.settings import Settings
@@ -81,7 +83,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     warm : load what is promoted at the start; one that answers a single command loads only what it needs.
     """
     settings = settings or Settings()
-    services = Services.build(settings)
+    services = Services(settings)
     app = Application(
         title="Pairmark",
         version=VERSION,
@@ -100,6 +102,7 @@ def create_app(settings: Settings | None = None, *, warm: bool = True) -> FastAP
     app.table = RouteTable((*ROUTES, *console.ROUTES))
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Refused, refused)
     app.edge = partial(Edge, services=services, table=app.table)
     app.openapi = lambda: openapi.document(app, app.table)  # type: ignore[method-assign]
     return app

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import overload
+from typing import Annotated, Any, overload
+
+from pydantic import BeforeValidator
 
 
 @overload
@@ -15,3 +17,11 @@ def iso(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _said(at: Any) -> Any:
+    return iso(at) if isinstance(at, float) else at
+
+
+Moment = Annotated[str, BeforeValidator(_said)]
+"""A time in an answer, as ISO 8601; rows hold seconds since the epoch."""

@@ -54,12 +54,7 @@ def from_elsewhere(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def check_csrf(session: ActiveSession, headers: Mapping[bytes, bytes], method: str) -> None:
-    """Refuse a change that the session's own pages did not ask for.
-
-    Raises
-    ------
-    Forbidden
-    """
+    """Refuse (`Forbidden`) a change that the session's own pages did not ask for."""
     if method in READING:
         return
     shown = headers.get(b"x-csrf-token", b"").decode("latin-1")
@@ -70,12 +65,7 @@ def check_csrf(session: ActiveSession, headers: Mapping[bytes, bytes], method: s
 
 
 def check_key(key: ActiveKey, access: Access, path: Mapping[str, str], *, reading: bool) -> None:
-    """Refuse a key that lacks what a route needs.
-
-    Raises
-    ------
-    Forbidden
-    """
+    """Refuse (`Forbidden`) a key that lacks what a route needs."""
     if access in ("any", "metrics"):
         return
     if access == "model":

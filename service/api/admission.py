@@ -38,12 +38,7 @@ class Admission:
     async def admit(
         self, scope: Scope, headers: dict[bytes, bytes], method: str, path: str, found: Found | None
     ) -> None:
-        """Let a request in, and note in its scope who asks; the errors say what is lacking.
-
-        Raises
-        ------
-        Unauthenticated, Forbidden, RateLimited, InvalidInput
-        """
+        """Let a request in, and note in its scope who asks; the errors say what is lacking."""
         if b"\0" in scope.get("raw_path", b"") or "\0" in path or b"%00" in scope["query_string"]:
             raise InvalidInput("the address holds a NUL character; expected plain text", field="path")
         if scope.get("pairmark.trusted"):

@@ -38,11 +38,5 @@ class AuditQuery(PageQuery):
 
 def list_audit(services: InServices, query: Annotated[AuditQuery, FROM_QUERY]) -> AuditPage:
     """Who changed what, newest first. An entry is committed with its change."""
-    return services.audit.page(
-        limit=query.limit,
-        cursor=query.cursor,
-        actor=query.actor,
-        action=query.action,
-        resource=query.resource,
-        since=None if query.since is None else query.since.timestamp(),
-    )
+    since = None if query.since is None else query.since.timestamp()
+    return services.audit.page(**query.model_dump(exclude={"since"}), since=since)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 from fastapi import Depends, File, Form, Path, Request, Response, UploadFile
@@ -24,47 +25,25 @@ PairsFile = Annotated[
 ]
 
 
-async def roles(
-    format: Annotated[
-        str | None, Form(description="csv, parquet, npz or svmlight; default: by extension")
-    ] = None,
-    label: Annotated[str | None, Form(description="column of the identity or class")] = None,
-    ranking: Annotated[
-        str | None, Form(description="a column of rankings, or position columns joined by commas")
-    ] = None,
-    group: Annotated[
-        str | None,
-        Form(description="column of groups that are never split between training and held-out data"),
-    ] = None,
-    time: Annotated[
-        str | None, Form(description="column with the time of each row: numbers or ISO 8601 dates")
-    ] = None,
-    id: Annotated[str | None, Form(description="column of row ids, which a pairs file may refer to")] = None,
-    exclude: Annotated[str | None, Form(description="columns to leave out, joined by commas")] = None,
-    header: Annotated[bool, Form(description="CSV: whether the first line contains column names")] = True,
-    points: Annotated[str | None, Form(description="npz: the array of points; default `X`")] = None,
-    unlabelled: Annotated[
-        bool,
-        Form(
-            description="accept rows without labels, rankings or pairs, for learners that use unlabelled rows"
-        ),
-    ] = False,
-) -> dict[str, Any]:
-    """Which columns are what."""
-    return {
-        "format": format,
-        "label": label,
-        "ranking": ranking,
-        "group": group,
-        "time": time,
-        "id": id,
-        "exclude": exclude,
-        "header": header,
-        "points": points,
-        "unlabelled": unlabelled,
-    }
+async def roles(**given: Any) -> dict[str, Any]:
+    """Which columns are what: fields of a form, as `DatasetRequest` describes them; it reads the values."""
+    return given
 
 
+roles.__signature__ = Signature(  # type: ignore[attr-defined]
+    [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=field.default if field.annotation is bool else None,
+            annotation=Annotated[
+                bool if field.annotation is bool else str | None, Form(description=field.description)
+            ],
+        )
+        for name, field in DatasetRequest.model_fields.items()
+        if name != "name"
+    ]
+)
 Roles = Annotated[dict[str, Any], Depends(roles)]
 
 

@@ -13,12 +13,7 @@ LOOK_S = 0.25
 
 
 class Deadlines:
-    """Ends requests that take too long: one look at all of them now and then, since a timer for each costs more.
-
-    Parameters
-    ----------
-    seconds : a request gets, and at most `LOOK_S` more.
-    """
+    """Ends requests after ``seconds``: one look at all of them every `LOOK_S`, since a timer for each costs more."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -27,12 +22,7 @@ class Deadlines:
         self._looking = False
 
     async def run(self, started: float, work: Awaitable[T]) -> T:
-        """Await the work, which began at ``started`` of the performance counter.
-
-        Raises
-        ------
-        TimeoutError
-        """
+        """Await the work, which began at ``started`` of the performance counter, or raise `TimeoutError`."""
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = started

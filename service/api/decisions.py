@@ -8,9 +8,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message
 
-from pairmark.service.api.services import Services
 from pairmark.service.api.wire import JSON, Answer, Call
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.settings import Settings
@@ -25,34 +24,26 @@ def wants_log(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
     return settings.log_decisions or headers.get(HEADER) == b"true"
 
 
-async def logged_decision(
-    handler: Callable[[Call], Awaitable[Answer]],
-    services: Services,
-    scope: Scope,
-    headers: Mapping[bytes, bytes],
-    receive: Receive,
-    query: Any,
-    path: dict[str, str],
-    actor: Actor,
-) -> Answer:
+async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Call, actor: Actor) -> Answer:
     """Answer, once the decision is in the audit log: the answer names its entry in ``Pairmark-Decision-Id``."""
-    given = hashlib.sha256()
+    given, receive = hashlib.sha256(), call.receive
 
     async def hashed() -> Message:
         message = await receive()
         given.update(message.get("body", b""))
         return message
 
-    body, kind, extra = await handler(Call(services, scope, headers, hashed, query, path))
+    call.receive = hashed
+    body, kind, extra = await handler(call)
     facts = {
-        "query": scope["query_string"].decode("latin-1")[:500],
+        "query": call.scope["query_string"].decode("latin-1")[:500],
         "input_sha256": given.hexdigest(),
         "answer_sha256": hashlib.sha256(body).hexdigest(),
         **(_of_json(body) if kind == JSON else _of_headers(extra)),
     }
-    resource = f"gallery:{path['gallery']}" if "gallery" in path else "match"
+    resource = f"gallery:{call.path['gallery']}" if "gallery" in call.path else "match"
     with acting(actor):
-        number = await asyncio.to_thread(services.audit.decision, resource, facts)
+        number = await asyncio.to_thread(call.services.audit.decision, resource, facts)
     return body, kind, (*extra, (b"pairmark-decision-id", b"%d" % number))
 
 

@@ -98,54 +98,37 @@ def _operation(
 ) -> dict[str, Any]:
     bodies = []
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        example = next((given["value"] for given in content.get("examples", {}).values()), None)
+        example = next((json.dumps(given["value"]) for given in content.get("examples", {}).values()), None)
         # Alternatives are shown one by one: what one of them requires, another does not have.
         bodies += [
-            {
-                "media_type": media_type,
-                "fields": _fields(document, schema),
-                "example": None if example is None else json.dumps(example),
-            }
-            for schema in _alternatives(content.get("schema", {}))
+            {"media_type": media_type, "fields": _fields(document, schema), "example": example}
+            for schema in content["schema"].get("anyOf", [content["schema"]])
         ]
+    answers: list[dict[str, Any]] = [
+        {"status": status, **one} for status, one in operation["responses"].items()
+    ]
+    done = [one for one in answers if one["status"].startswith("2")]
+    for one in done:
+        content = one.get("content", {})
+        one["media_types"] = ", ".join(content)
+        schemas = [given.get("schema", {}) for given in content.values()]
+        one["fields"] = _fields(document, schemas[0]) if schemas else []
     return {
-        "id": operation.get("operationId", f"{method}{path}"),
+        "id": operation["operationId"],
         "path": path,
         "method": method,
-        "summary": operation.get("summary", ""),
-        "paragraphs": operation.get("description", "").split("\n\n"),
+        "summary": operation["summary"],
+        "paragraphs": operation["description"].split("\n\n"),
         "scope": operation.get("x-required-scope"),
         "parameters": [
-            {
-                "name": parameter["name"],
-                "where": parameter["in"],
-                "required": parameter.get("required", False),
-                "kind": _kind(parameter.get("schema", {})),
-                "description": parameter.get("description", ""),
-            }
-            for parameter in operation.get("parameters", [])
+            {**one, "where": one["in"], "kind": _kind(one["schema"])}
+            for one in operation.get("parameters", [])
         ],
         "bodies": bodies,
-        "responses": [
-            {
-                "status": status,
-                "description": answer.get("description", ""),
-                "media_types": ", ".join(answer.get("content", {})),
-                "fields": _fields(document, _first_schema(answer)) if status.startswith("2") else [],
-            }
-            for status, answer in operation.get("responses", {}).items()
-            if status.startswith("2")
-        ],
-        "problems": [status for status in operation.get("responses", {}) if not status.startswith("2")],
+        "responses": done,
+        "problems": [one["status"] for one in answers if one not in done],
         "curl": _curl(base, path, method, bodies, operation),
     }
-
-
-def _first_schema(answer: dict[str, Any]) -> dict[str, Any]:
-    for content in answer.get("content", {}).values():
-        schema: dict[str, Any] = content.get("schema", {})
-        return schema
-    return {}
 
 
 def _curl(base: str, path: str, method: str, bodies: list[dict[str, Any]], operation: dict[str, Any]) -> str:
@@ -169,29 +152,12 @@ def _curl(base: str, path: str, method: str, bodies: list[dict[str, Any]], opera
     return " ".join(parts)
 
 
-def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    reference = schema.get("$ref")
-    if reference is None:
-        return schema
-    found: dict[str, Any] = document["components"]["schemas"].get(reference.rpartition("/")[2], {})
-    return found
-
-
-def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    options: list[dict[str, Any]] = schema.get("anyOf", [schema])
-    return options
-
-
 def _fields(document: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    schema = _resolved(document, schema)
-    required = set(schema.get("required", ()))
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    required = schema.get("required", ())
     return [
-        {
-            "name": name,
-            "kind": _kind(field),
-            "required": name in required,
-            "description": field.get("description", ""),
-        }
+        {**field, "name": name, "kind": _kind(field), "required": name in required}
         for name, field in schema.get("properties", {}).items()
     ]
 

@@ -68,12 +68,7 @@ class Answering:
 
 
 class Edge:
-    """ASGI middleware around the whole service.
-
-    Parameters
-    ----------
-    app : the framework, which serves the routes that are not direct.
-    """
+    """ASGI middleware around the whole service; ``app`` is the framework, for the routes that are not direct."""
 
     def __init__(self, app: ASGIApp, *, services: Services, table: RouteTable) -> None:
         self._app = app
@@ -111,13 +106,11 @@ class Edge:
             query = route.reader.read(scope["query_string"])
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
+                call = Call(self._services, scope, headers, receive, query, found.path)
                 if route.decides and wants_log(headers, self._settings):
-                    actor = _actor(scope)
-                    work = logged_decision(
-                        route.handler, self._services, scope, headers, receive, query, found.path, actor
-                    )
+                    work = logged_decision(route.handler, call, _actor(scope))
                 else:
-                    work = route.handler(Call(self._services, scope, headers, receive, query, found.path))
+                    work = route.handler(call)
                 body, kind, extra = await self._deadlines.run(started, work)
                 status = 200
                 fields = [

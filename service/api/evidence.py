@@ -98,12 +98,7 @@ class BayesOut(BaseModel):
 
 
 def check_apart(query: Any) -> None:
-    """Refuse a decision that is asked for both at a false positive rate and by Bayes' rule, or by neither.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """Refuse a decision asked for both at a false positive rate and by Bayes' rule, or by neither."""
     if query.prior is None:
         if query.cost_ratio is not None:
             raise InvalidInput("cost_ratio goes with prior: give both", field="prior")

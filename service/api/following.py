@@ -17,9 +17,7 @@ log = logging.getLogger("pairmark.events")
 class EventWatch:
     """Wakes the streams whose jobs have new events. Nothing is asked while no stream is open.
 
-    Parameters
-    ----------
-    changed : number of the last event seen -> the newest number, and the jobs with events since.
+    ``changed`` : number of the last event seen -> the newest number, and the jobs with events since.
     """
 
     def __init__(self, changed: Callable[[int], Awaitable[tuple[int, set[str]]]]) -> None:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from pairmark.models.evaluation.drawing import MEDIA_TYPES, draw_cmc
 from pairmark.service.api.access import may_see
+from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, check_may, key_of
@@ -158,13 +159,8 @@ async def upsert_items(
                     gallery, json_batches(body, state.dimension, errors), errors, served
                 )
             )
-    options = ImportOptions(
-        prefix=query.prefix,
-        first=query.first,
-        id=query.id,
-        subject=query.subject,
-        metadata=tuple(name for name in (query.metadata or "").split(",") if name),
-    )
+    metadata = tuple(name for name in (query.metadata or "").split(",") if name)
+    options = ImportOptions(**{**query.model_dump(), "metadata": metadata})
     async with services.galleries.places.bulk_import() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
@@ -281,21 +277,13 @@ def get_evaluation(services: InServices, gallery: Name, evaluation: MeasurementI
     return services.identification.evaluation(gallery, evaluation)
 
 
-def get_cmc_svg(services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
-    """The cumulative match characteristic as a picture (SVG): the share of probes found by rank."""
-    return _cmc(services, gallery, evaluation, "svg")
-
-
-def get_cmc_png(services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
-    """The cumulative match characteristic as a picture (PNG)."""
-    return _cmc(services, gallery, evaluation, "png")
-
-
-def _cmc(services: Services, gallery: str, evaluation: str, format: Literal["svg", "png"]) -> Response:
+def get_cmc(request: Request, services: InServices, gallery: Name, evaluation: MeasurementId) -> Response:
+    """The cumulative match characteristic as a picture: the share of probes found by rank."""
     found = services.identification.evaluation(gallery, evaluation)
     if found.cmc is None:
         raise InvalidInput(
             "no probe's subject was enrolled, so there is no curve to draw", field="evaluation"
         )
     title = f"{gallery}: {found.cmc['n_probes']} enrolled people, one probe each"
+    format = picture_format(request)
     return Response(draw_cmc(found.cmc, title).encoded(format), media_type=MEDIA_TYPES[format])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pairmark.models.core.registry import LEARNERS
 from pairmark.service.errors import UnknownLearner
 
 
+def _schema(params: type[BaseModel]) -> dict[str, Any]:
+    return params.model_json_schema()
+
+
 class LearnerOut(BaseModel):
     """A kind of learner."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     kind: str
     title: str
-    capabilities: list[str] = Field(
+    capabilities: Annotated[list[str], BeforeValidator(sorted)] = Field(
         description="some of `similarity`, `match`, `search`, `embed`, `classify`, `rank-labels`"
     )
     needs: str = Field(description="what the dataset must contain: identities or rankings")
@@ -25,7 +31,9 @@ class LearnerOut(BaseModel):
         description="whether sparse vectors may have columns that training did not have. They are ignored and "
         "counted in `pairmark_unknown_columns_total` at `/metrics`; other kinds refuse them"
     )
-    params: dict[str, Any] = Field(description="JSON Schema of `params` in POST /jobs")
+    params: Annotated[dict[str, Any], BeforeValidator(_schema)] = Field(
+        description="JSON Schema of `params` in POST /jobs"
+    )
 
 
 class LearnerPage(BaseModel):
@@ -35,19 +43,7 @@ class LearnerPage(BaseModel):
     next_cursor: None = None
 
 
-_LISTED = {
-    spec.kind: LearnerOut(
-        kind=spec.kind,
-        title=spec.title,
-        capabilities=sorted(spec.capabilities),
-        needs=spec.needs,
-        accepts_sparse=spec.accepts_sparse,
-        takes_unlabelled=spec.takes_unlabelled,
-        ignores_unknown=spec.ignores_unknown,
-        params=spec.params.model_json_schema(),
-    )
-    for spec in LEARNERS
-}
+_LISTED = {spec.kind: LearnerOut.model_validate(spec) for spec in LEARNERS}
 
 
 async def list_learners() -> LearnerPage:

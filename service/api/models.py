@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.report_page import report_page
-from pairmark.service.api.services import Caller, InServices, Services, check_may, key_of, may
+from pairmark.service.api.services import Caller, InServices, check_may, key_of, may
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.errors import InvalidInput
 from pairmark.service.heldout.errors import KEPT, ErrorKind
@@ -265,30 +265,24 @@ async def get_report(
     return await asyncio.to_thread(work)
 
 
-async def get_picture_svg(
-    services: InServices, name: Name, version: Number, picture: PictureName
+async def get_picture(
+    request: Request, services: InServices, name: Name, version: Number, picture: PictureName
 ) -> Response:
-    """A picture of the version's report (SVG): `roc`, `det`, `histograms`, `tippett`, `calibration` (of likelihood
-    ratios), `identification`, `cmc`, or for rankers `ranking-noise`."""
-    return await _picture(services, name, version, picture, "svg")
+    """A picture of the version's report: `roc`, `det`, `histograms`, `tippett`, `calibration` (of likelihood ratios),
+    `identification`, `cmc`, or for rankers `ranking-noise`."""
+    format = picture_format(request)
 
-
-async def get_picture_png(
-    services: InServices, name: Name, version: Number, picture: PictureName
-) -> Response:
-    """A picture of the version's report (PNG)."""
-    return await _picture(services, name, version, picture, "png")
-
-
-async def _picture(
-    services: Services, name: str, version: int, picture: PictureName, format: Format
-) -> Response:
     def work() -> bytes:
         found = services.store.version(name, version)
         return picture_of(found, picture, format, lambda: services.store.reports.report(found))
 
     body = await asyncio.to_thread(work)
     return Response(body, media_type=MEDIA_TYPES[format], headers={"cache-control": "private, max-age=3600"})
+
+
+def picture_format(request: Request) -> Format:
+    """What kind of picture an address that ends in ``.svg`` or ``.png`` asks for."""
+    return "png" if request.url.path.endswith(".png") else "svg"
 
 
 async def get_tree(

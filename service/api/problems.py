@@ -20,47 +20,34 @@ from pairmark.service.errors import PairmarkError
 PROBLEM_JSON = "application/problem+json"
 
 
-class NotFound(PairmarkError):
+class NotFound(PairmarkError, slug="not-found"):
     """There is nothing at this address."""
 
-    slug, title = "not-found", "There is nothing at this address"
 
-
-class MethodNotAllowed(PairmarkError):
+class MethodNotAllowed(PairmarkError, slug="method-not-allowed"):
     """The address does not take this method."""
 
-    slug, title = "method-not-allowed", "The address does not take this method"
     headers: dict[str, str]
 
 
-class NotAcceptable(PairmarkError):
-    """The answer cannot be given in the media type asked for."""
-
-    slug, title = "not-acceptable", "The answer cannot be given in that form"
+class NotAcceptable(PairmarkError, slug="not-acceptable"):
+    """The answer cannot be given in that form."""
 
 
-class UnsupportedMediaType(PairmarkError):
-    """The body's media type is not one that this address reads."""
-
-    slug, title = "unsupported-media-type", "The media type is not supported here"
+class UnsupportedMediaType(PairmarkError, slug="unsupported-media-type"):
+    """The media type is not supported here."""
 
 
-class SlowBody(PairmarkError):
-    """The request's body did not arrive in time."""
-
-    slug, title = "request-timeout", "The request body did not arrive in time"
+class SlowBody(PairmarkError, slug="request-timeout"):
+    """The request body did not arrive in time."""
 
 
-class TimedOut(PairmarkError):
-    """The answer took longer than this service allows."""
-
-    slug, title = "timed-out", "The request took too long"
+class TimedOut(PairmarkError, slug="timed-out"):
+    """The request took too long."""
 
 
-class Internal(PairmarkError):
+class Internal(PairmarkError, slug="internal-error"):
     """Something went wrong inside the service."""
-
-    slug, title = "internal-error", "Something went wrong inside the service"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,9 +50,7 @@ FROM_QUERY: Final = Depends(_query_of)
 class QueryReader:
     """Reads queries into one model. Clients ask the same again and again, so what was read is kept, within bounds.
 
-    Parameters
-    ----------
-    model : a `Query`. Where it allows extra fields, parameters ``x.NAME`` are taken too.
+    Where the model allows extra fields, parameters ``x.NAME`` are taken too.
     """
 
     def __init__(self, model: type[Query]) -> None:
@@ -68,13 +66,7 @@ class QueryReader:
         self._known: dict[bytes, Query] = {}
 
     def read(self, raw: bytes) -> Query:
-        """The query as the model has it.
-
-        Raises
-        ------
-        InvalidInput
-            Naming the parameter and what was expected.
-        """
+        """The query as the model has it, or `InvalidInput` that names the parameter and what was expected."""
         known = self._known.get(raw)
         if known is None:
             known = self._read(raw)

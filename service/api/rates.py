@@ -26,12 +26,7 @@ _BYTES: Final = SETS * WAYS * 16
 
 
 class Rates:
-    """The buckets of one machine.
-
-    Parameters
-    ----------
-    file : shared by processes, made when it is not there; where that cannot be, this process counts alone.
-    """
+    """The buckets of one machine: processes share ``file``; where it cannot be made, this process counts alone."""
 
     def __init__(self, file: Path) -> None:
         self._known: dict[str, tuple[int, int]] = {}
@@ -41,16 +36,9 @@ class Rates:
         self._full_at = view[_BYTES // 2 :].cast("d")
 
     def take(self, name: str, per_second: float, burst: float, said: str) -> None:
-        """Take one token of a bucket.
+        """Take one token of a bucket, or raise `RateLimited` with ``retry_after`` in whole seconds.
 
-        Parameters
-        ----------
-        name : of the bucket. burst : tokens it holds when full. said : what is limited, for the refusal.
-
-        Raises
-        ------
-        RateLimited
-            When it is empty; carries ``retry_after`` in whole seconds.
+        ``burst`` : tokens that it holds when full. ``said`` : what is limited, for the refusal.
         """
         mark, at = self._known.get(name, (0, 0))
         if not mark or self._names[at] != mark:

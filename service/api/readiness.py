@@ -18,10 +18,6 @@ class TimedQuestion(Generic[T]):
     """Asks in a thread of its own: one question at a time, however many wait for its answer.
 
     A frozen database blocks the thread that asks it for as long as it is frozen, and no other.
-
-    Parameters
-    ----------
-    ask : asks the database (blocking).
     """
 
     def __init__(self, ask: Callable[[], T]) -> None:
@@ -29,13 +25,7 @@ class TimedQuestion(Generic[T]):
         self._asked: Future[T] | None = None
 
     async def answer(self) -> T:
-        """The answer.
-
-        Raises
-        ------
-        NotReady
-            When the database fails, or does not answer within `LIMIT_S`.
-        """
+        """The answer; `NotReady` when the database fails, or does not answer within `LIMIT_S`."""
         if self._asked is None or self._asked.done():
             self._asked = Future()
             threading.Thread(target=self._run, args=(self._asked,), name="question", daemon=True).start()

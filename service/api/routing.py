@@ -193,13 +193,7 @@ class Found:
 
 
 class RouteTable:
-    """Routes by method and path; the first that fits is taken.
-
-    Raises
-    ------
-    ValueError
-        When two routes share a method and path, or an operation's name.
-    """
+    """Routes by method and path, the first that fits; `ValueError` when two share both, or an operation's name."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes: Sequence[Route] = tuple(routes)

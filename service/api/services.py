@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -14,10 +13,10 @@ from pairmark.service.api.rates import Rates
 from pairmark.service.api.readiness import TimedQuestion
 from pairmark.service.api.readings import SHOWN, Readings
 from pairmark.service.audit.log import AuditLog
-from pairmark.service.blobs import Blobs, open_blobs
+from pairmark.service.blobs import open_blobs
 from pairmark.service.blobs.holds import last_finished
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.db import Database, open_database
+from pairmark.service.db import open_database
 from pairmark.service.errors import Forbidden
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.identification import Identification
@@ -32,74 +31,42 @@ from pairmark.service.store.store import ModelStore
 from pairmark.service.training.submission import TrainingQueue
 
 
-@dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the endpoints call."""
+    """What the endpoints call; connects to nothing yet."""
 
-    settings: Settings
-    database: Database
-    blobs: Blobs
-    datasets: Datasets
-    queue: TrainingQueue
-    store: ModelStore
-    runtime: Runtime
-    galleries: Galleries
-    identification: Identification
-    searches: Searches
-    thresholds: Thresholds
-    rates: Rates
-    readiness: TimedQuestion[int]
-    readings: TimedQuestion[Readings]
-    events: EventWatch
-    audit: AuditLog
-    keys: Keys
-    sessions: Sessions
-    last_use: dict[str, float]
-    """When keys were last used, by id, that is not in the database yet."""
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.database = open_database(settings)
+        self.blobs = open_blobs(settings)
+        self.datasets = Datasets(self.database, self.blobs, settings)
+        self.queue = TrainingQueue(self.database, settings)
+        self.store = ModelStore(self.database, self.blobs, settings)
+        self.runtime = Runtime(self.store, self.database, settings)
+        self.galleries = Galleries(self.database, settings)
+        self.thresholds = Thresholds(self.galleries)
+        self.identification = Identification(
+            self.galleries, self.datasets, self.store, settings, self.thresholds
+        )
+        self.searches = Searches(self.galleries, self.thresholds, settings)
+        self.rates = Rates(settings.home / "rates")
+        self.readiness = TimedQuestion(lambda: len(self.queue.workers()))
+        self.readings = TimedQuestion(self._read)
+        self.events = EventWatch(lambda after: asyncio.to_thread(self.queue.changed, after))
+        self.audit = AuditLog(self.database)
+        self.keys = Keys(self.database)
+        self.sessions = Sessions(self.database)
+        self.last_use: dict[str, float] = {}
+        """When keys were last used, by id, that is not in the database yet."""
+        db_metrics.watch(self.database)
 
-    @classmethod
-    def build(cls, settings: Settings) -> Services:
-        """Build every service; connects to nothing yet."""
-        database = open_database(settings)
-        blobs = open_blobs(settings)
-        store = ModelStore(database, blobs, settings)
-        datasets = Datasets(database, blobs, settings)
-        galleries = Galleries(database, settings)
-        thresholds = Thresholds(galleries)
-        queue = TrainingQueue(database, settings)
-        runtime = Runtime(store, database, settings)
-        db_metrics.watch(database)
-
-        def read() -> Readings:
-            largest, items = galleries.sizes(SHOWN)
-            return Readings(
-                queue=queue.reading(),
-                galleries=largest,
-                items=items,
-                calibration_ages=store.calibration_ages(SHOWN),
-                last_backup=last_finished(database),
-            )
-
-        return cls(
-            settings=settings,
-            database=database,
-            blobs=blobs,
-            datasets=datasets,
-            queue=queue,
-            store=store,
-            runtime=runtime,
-            galleries=galleries,
-            identification=Identification(galleries, datasets, store, settings, thresholds),
-            searches=Searches(galleries, thresholds, settings),
-            thresholds=thresholds,
-            rates=Rates(settings.home / "rates"),
-            readiness=TimedQuestion(lambda: len(queue.workers())),
-            readings=TimedQuestion(read),
-            events=EventWatch(lambda after: asyncio.to_thread(queue.changed, after)),
-            audit=AuditLog(database),
-            keys=Keys(database),
-            sessions=Sessions(database),
-            last_use={},
+    def _read(self) -> Readings:
+        largest, items = self.galleries.sizes(SHOWN)
+        return Readings(
+            queue=self.queue.reading(),
+            galleries=largest,
+            items=items,
+            calibration_ages=self.store.calibration_ages(SHOWN),
+            last_backup=last_finished(self.database),
         )
 
 
@@ -128,12 +95,7 @@ def may(request: Request, scope: Scope, resource: str | None = None, *, reading:
 
 
 def check_may(request: Request, scope: Scope, resource: str | None = None, *, reading: bool = False) -> None:
-    """Refuse who lacks a scope, where that depends on more than the path.
-
-    Raises
-    ------
-    Forbidden
-    """
+    """Refuse (`Forbidden`) who lacks a scope, where that depends on more than the path."""
     if not may(request, scope, resource, reading=reading):
         on = f" on {resource[:100]!r}" if resource else ""
         raise Forbidden(f"the key lacks the scope this needs: {scope!r}{on}", scope=scope)

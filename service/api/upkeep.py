@@ -15,12 +15,7 @@ EVERY_S = 10.0
 
 
 async def keep_galleries(services: Services, *, sweep: bool) -> None:
-    """Run until cancelled.
-
-    Parameters
-    ----------
-    sweep : remove what killed processes left behind first; a process that answers a single command does not.
-    """
+    """Run until cancelled; ``sweep``: remove what killed processes left behind first."""
     galleries, loop = services.galleries, asyncio.get_running_loop()
     woken = asyncio.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -23,32 +24,16 @@ Answer = tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]
 """Body, media type and further headers of an answer with status 200; the edge sends it."""
 
 
+@dataclass(slots=True)
 class Call:
-    """One request to a route that the edge calls itself.
+    """One request to a route that the edge calls itself; ``query`` is what the route's query model read."""
 
-    Attributes
-    ----------
-    query : what the route's query model read.
-    path : the path's parameters.
-    """
-
-    __slots__ = ("_receive", "headers", "path", "query", "scope", "services")
-
-    def __init__(
-        self,
-        services: Services,
-        scope: Scope,
-        headers: Mapping[bytes, bytes],
-        receive: Receive,
-        query: Any,
-        path: dict[str, str],
-    ) -> None:
-        self.services = services
-        self.scope = scope
-        self.headers = headers
-        self.query = query
-        self.path = path
-        self._receive = receive
+    services: Services
+    scope: Scope
+    headers: Mapping[bytes, bytes]
+    receive: Receive
+    query: Any
+    path: dict[str, str]
 
     @property
     def key(self) -> ActiveKey | None:
@@ -59,7 +44,7 @@ class Call:
     @property
     def models(self) -> frozenset[str] | None:
         """The only models that who asks may use here; None: all."""
-        key = self.scope.get("pairmark.key")
+        key = self.key
         return None if key is None else key.grants.resources("score", "decide")
 
     def shows_scores(self, served: Served | None) -> bool:
@@ -71,7 +56,7 @@ class Call:
 
     async def body(self) -> bytes | bytearray:
         """The whole body, at most `max_body_bytes` of it held at any time."""
-        return await read_body(self.scope, self._receive, self.services.settings.max_body_bytes)
+        return await read_body(self.scope, self.receive, self.services.settings.max_body_bytes)
 
 
 def body_seconds(settings: Settings, received: int) -> float:
@@ -101,12 +86,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes | bytea
 
 
 def media(call: Call) -> tuple[bytes, bool]:
-    """Media type of the body, and whether raw bytes are wanted back.
-
-    Raises
-    ------
-    UnsupportedMediaType, NotAcceptable
-    """
+    """Media type of the body, and whether raw bytes are wanted back; refuses what is neither read nor given."""
     kind, wanted = call.headers.get(b"content-type", JSON), call.headers.get(b"accept", b"*/*")
     if kind != JSON:
         kind = kind.partition(b";")[0].strip().lower()
@@ -129,12 +109,7 @@ def media(call: Call) -> tuple[bytes, bool]:
 
 
 def only_json(call: Call) -> None:
-    """Refuse anything but JSON in and JSON out.
-
-    Raises
-    ------
-    UnsupportedMediaType, NotAcceptable
-    """
+    """Refuse anything but JSON in and JSON out."""
     kind, raw = media(call)
     if kind != JSON:
         raise UnsupportedMediaType("this route reads application/json")

@@ -12,8 +12,6 @@ from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.schemas import AuditEntry, AuditPage
 from pairmark.service.db import Database
 from pairmark.service.pagination import start_of
-from pairmark.service.tables import AuditRow
-from pairmark.service.times import iso
 
 _DAY_S = 86_400.0
 
@@ -91,7 +89,7 @@ class AuditLog:
                 resource=resource,
                 since=since,
             )
-        return AuditPage.of(rows, limit, lambda row: (row.id,), _out)
+        return AuditPage.of(rows, limit, lambda row: (row.id,), AuditEntry.model_validate)
 
     def decision(self, resource: str, facts: Mapping[str, Any]) -> int:
         """Append a decision, committed when this returns; returns the entry's number."""
@@ -106,17 +104,3 @@ class AuditLog:
             if gone:
                 record(session, now, "audit.prune", "audit", after={"removed": gone, "older_than_days": days})
         return gone
-
-
-def _out(row: AuditRow) -> AuditEntry:
-    return AuditEntry(
-        id=row.id,
-        at=iso(row.at),
-        actor=row.actor,
-        action=row.action,
-        resource=row.resource,
-        before=row.before,
-        after=row.after,
-        request_id=row.request_id,
-        trace_id=row.trace_id,
-    )

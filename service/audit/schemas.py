@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.pagination import Page
+from pairmark.service.times import Moment
 
 
 class AuditEntry(BaseModel):
     """One change. Entries contain names and numbers, but no vectors, keys or identities."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     id: int
-    at: str
+    at: Moment
     actor: str = Field(
         description="who made the change: `key ID`, `loopback`, `local`, `command line USER`, `job ID` or `worker NAME`"
     )

@@ -41,7 +41,7 @@ def setup(
     finally:
         database.dispose()
     with opened_keys(chosen, prepare=False) as stored:
-        shown = None if stored.exist() else stored.create("first admin", ["admin"]).key
+        shown = None if stored.list() else stored.create("first admin", ["admin"]).key
     if shown is None:
         output.show({"key": None}, lambda to: to.print("ready: an API key exists already"))
         return

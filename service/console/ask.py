@@ -33,12 +33,7 @@ _COPIED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the API answered.
-
-    Attributes
-    ----------
-    data : the parsed JSON body; of a refusal, the problem document.
-    """
+    """What the API answered; ``data`` is the parsed JSON body, of a refusal the problem document."""
 
     status: int
     data: Any
@@ -52,6 +47,13 @@ class Answer:
     def found(self) -> Any:
         """The body, or None where the API refused."""
         return self.data if self.ok else None
+
+
+class Refused(Exception):
+    """The API refused what a page cannot do without: the page says so instead."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
 
 
 class Api:
@@ -96,6 +98,18 @@ class Api:
             return Answer(status=status, data=json.loads(body))
         except ValueError:
             return Answer(status=status, data=None)
+
+    async def need(self, path: str, **query: object) -> Any:
+        """The body that the page is made of; `Refused` where the API refused."""
+        answer = await self.get(path, **query)
+        if not answer.ok:
+            raise Refused(answer)
+        return answer.data
+
+    async def items(self, path: str, **query: object) -> list[dict[str, Any]]:
+        """The entries of a list; none where the API refused."""
+        found: list[dict[str, Any]] = ((await self.get(path, **query)).found or {"items": []})["items"]
+        return found
 
     async def each(self, *paths: str) -> list[Answer]:
         """Several requests at once, answers in order."""

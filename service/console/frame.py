@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -12,10 +11,12 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from pydantic import Field
 
 from pairmark.service.api.guide import FOLDER as GUIDE
+from pairmark.service.api.query import Query
 from pairmark.service.api.services import may
-from pairmark.service.console.ask import Answer
+from pairmark.service.console.ask import Refused
 from pairmark.service.keys.schemas import Scope
 from pairmark.version import VERSION
 
@@ -28,67 +29,44 @@ HEADERS = {
 HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A place in the navigation.
-
-    Attributes
-    ----------
-    scope : without which the page is of no use; None: any key may read it.
-    asks : the route of the API that it shows; the page is left out where the service has none.
-    """
-
-    href: str
-    words: str
-    scope: Scope | None = None
-    asks: str | None = None
-
-
-NAVIGATION = (
-    Entry(href="/", words="Overview"),
-    Entry(href="/console/models", words="Models"),
-    Entry(href="/console/try", words="Try it", scope="score"),
-    Entry(href="/console/train", words="Train", scope="train"),
-    Entry(href="/console/jobs", words="Jobs"),
-    Entry(href="/console/datasets", words="Datasets"),
-    Entry(href="/console/galleries", words="Galleries", scope="gallery"),
-    Entry(href="/console/keys", words="Keys", scope="admin", asks="/keys"),
-    Entry(href="/console/audit", words="Audit", scope="admin", asks="/audit"),
-    Entry(href="/console/settings", words="Settings", scope="admin", asks="/settings"),
+NAVIGATION: tuple[tuple[str, str, Scope | None], ...] = (
+    ("/", "Overview", None),
+    ("/console/models", "Models", None),
+    ("/console/try", "Try it", "score"),
+    ("/console/train", "Train", "train"),
+    ("/console/jobs", "Jobs", None),
+    ("/console/datasets", "Datasets", None),
+    ("/console/galleries", "Galleries", "gallery"),
+    ("/console/keys", "Keys", "admin"),
+    ("/console/audit", "Audit", "admin"),
+    ("/console/settings", "Settings", "admin"),
 )
+"""Address, words, and the scope without which the page is of no use."""
 
 
-def page(
-    request: Request, template: str, *, status: int = 200, at: str = "", **values: object
-) -> HTMLResponse:
-    """A page in the console's frame.
+class CursorQuery(Query):
+    """Which page of a list."""
 
-    Parameters
-    ----------
-    at : the address of the navigation entry that the page belongs to.
-    """
+    cursor: str | None = Field(None, max_length=1000)
+
+
+def page(request: Request, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    """A page in the console's frame."""
     rights = {scope: may(request, scope) for scope in get_args(Scope)}
-    key = request.scope.get("pairmark.key")
-    # What a session's changes must bring back, as the header x-csrf-token or the form field csrf.
-    csrf = request.scope.get("pairmark.csrf")
-    table = request.app.table
-    links = [
-        (entry.href, entry.words)
-        for entry in NAVIGATION
-        if (entry.scope is None or rights[entry.scope])
-        and (entry.asks is None or table.find("GET", entry.asks) is not None)
-    ]
+    path = request.url.path
+    links = [(href, words) for href, words, scope in NAVIGATION if scope is None or rights[scope]]
     body = (
         _templates()
         .get_template(template)
         .render(
             rights=rights,
-            key=key,
-            csrf=csrf,
+            key=request.scope.get("pairmark.key"),
+            # What a session's changes must bring back, as the header x-csrf-token or the form field csrf.
+            csrf=request.scope.get("pairmark.csrf"),
             guide=GUIDE.is_dir(),
             links=links,
             pages={href for href, _ in links},
-            at=at,
+            at=next((href for href, _ in links if path == href or path.startswith(f"{href}/")), ""),
             version_of_service=VERSION,
             **values,
         )
@@ -96,10 +74,21 @@ def page(
     return HTMLResponse(body, status_code=status, headers=HEADERS)
 
 
-def refused(request: Request, answer: Answer, at: str = "") -> HTMLResponse:
+def listed(found: dict[str, Any], query: CursorQuery) -> dict[str, Any]:
+    """One page of a list, as its template takes it."""
+    return {
+        "items": found["items"],
+        "next_cursor": found["next_cursor"],
+        "first": query.cursor is None,
+    }
+
+
+async def refused(request: Request, error: Exception) -> HTMLResponse:
     """The page for what the API refused: what was wrong, and how to fix it."""
+    assert isinstance(error, Refused)
+    answer = error.answer
     problem = answer.data if isinstance(answer.data, dict) else {}
-    return page(request, "refused.html", status=answer.status, at=at, problem=problem)
+    return page(request, "refused.html", status=answer.status, problem=problem)
 
 
 @cache

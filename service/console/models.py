@@ -9,75 +9,57 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import Field
 
-from pairmark.service.api.query import FROM_QUERY, Query
+from pairmark.service.api.query import FROM_QUERY
 from pairmark.service.api.routing import Route
 from pairmark.service.console.ask import Api
-from pairmark.service.console.frame import page, refused
+from pairmark.service.console.frame import CursorQuery, listed, page
 from pairmark.service.console.promises import promise
 
-AT = "/console/models"
 ON_A_PAGE = 25
 
 
-class FindQuery(Query):
+class FindQuery(CursorQuery):
     """Which models."""
 
     contains: str | None = Field(None, max_length=100)
-    cursor: str | None = Field(None, max_length=1000)
 
 
 async def models_page(request: Request, query: Annotated[FindQuery, FROM_QUERY]) -> HTMLResponse:
     """Models by name, found by a part of it."""
-    answer = await Api(request).get("/models", limit=ON_A_PAGE, contains=query.contains, cursor=query.cursor)
-    if not answer.ok:
-        return refused(request, answer, AT)
-    models = answer.data["items"]
-    for model in models:
-        production = next((one["version"] for one in model["aliases"] if one["alias"] == "production"), None)
+    found = await Api(request).need("/models", limit=ON_A_PAGE, **query.model_dump())
+    for model in found["items"]:
+        production = _production(model)
         number = production or model["latest_version"]
         model["production"] = production
         model["shown"] = next(
             (one for one in model["versions"] if one["version"] == number), model["versions"][0]
         )
-    return page(
-        request,
-        "models.html",
-        at=AT,
-        models=models,
-        contains=query.contains or "",
-        next_cursor=answer.data["next_cursor"],
-        first=query.cursor is None,
-    )
+    return page(request, "models.html", **listed(found, query), contains=query.contains or "")
 
 
 async def model_page(request: Request, name: str) -> HTMLResponse:
     """The version that serves, else the newest."""
-    answer = await Api(request).get(f"/models/{name}")
-    if not answer.ok:
-        return refused(request, answer, AT)
-    model = answer.data
-    production = next((one["version"] for one in model["aliases"] if one["alias"] == "production"), None)
-    return await _version_page(request, model, production or model["latest_version"])
+    model = await Api(request).need(f"/models/{name}")
+    return await _version_page(request, model, _production(model) or model["latest_version"])
 
 
 async def version_page(request: Request, name: str, version: int) -> HTMLResponse:
     """One version."""
-    answer = await Api(request).get(f"/models/{name}")
-    if not answer.ok:
-        return refused(request, answer, AT)
-    return await _version_page(request, answer.data, version)
+    return await _version_page(request, await Api(request).need(f"/models/{name}"), version)
+
+
+def _production(model: dict[str, Any]) -> int | None:
+    """The version that serves."""
+    return next((one["version"] for one in model["aliases"] if one["alias"] == "production"), None)
 
 
 async def _version_page(request: Request, model: dict[str, Any], number: int) -> HTMLResponse:
     api, name = Api(request), model["name"]
     base = f"/models/{name}/versions/{number}"
-    answer = await api.get(base)
-    if not answer.ok:
-        return refused(request, answer, AT)
-    version = answer.data
+    version = await api.need(base)
     stated = await promise(api, version)
     history, live, leaderboard, misses, alarms, roc = await asyncio.gather(
-        api.get(f"/models/{name}/aliases/production/history", limit=20),
+        api.items(f"/models/{name}/aliases/production/history", limit=20),
         api.get(f"{base}/live"),
         api.get(f"{base}/leaderboard"),
         api.get(f"{base}/errors", kind="false-non-match", limit=8),
@@ -85,17 +67,15 @@ async def _version_page(request: Request, model: dict[str, Any], number: int) ->
         api.get(f"{base}/roc", points=2),
     )
     production = next((one for one in model["aliases"] if one["alias"] == "production"), None)
-    previous = (history.found or {"items": []})["items"]
     return page(
         request,
         "version.html",
-        at=AT,
         model=model,
         version=version,
         promise=stated,
         production=production,
-        roll_back_to=previous[0]["previous"] if previous else None,
-        history=previous,
+        roll_back_to=history[0]["previous"] if history else None,
+        history=history,
         live=live.found,
         leaderboard=leaderboard.found,
         misses=misses.found,
@@ -128,7 +108,7 @@ def _metrics(metrics: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 ROUTES = (
-    Route("GET", AT, models_page, access="any", query=FindQuery, gives="text/html"),
+    Route("GET", "/console/models", models_page, access="any", query=FindQuery, gives="text/html"),
     Route("GET", "/console/models/{name}", model_page, access="any", gives="text/html"),
     Route("GET", "/console/models/{name}/{version}", version_page, access="any", gives="text/html"),
 )

@@ -12,7 +12,7 @@ from pairmark.service.api.routing import Route
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
 from pairmark.service.console.frame import page
-from pairmark.service.console.promises import Promise, promises
+from pairmark.service.console.promises import promise
 
 SHOWN = 8
 LOOKED_AT = 50
@@ -21,16 +21,15 @@ LOOKED_AT = 50
 async def overview(request: Request) -> HTMLResponse:
     """The console's first page."""
     api = Api(request)
-    nothing: dict[str, Any] = {"items": []}
     listed, running, queued, recent, galleries, ready = await asyncio.gather(
         api.get("/models", limit=LOOKED_AT),
-        api.get("/jobs", state="running", limit=100),
-        api.get("/jobs", state="queued", limit=100),
-        api.get("/jobs", limit=SHOWN),
-        api.get("/galleries", limit=100),
+        api.items("/jobs", state="running", limit=100),
+        api.items("/jobs", state="queued", limit=100),
+        api.items("/jobs", limit=SHOWN),
+        api.items("/galleries", limit=100),
         api.get("/readyz"),
     )
-    models = (listed.found or nothing)["items"]
+    models = (listed.found or {"items": []})["items"]
     serving = [
         (model, alias) for model in models for alias in model["aliases"] if alias["alias"] == "production"
     ]
@@ -42,7 +41,7 @@ async def overview(request: Request) -> HTMLResponse:
         )
         if answer.ok
     ]
-    promised = await promises(api, shown)
+    promised = await asyncio.gather(*(promise(api, version) for version in shown))
     live = await api.each(*(f"/models/{one['model']}/versions/{one['version']}/live" for one in shown))
     boards = await api.each(
         *(f"/models/{one['model']}/versions/{one['version']}/leaderboard" for one in shown)
@@ -51,24 +50,18 @@ async def overview(request: Request) -> HTMLResponse:
         {"version": version, "promise": stated, "live": seen.found, "leaderboard": board.found}
         for version, stated, seen, board in zip(shown, promised, live, boards, strict=True)
     ]
-    jobs = {
-        state: (answer.found or nothing)["items"]
-        for state, answer in (("running", running), ("queued", queued))
-    }
-    history = (recent.found or nothing)["items"]
     return page(
         request,
         "overview.html",
-        at="/",
         rows=rows,
         n_serving=len(serving),
         more_models=bool(listed.found and listed.data.get("next_cursor")),
         n_models=len(models),
-        jobs=jobs,
-        recent=history,
-        galleries=(galleries.found or nothing)["items"],
+        jobs={"running": running, "queued": queued},
+        recent=recent,
+        galleries=galleries,
         workers=(ready.found or {}).get("workers"),
-        attention=_attention(rows, models, history, ready.data, trains=may(request, "train")),
+        attention=_attention(rows, models, recent, ready.data, trains=may(request, "train")),
     )
 
 
@@ -104,7 +97,7 @@ def _attention(
                 f"{href}#leaderboard-title",
             )
         if stated is not None and stated.point is None:
-            note("bad", "no promise", f"{name} is in production and {_why(stated)}.", href)
+            note("bad", "no promise", f"{name} is in production and {stated.refusal}.", href)
         elif stated is not None and stated.refusal is not None and stated.point is not None:
             rate = f"{100 * stated.point['fpr']:.3g}\u00a0%"
             asked = f"{100 * stated.asked:.3g}\u00a0%"
@@ -120,10 +113,6 @@ def _attention(
             words = f"{model['name']} has {model['latest_version']} version(s) and none in production."
             note("warn", "not serving", words, f"/console/models/{model['name']}")
     return sorted(found, key=lambda entry: entry["level"] != "bad")[:8]
-
-
-def _why(stated: Promise) -> str:
-    return stated.refusal or "cannot decide"
 
 
 ROUTES = (Route("GET", "/", overview, access="any", gives="text/html"),)

@@ -13,17 +13,7 @@ from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 
 from pairmark.service.api.routing import Route
-from pairmark.service.console import (
-    admin,
-    datasets,
-    galleries,
-    jobs,
-    models,
-    overview,
-    session,
-    train,
-    trying,
-)
+from pairmark.service.console import forms, galleries, models, overview, records, session
 from pairmark.service.console.frame import HERE
 
 
@@ -40,12 +30,9 @@ def _static() -> StaticFiles:
 ROUTES: Final = (
     *overview.ROUTES,
     *models.ROUTES,
-    *jobs.ROUTES,
-    *datasets.ROUTES,
     *galleries.ROUTES,
-    *train.ROUTES,
-    *trying.ROUTES,
-    *admin.ROUTES,
+    *forms.ROUTES,
+    *records.ROUTES,
     *session.ROUTES,
     Route("GET", "/static/{file:path}", static_file, access="open", gives="application/octet-stream"),
 )

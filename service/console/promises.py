@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -22,31 +21,26 @@ class Promise:
     refusal : why the headline rate cannot be promised; None where it can.
     """
 
-    asked: float
     point: dict[str, Any] | None
     refusal: str | None
+    asked: float = HEADLINE_FPR
 
 
-async def promise(api: Api, version: dict[str, Any], fpr: float = HEADLINE_FPR) -> Promise | None:
+async def promise(api: Api, version: dict[str, Any]) -> Promise | None:
     """The promise of a version that decides; None of one that does not."""
     if "match" not in version["capabilities"]:
         return None
     if version["calibration_id"] is None:
-        return Promise(asked=fpr, point=None, refusal="it has no calibration, so it cannot decide")
+        return Promise(point=None, refusal="it has no calibration, so it cannot decide")
     path = f"/models/{version['model']}/versions/{version['version']}/operating-point"
-    answer = await api.get(path, fpr=fpr)
+    answer = await api.get(path, fpr=HEADLINE_FPR)
     if answer.ok:
-        return Promise(asked=fpr, point=answer.data, refusal=None)
+        return Promise(point=answer.data, refusal=None)
     problem = answer.data if isinstance(answer.data, dict) else {}
     refusal = str(problem.get("detail", "no operating point could be read"))
     smallest = smallest_rate(problem.get("smallest_fpr"))
     again = await api.get(path, fpr=rounded_up(smallest)) if smallest is not None else None
-    return Promise(asked=fpr, point=again.found if again is not None else None, refusal=refusal)
-
-
-async def promises(api: Api, versions: list[dict[str, Any]]) -> list[Promise | None]:
-    """Several at once."""
-    return list(await asyncio.gather(*(promise(api, version) for version in versions)))
+    return Promise(point=again.found if again is not None else None, refusal=refusal)
 
 
 def smallest_rate(by_method: Any) -> float | None:

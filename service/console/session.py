@@ -47,12 +47,12 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     known = None if key is None else view.key(key)
     if known is None:
         return page(request, "login.html", status=403, wrong=True)
-    begun = await asyncio.to_thread(services.sessions.begin, known.id)
+    word = await asyncio.to_thread(services.sessions.begin, known.id)
     await services.runtime.changed()
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
     answer.set_cookie(
         COOKIE,
-        begun.word,
+        word,
         max_age=SESSION_S,
         httponly=True,
         samesite="strict",

@@ -45,13 +45,7 @@ class Npz:
         return [(name, str(one.dtype), str(one.shape)) for name, one in self._arrays.items()]
 
     def get(self, name: str, ndim: int, rows: int | None = None) -> NDArray[Any]:
-        """One array of so many dimensions, and rows.
-
-        Raises
-        ------
-        InvalidInput
-            When it is missing or of another shape.
-        """
+        """One array of so many dimensions, and rows; `InvalidInput` when it is missing or of another shape."""
         if name not in self._arrays:
             raise InvalidInput(
                 f"the npz has no array {name!r}; it has {', '.join(sorted(self._arrays)) or 'none'}",
@@ -122,7 +116,9 @@ def row_blocks(X: NDArray[Any] | csr_array) -> Iterator[tuple[int, Any]]:
         yield start, X[start : start + step]
 
 
-def svmlight_blocks(path: Path, limits: Limits, parts: Path) -> tuple[int, bool, Iterator[Block]]:
+def svmlight_blocks(
+    path: Path, limits: Limits, parts: Path, *, labelled: bool
+) -> tuple[int, bool, Iterator[Block]]:
     """Read svmlight text: (features, whether it has query ids, blocks).
 
     The file is parsed once, in chunks, into files under ``parts``: only at its end is it known whether indices
@@ -180,7 +176,8 @@ def svmlight_blocks(path: Path, limits: Limits, parts: Path) -> tuple[int, bool,
                     raise InvalidInput(
                         "only some lines have a qid; expected it in all lines or in none", field="group"
                     )
-                yield Block(X=X, labels=part["y"].tolist(), groups=query.tolist() if grouped else None)
+                labels = part["y"].tolist() if labelled else None
+                yield Block(X=X, labels=labels, groups=query.tolist() if grouped else None)
 
     return features, grouped, blocks()
 

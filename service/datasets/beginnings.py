@@ -22,12 +22,7 @@ _MAX_FIELDS = 100
 
 
 class Beginning:
-    """Reads the fields of a multipart upload and its file's first line.
-
-    Parameters
-    ----------
-    content_type : the request's header; of another kind of body nothing is looked at.
-    """
+    """Reads the fields of a multipart upload and its file's first line; other kinds of body are not looked at."""
 
     def __init__(self, content_type: bytes) -> None:
         kind, options = parse_options_header(content_type)
@@ -52,13 +47,7 @@ class Beginning:
             )
 
     def take(self, piece: bytes) -> None:
-        """The next bytes of the body.
-
-        Raises
-        ------
-        InvalidInput
-            As soon as it is known that the upload would be refused.
-        """
+        """The next bytes of the body; `InvalidInput` as soon as it is known that the upload would be refused."""
         if self._parser is None:
             return
         self._taken += len(piece)

@@ -12,14 +12,11 @@ from pairmark.service.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Column numbers by role; `features` is every column without another role."""
+    """Column numbers by role; `features` is every column without another role, `texts` those of a field of `Block`."""
 
     names: list[str]
     features: list[int]
-    label: int | None
-    group: int | None
-    time: int | None
-    id: int | None
+    texts: dict[str, int]
     ranking: list[int]
     warnings: list[str]
 
@@ -57,20 +54,15 @@ class Columns:
             )
 
     def roles(self, request: DatasetRequest) -> Roles:
-        """The columns by role.
-
-        Raises
-        ------
-        InvalidInput
-            When a named column is not there, is ambiguous, or has two roles.
-        """
-        label = self._one(request.label, "label")
-        group = self._one(request.group, "group")
-        time = self._one(request.time, "time")
-        row_id = self._one(request.id, "id")
-        ranking = [number for name in request.ranking if (number := self._one(name, "ranking")) is not None]
+        """The columns by role; `InvalidInput` when a named one is not there, is ambiguous, or has two roles."""
+        texts = {
+            f"{role}s": self._one(name, role)
+            for role in ("label", "group", "time", "id")
+            if (name := getattr(request, role)) is not None
+        }
+        ranking = [self._one(name, "ranking") for name in request.ranking]
         excluded = {number for name in request.exclude for number in self._all(name)}
-        used = [number for number in (label, group, time, row_id, *ranking) if number is not None]
+        used = [*texts.values(), *ranking]
         # A group or an id may well be the label too; a ranking is only a ranking.
         for number in ranking:
             if used.count(number) > 1:
@@ -92,17 +84,12 @@ class Columns:
         return Roles(
             names=self.names,
             features=features,
-            label=label,
-            group=group,
-            time=time,
-            id=row_id,
+            texts=texts,
             ranking=ranking,
             warnings=warnings,
         )
 
-    def _one(self, name: str | None, field: str) -> int | None:
-        if name is None:
-            return None
+    def _one(self, name: str, field: str) -> int:
         found = self._all(name, field)
         if len(found) > 1:
             raise InvalidInput(

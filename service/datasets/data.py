@@ -120,13 +120,7 @@ def vector_of(data: LabelledData, row: int) -> list[float] | dict[str, list[floa
 
 
 def load_data(folder: Path, *, dataset_id: str, name: str, version: int, sha256: str) -> LabelledData:
-    """Open a dataset's folder as `DatasetWriter` left it.
-
-    Raises
-    ------
-    CorruptArtefact
-        When it was written by a newer version of this code or is not a dataset at all.
-    """
+    """Open a dataset's folder as `DatasetWriter` left it, or `CorruptArtefact`: it is none, or of a newer version."""
     try:
         facts = json.loads((folder / FACTS).read_text())
         if facts["format_version"] > FACTS_VERSION:

@@ -14,12 +14,7 @@ SHOWN = 3
 
 
 def duplicate_warnings(folder: Path) -> list[str]:
-    """What a stored dataset of dense rows says about near-duplicates.
-
-    Parameters
-    ----------
-    folder : of the dataset, whole.
-    """
+    """What a stored dataset of dense rows says about near-duplicates; ``folder`` is the dataset's."""
     if not (folder / "X.npy").exists():
         return []
     X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)

@@ -18,7 +18,6 @@ from pairmark.service.datasets.inspecting import InspectionOut, inspected
 from pairmark.service.datasets.promises import dataset_promise
 from pairmark.service.datasets.reader import format_of, read_dataset
 from pairmark.service.datasets.schemas import DatasetOut, DatasetPage, DatasetRequest, Format, RowOut, RowsOut
-from pairmark.service.datasets.summaries import summary_of
 from pairmark.service.datasets.writer import Limits
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, InvalidInput, RateLimited, TooLarge
@@ -91,7 +90,7 @@ class Datasets:
                 return known
             out = work / "dataset"
             out.mkdir()
-            stored, n_pairs, n_same = read_dataset(
+            stored, summary = read_dataset(
                 upload,
                 out,
                 work / "scratch",
@@ -109,7 +108,7 @@ class Datasets:
             "rows": stored.rows,
             "features": stored.features,
             "size_bytes": size,
-            "summary": summary_of(stored, spec, n_pairs=n_pairs, n_same=n_same),
+            "summary": summary,
         }
         return self._registered(request.name, found)
 
@@ -136,13 +135,7 @@ class Datasets:
         pairs: Upload | None = None,
         pairs_filename: str | None = None,
     ) -> InspectionOut:
-        """What `add` would read of a file, roles that are not named inferred; nothing is kept.
-
-        Raises
-        ------
-        InvalidInput, TooLarge, RateLimited, StorageFailed
-            When it cannot be read as a file of its format at all.
-        """
+        """What `add` would read of a file, roles that are not named inferred; nothing is kept."""
         kind = _kind_of(file, request, filename)
         with self._place(), self._blobs.workspace() as work, storage_errors("reading the file"):
             upload, _ = self._take(file, work / "upload")
@@ -159,28 +152,14 @@ class Datasets:
     def page(
         self, limit: int = 100, cursor: str | None = None, *, names: frozenset[str] | None = None
     ) -> DatasetPage:
-        """Versions, newest first; of some names if given.
-
-        Raises
-        ------
-        InvalidInput
-            When limit or cursor is none of ours.
-        """
+        """Versions, newest first; of some names if given."""
         after = start_of(limit, cursor or None, float, str)
         with self._db.read() as session:
             rows = repository.page_of_datasets(session, limit + 1, after, names)
         return DatasetPage.of(rows, limit, lambda row: (row.created_at, row.id), dataset_out)
 
     def delete(self, reference: str) -> DatasetOut:
-        """Delete a version and its data; returns what it was.
-
-        Raises
-        ------
-        UnknownDataset
-            When there is none.
-        Conflict
-            When a job that waits or runs reads it.
-        """
+        """Delete a version and its data; returns what it was. `Conflict` when a job that waits or runs reads it."""
         with self._db.write() as session:
             row = repository.dataset_of(session, reference)
             repository.lock_for_deletion(session, row)
@@ -204,12 +183,7 @@ class Datasets:
         return out
 
     def rows(self, ref: str, start: int, limit: int) -> RowsOut:
-        """At most ``limit`` rows from ``start`` on, as they were read.
-
-        Raises
-        ------
-        UnknownDataset, CorruptArtefact
-        """
+        """At most ``limit`` rows from ``start`` on, as they were read."""
         found = self.get(ref)
         data = self.load(found.id)
         shown = range(min(start, len(data)), min(start + limit, len(data)))
@@ -226,15 +200,7 @@ class Datasets:
         return RowsOut(dataset=f"{found.name}:{found.version}", rows=len(data), items=items)
 
     def load(self, dataset_id: str) -> LabelledData:
-        """Open a version's data by its id, memory-mapped and checked against its sha256.
-
-        Raises
-        ------
-        UnknownDataset
-            When it was deleted.
-        CorruptArtefact
-            When the stored bytes were changed or are gone.
-        """
+        """Open a version's data by its id, memory-mapped; `CorruptArtefact` when its bytes do not have their sha256."""
         with self._db.read() as session:
             row = repository.dataset_by_id(session, dataset_id)
         return load_data(

@@ -12,8 +12,7 @@ from pairmark.service.datasets.profiles import Column, inferred, profiled
 from pairmark.service.datasets.promises import Promise, dataset_promise
 from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest, Format
-from pairmark.service.datasets.summaries import summary_of
-from pairmark.service.datasets.writer import Limits, Stored
+from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, TooLarge
 
 
@@ -40,16 +39,17 @@ class InspectionOut(BaseModel):
     request: dict[str, Any] = Field(
         description="the roles to send to `POST /datasets`, together with `name` and `file`"
     )
-    rows: int | None
-    features: int | None
-    n_labels: int | None
-    label_counts: dict[str, int]
-    ranking_labels: list[str]
-    warnings: list[str]
+    rows: int | None = None
+    features: int | None = None
+    n_labels: int | None = None
+    label_counts: dict[str, int] = {}
+    ranking_labels: list[str] = []
+    warnings: list[str] = []
     promise: Promise | None = Field(
-        description="the smallest false positive rate that a job on this file could guarantee by default"
+        None,
+        description="the smallest false positive rate that a job on this file could guarantee by default",
     )
-    problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
+    problem: str | None = Field(None, description="why the file would be refused as it is, and how to fix it")
 
 
 def inspected(
@@ -61,13 +61,7 @@ def inspected(
     limits: Limits,
     pairs: tuple[Path, str] | None = None,
 ) -> InspectionOut:
-    """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible.
-
-    Raises
-    ------
-    InvalidInput, TooLarge
-        When it is no file of that format at all.
-    """
+    """Read a file as `Datasets.add` would, roles that are not named inferred where that is possible."""
     scratch = work / "scratch"
     scratch.mkdir()
     asked, columns = request, _columns(upload, scratch, kind, request, limits)
@@ -77,40 +71,20 @@ def inspected(
         columns = [_column(one, request, asked) for one in profiles]
     out = work / "dataset"
     out.mkdir()
-    problem, read = None, None
+    chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
     try:
-        read = read_dataset(
+        stored, summary = read_dataset(
             upload, out, work / "read", kind=kind, request=request, limits=limits, spec={}, pairs=pairs
         )
     except (InvalidInput, TooLarge) as error:
-        problem = error.detail
-    return _inspection(kind, columns, request, read, problem)
-
-
-def _inspection(
-    kind: Format,
-    columns: list[ColumnOut],
-    request: DatasetRequest,
-    read: tuple[Stored, int, int] | None,
-    problem: str | None,
-) -> InspectionOut:
-    chosen = request.model_dump(exclude={"name"}, exclude_defaults=True)
-    if read is None:
-        return InspectionOut(
-            format=kind, columns=columns, request=chosen, rows=None, features=None, n_labels=None, label_counts={},
-            ranking_labels=[], warnings=[], promise=None, problem=problem,
-        )  # fmt: skip
-    stored, n_pairs, n_same = read
-    summary = summary_of(stored, {**request.model_dump(), "format": kind}, n_pairs=n_pairs, n_same=n_same)
+        return InspectionOut(format=kind, columns=columns, request=chosen, problem=error.detail)
+    for column in columns:
+        # The label is counted over all rows; the others by a sketch of the first ones.
+        if column.role == "label" and column.distinct is not None:
+            column.distinct = summary["n_labels"]
     return InspectionOut(
         format=kind,
-        # The label is counted over all rows; the others by a sketch of the first ones.
-        columns=[
-            one.model_copy(update={"distinct": summary["n_labels"]})
-            if one.role == "label" and one.distinct is not None
-            else one
-            for one in columns
-        ],
+        columns=columns,
         request=chosen,
         rows=stored.rows,
         features=stored.features,
@@ -119,7 +93,6 @@ def _inspection(
         ranking_labels=summary["ranking_labels"],
         warnings=stored.warnings,
         promise=dataset_promise(summary, stored.rows),
-        problem=None,
     )
 
 

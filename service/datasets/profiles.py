@@ -57,13 +57,7 @@ class Column:
 
 
 def profiled(path: Path, scratch: Path, kind: str, header: bool, limits: Limits) -> list[Column]:
-    """The columns of a CSV or Parquet file, at most `PROFILED` of them.
-
-    Raises
-    ------
-    InvalidInput, TooLarge
-        When it cannot be read as a table.
-    """
+    """The columns of a CSV or Parquet file, at most `PROFILED` of them; `InvalidInput` when it is no table."""
     connection = connected(scratch)
     try:
         if kind == "csv":

@@ -80,9 +80,7 @@ def units_of(
 ) -> tuple[int, float, str]:
     """Units of a dataset with identities, the share of different pairs among them, and the protocol.
 
-    Parameters
-    ----------
-    label_counts : rows of the most frequent labels; the others weigh little.
+    ``label_counts`` : rows of the most frequent labels; the others weigh little.
     """
     resolved = resolve_protocol(protocol, n_labels)
     if resolved == "open-set":

@@ -13,12 +13,7 @@ from pairmark.service.errors import InvalidInput, TooLarge
 
 
 class RankingColumn:
-    """A column of rankings.
-
-    Parameters
-    ----------
-    texts : every distinct ranking of the column; their labels, sorted, are `labels`.
-    """
+    """A column of rankings; ``texts`` are its distinct ones, and `labels` their labels, sorted."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._parsed = {text: _parse(text) for text in texts}
@@ -38,13 +33,7 @@ class RankingColumn:
             self._rows[text] = row
 
     def positions(self, values: Sequence[Any], first_row: int) -> NDArray[np.float64]:
-        """(rows, labels) 0-based positions, NaN = absent.
-
-        Raises
-        ------
-        InvalidInput
-            Naming the first row whose ranking is missing or not one.
-        """
+        """(rows, labels) 0-based positions, NaN = absent; `InvalidInput` names the first row without a ranking."""
         out = np.empty((len(values), len(self.labels)))
         for offset, value in enumerate(values):
             if value is None or self._parsed[str(value)] is None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_blocks
+from pairmark.service.datasets.data import Pairs
 from pairmark.service.datasets.duplicates import duplicate_warnings
 from pairmark.service.datasets.pairs import read_pairs
 from pairmark.service.datasets.rankings import RankingColumn
-from pairmark.service.datasets.schemas import DatasetRequest, Format
+from pairmark.service.datasets.schemas import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, DatasetRequest, Format
 from pairmark.service.datasets.tabular import Table
 from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Limits, Stored, as_text, listed
@@ -56,18 +57,14 @@ def read_dataset(
     limits: Limits,
     spec: dict[str, Any],
     pairs: tuple[Path, str] | None = None,
-) -> tuple[Stored, int, int]:
-    """Parse ``upload`` into the empty folder ``out``.
+) -> tuple[Stored, dict[str, Any]]:
+    """Parse ``upload`` into the empty folder ``out``: what was stored, and its summary for lists and details.
 
     Parameters
     ----------
     kind : ``csv``, ``parquet``, ``npz`` or ``svmlight``.
     spec : what the caller wants recorded next to the data.
     pairs : a pairs file and its format.
-
-    Returns
-    -------
-    what was stored, the number of explicit pairs, and how many of those are the same.
 
     Raises
     ------
@@ -78,20 +75,32 @@ def read_dataset(
     labelled = bool(request.label or request.ranking or request.unlabelled or pairs)
     if request.points is not None and kind != "npz":
         raise InvalidInput("points names an array of an npz file; leave it out", field="points")
-    if kind in ("csv", "parquet"):
-        with closing(Table(upload, scratch, kind, request, limits)) as table:
+    with ExitStack() as opened:
+        if kind in ("csv", "parquet"):
+            table = opened.enter_context(closing(Table(upload, scratch, kind, request, limits)))
             if not labelled:
                 _refuse_unlabelled(f"the columns are {listed(table.roles.names)}")
             writer, blocks, warnings = _from_table(table, out, limits)
-            return _write(writer, blocks, warnings, scratch, limits, spec, pairs)
-    if kind == "npz":
-        npz = Npz(upload, scratch, limits)
-        if not labelled and "y" not in npz:
-            _refuse_unlabelled(f"the arrays are {listed(sorted(npz.names))}")
-        writer, blocks, warnings = _from_npz(npz, out, request, limits)
-    else:
-        writer, blocks, warnings = _from_svmlight(upload, out, scratch, request, limits)
-    return _write(writer, blocks, warnings, scratch, limits, spec, pairs)
+        elif kind == "npz":
+            npz = Npz(upload, scratch, limits)
+            if not labelled and "y" not in npz:
+                _refuse_unlabelled(f"the arrays are {listed(sorted(npz.names))}")
+            writer, blocks, warnings = _from_npz(npz, out, request, limits)
+        else:
+            writer, blocks, warnings = _from_svmlight(upload, out, scratch, request, limits)
+        opened.callback(writer.close)
+        for block in blocks:
+            writer.add(block)
+        if writer.rows == 0:
+            raise InvalidInput("the file has no rows; expected at least one row of data")
+        read = None
+        if pairs is not None:
+            file, form = pairs
+            read = read_pairs(file, scratch / "pairs", form, limits, rows=writer.rows, row_of=writer.row_of())
+        stored = writer.finish(read, spec)
+    stored.warnings[:0] = warnings
+    stored.warnings += duplicate_warnings(out)
+    return stored, _summary(stored, kind, request, spec, read)
 
 
 def _refuse_unlabelled(there: str) -> NoReturn:
@@ -103,28 +112,28 @@ def _refuse_unlabelled(there: str) -> NoReturn:
     )
 
 
-def _write(
-    writer: DatasetWriter,
-    blocks: Iterator[Block],
-    warnings: list[str],
-    scratch: Path,
-    limits: Limits,
-    spec: dict[str, Any],
-    pairs: tuple[Path, str] | None,
-) -> tuple[Stored, int, int]:
-    try:
-        for block in blocks:
-            writer.add(block)
-        read = None
-        if pairs is not None:
-            row_of = writer.row_of() if writer.has_ids else None
-            read = read_pairs(pairs[0], scratch / "pairs", pairs[1], limits, rows=writer.rows, row_of=row_of)
-        stored = writer.finish(read, spec)
-    finally:
-        writer.close()
-    stored.warnings[:0] = warnings
-    stored.warnings += duplicate_warnings(writer.folder)
-    return stored, 0 if read is None else read.same.size, 0 if read is None else int(read.same.sum())
+def _summary(
+    stored: Stored, kind: str, request: DatasetRequest, spec: dict[str, Any], pairs: Pairs | None
+) -> dict[str, Any]:
+    """JSON-able facts of what was written; ``spec`` are the roles that were asked for."""
+    top = np.lexsort((np.arange(stored.label_counts.size), -stored.label_counts))[:MAX_LISTED_LABELS]
+    names = stored.feature_names or [f"x{column}" for column in range(min(stored.features, 1_000))]
+    return {
+        "spec": spec,
+        "format": kind,
+        "sparse": stored.sparse,
+        "feature_names": names[:MAX_LISTED_FEATURES],
+        "label": request.label or ({"npz": "y", "svmlight": "target"}.get(kind) if top.size else None),
+        "n_labels": len(stored.identities),
+        "n_repeated_labels": int((stored.label_counts >= 2).sum()),
+        # A list, since JSONB forgets the order of keys.
+        "label_counts": [[stored.identities[code], int(stored.label_counts[code])] for code in top],
+        "n_groups": len(stored.group_names),
+        "ranking_labels": stored.label_names,
+        "n_pairs": 0 if pairs is None else pairs.same.size,
+        "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
+        "warnings": stored.warnings,
+    }
 
 
 def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter, Iterator[Block], list[str]]:
@@ -151,10 +160,6 @@ def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter,
         feature_names=names,
         sparse=False,
         limits=limits,
-        has_labels=table.roles.label is not None,
-        has_groups=table.roles.group is not None,
-        has_times=table.roles.time is not None,
-        has_ids=table.roles.id is not None,
         label_names=label_names,
     )
     return writer, table.blocks(ranking), warnings
@@ -170,10 +175,8 @@ def _from_npz(
     if len(request.ranking) > 1:
         raise InvalidInput("ranking: name one array of shape (rows, labels)", field="ranking")
     label = request.label or ("y" if "y" in npz and not request.unlabelled else None)
-    labels = npz.texts(label, rows) if label else None
-    groups = npz.texts(request.group, rows) if request.group else None
-    times = npz.texts(request.time, rows) if request.time else None
-    ids = npz.texts(request.id, rows) if request.id else None
+    given = {"labels": label, "groups": request.group, "times": request.time, "ids": request.id}
+    texts = {field: npz.texts(name, rows) for field, name in given.items() if name}
     rankings = label_names = None
     if request.ranking:
         rankings = npz.get(request.ranking[0], 2, rows)
@@ -186,34 +189,21 @@ def _from_npz(
             raise InvalidInput(f"rankings order {count} labels; expected 2 to {MAX_RANKED}", field="ranking")
         label_names = _names(npz, "label_names", count) or [str(number) for number in range(count)]
     names = _names(npz, "feature_names", width)
-    kept = [
-        column
-        for column in range(width)
-        if (f"x{column}" if names is None else names[column]) not in request.exclude
-    ]
-    known = (
-        set(names)
-        if names is not None
-        else {f"x{column}" for column in range(width)}
-        if request.exclude
-        else set()
-    )
+    called = names or [f"x{column}" for column in range(width)]
+    kept = [column for column in range(width) if called[column] not in request.exclude]
     for name in request.exclude:
-        if name not in known and name not in npz:
+        if name not in called and name not in npz:
             raise InvalidInput(f"exclude: there is no feature {name[:100]!r} in the npz", field="exclude")
     if len(kept) < width:
-        names = [f"x{column}" if names is None else names[column] for column in kept]
+        names = [called[column] for column in kept]
 
     def blocks() -> Iterator[Block]:
         for start, part in row_blocks(X):
             stop = start + part.shape[0]
             yield Block(
                 X=part if len(kept) == width else part[:, kept],
-                labels=None if labels is None else labels[start:stop],
-                groups=None if groups is None else groups[start:stop],
-                times=None if times is None else times[start:stop],
-                ids=None if ids is None else ids[start:stop],
                 rankings=None if rankings is None else np.asarray(rankings[start:stop], dtype=np.float64),
+                **{field: values[start:stop] for field, values in texts.items()},
             )
 
     writer = DatasetWriter(
@@ -222,10 +212,6 @@ def _from_npz(
         feature_names=names,
         sparse=not isinstance(X, np.ndarray),
         limits=limits,
-        has_labels=labels is not None,
-        has_groups=groups is not None,
-        has_times=times is not None,
-        has_ids=ids is not None,
         label_names=label_names,
     )
     return writer, blocks(), []
@@ -254,7 +240,7 @@ def _from_svmlight(
     if request.group not in (None, "qid"):
         raise InvalidInput("svmlight keeps groups as qid; leave `group` out or send qid", field="group")
     plain = plain_text(upload, scratch, 4 * limits.stored_bytes)
-    features, has_groups, blocks = svmlight_blocks(plain, limits, scratch)
+    features, has_groups, blocks = svmlight_blocks(plain, limits, scratch, labelled=not request.unlabelled)
     if request.group == "qid" and not has_groups:
         raise InvalidInput("no line has a qid; expected `label qid:7 1:0.5`", field="group")
     writer = DatasetWriter(
@@ -263,8 +249,6 @@ def _from_svmlight(
         feature_names=None,
         sparse=True,
         limits=limits,
-        has_labels=not request.unlabelled,
-        has_groups=has_groups,
         # The format has no way to leave a label out; 0 in front of every line is what others write then.
         zero_is_no_label=True,
     )

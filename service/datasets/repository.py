@@ -15,15 +15,7 @@ from pairmark.service.tables import DatasetName, DatasetRow, JobRow
 
 
 def split_reference(reference: str) -> tuple[str, int | None]:
-    """``name`` or ``name:version`` -> (name, version or None).
-
-    Raises
-    ------
-    InvalidInput
-        When the name is not one.
-    UnknownDataset
-        When the version is not a number.
-    """
+    """``name`` or ``name:version`` -> (name, version or None)."""
     name, colon, version = reference.partition(":")
     checked_name(name, "dataset")
     if not colon:
@@ -34,16 +26,9 @@ def split_reference(reference: str) -> tuple[str, int | None]:
 
 
 def dataset_of(session: Session, reference: str, *, hold: bool = False) -> DatasetRow:
-    """The version that a reference names; plain ``name`` means the newest.
+    """The version that a reference names, or `UnknownDataset`; plain ``name`` means the newest.
 
-    Parameters
-    ----------
-    hold : keep the row from being deleted until the transaction ends, for a caller that is about to refer to it.
-
-    Raises
-    ------
-    UnknownDataset
-        When there is none.
+    ``hold`` : keep the row from being deleted until the transaction ends, for a caller that is about to refer to it.
     """
     name, version = split_reference(reference)
     query = select(DatasetRow).where(DatasetRow.name == name)

@@ -47,7 +47,9 @@ class DatasetRequest(BaseModel):
         description="name of the dataset; another upload under the same name becomes its next version"
     )
     format: Annotated[Format | None, BeforeValidator(_blank_is_none)] = Field(
-        None, description="default: by the file's extension (.csv, .tsv, .parquet, .npz, .svm; .gz too)"
+        None,
+        description="csv, parquet, npz or svmlight; default: by the file's extension (.csv, .tsv, .parquet, .npz, "
+        ".svm; .gz too)",
     )
     label: ColumnName = Field(
         None,
@@ -57,8 +59,9 @@ class DatasetRequest(BaseModel):
     )
     ranking: ColumnNames = Field(
         default_factory=list,
-        description="one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns, one "
-        "a label, smaller is better, empty = absent; npz: a (rows, labels) array of positions",
+        description="one column of rankings such as `b>a>c`, `b>a=c` or `b>c`; or several position columns "
+        "(in forms joined by commas), one a label, smaller is better, empty = absent; npz: a (rows, labels) array of "
+        "positions",
     )
     group: ColumnName = Field(
         None, description="column of groups that are never split between training and held-out data"
@@ -69,7 +72,9 @@ class DatasetRequest(BaseModel):
         "matches by the time between two samples",
     )
     id: ColumnName = Field(None, description="column of row ids, which a pairs file may refer to")
-    exclude: ColumnNames = Field(default_factory=list, description="columns to leave out")
+    exclude: ColumnNames = Field(
+        default_factory=list, description="columns to leave out (in forms joined by commas)"
+    )
     header: bool = Field(True, description="CSV: whether the first line contains column names")
     points: ColumnName = Field(None, description="npz: the array of points, (rows, features); default `X`")
     unlabelled: bool = Field(

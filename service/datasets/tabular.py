@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.service.datasets.columns import Columns, Roles
+from pairmark.service.datasets.columns import Columns
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.text import first_record, plain_text
@@ -53,13 +53,7 @@ def connected(scratch: Path, memory: int = _MEMORY) -> duckdb.DuckDBPyConnection
 
 
 class Table:
-    """An upload as columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR.
-
-    Parameters
-    ----------
-    path : the file; ``scratch`` a folder for what is made on the way.
-    kind : ``csv`` or ``parquet``.
-    """
+    """An upload (``csv`` or ``parquet``) as columns ``c0``, ``c1``, ...: features DOUBLE, everything else VARCHAR."""
 
     def __init__(self, path: Path, scratch: Path, kind: str, request: DatasetRequest, limits: Limits) -> None:
         self._limits = limits
@@ -93,14 +87,16 @@ class Table:
             self.roles.warnings.append(
                 "most column names are numbers: if the file has no header line, send it again with header=false"
             )
-        features = set(self.roles.features) | (
-            set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
-        )
-        types = {f"c{n}": "DOUBLE" if n in features else "VARCHAR" for n in range(len(header))}
+        numbers = {*self.roles.features, *self._position_columns()}
+        types = {f"c{n}": "DOUBLE" if n in numbers else "VARCHAR" for n in range(len(header))}
         self._source = CSV_SOURCE
         self._given = csv_given(plain, request.header, delimiter, types)
         self._cells = {number: f"c{number}" for number in range(len(header))}
         self._allow(len(header))
+
+    def _position_columns(self) -> set[int]:
+        """The columns of positions, where there is one for each label and not one of rankings."""
+        return set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
 
     def _allow(self, columns: int) -> None:
         self._con.execute(f"SET memory_limit = '{max(_MEMORY, columns * _MEMORY_A_COLUMN)}B'")
@@ -187,7 +183,7 @@ class Table:
             )
         columns = Columns([row[0] for row in described])
         self.roles = columns.roles(request)
-        ranking = set(self.roles.ranking) if len(self.roles.ranking) > 1 else set()
+        ranking = self._position_columns()
         self._cells = {}
         rows = int(counted[0]) if counted else 0
         for number, (name, kind, *_) in enumerate(described):
@@ -205,13 +201,7 @@ class Table:
                         "encode it as numbers, or name it if it is the label",
                         column=name,
                     )
-            elif number in (
-                self.roles.label,
-                self.roles.group,
-                self.roles.time,
-                self.roles.id,
-                *self.roles.ranking,
-            ):
+            elif number in (*self.roles.texts.values(), *self.roles.ranking):
                 # Floating labels stay numbers, so that 3.0 and 3 are the same label in every format.
                 keep = kind in ("FLOAT", "DOUBLE")
                 self._cells[number] = quoted if keep else f"CAST({quoted} AS VARCHAR)"
@@ -266,12 +256,7 @@ class Table:
         roles = self.roles
         width = len(self.feature_names)
         step = min(max(1, _CELLS // max(1, width)), 65_536)
-        wanted = [
-            *roles.features,
-            *roles.ranking,
-            *(n for n in (roles.label, roles.group, roles.time, roles.id) if n is not None),
-        ]
-        wanted = list(dict.fromkeys(wanted))
+        wanted = list(dict.fromkeys([*roles.features, *roles.ranking, *roles.texts.values()]))
         result = self._query(f"SELECT {', '.join(self._cells[n] for n in wanted)} FROM {self._source}")
         start = 0
         while True:
@@ -288,11 +273,8 @@ class Table:
                 at = self._fill(X, at, found[number], number, start)
             yield Block(
                 X=X,
-                labels=None if roles.label is None else found[roles.label],
-                groups=None if roles.group is None else found[roles.group],
-                times=None if roles.time is None else found[roles.time],
-                ids=None if roles.id is None else found[roles.id],
                 rankings=self._rankings(found, ranking, start),
+                **{field: found[number] for field, number in roles.texts.items()},
             )
             start += len(rows)
 
@@ -350,6 +332,3 @@ def _raise_if_full(error: Exception) -> None:
         raise TooLarge(
             "the file needs more memory than this service gives one upload: send it as npz"
         ) from error
-
-
-__all__ = ["MAX_COLUMNS", "Roles", "Table"]

@@ -27,15 +27,7 @@ _OTHER_MAGIC = {
 
 
 def plain_text(path: Path, scratch: Path, max_bytes: int) -> Path:
-    """The file itself, or what it unpacks to, once it is known to be UTF-8 text.
-
-    Raises
-    ------
-    InvalidInput
-        When it is empty, of another kind, not UTF-8 (with the line), or a truncated gzip.
-    TooLarge
-        When it unpacks to more than ``max_bytes``.
-    """
+    """The file itself, or what it unpacks to (`TooLarge` beyond ``max_bytes``), once it is known to be UTF-8 text."""
     with path.open("rb") as stream:
         start = stream.read(8)
         stream.seek(0)
@@ -67,14 +59,9 @@ def first_record(path: Path) -> tuple[str, list[str]]:
 
 
 def first_record_of(stream: TextIO) -> tuple[str, list[str]]:
-    """The delimiter and the cells of the first line.
+    """The delimiter and the cells of the first line, or `InvalidInput` when there is none.
 
     The delimiter is whichever of comma, semicolon, tab and bar the line holds most of, outside quotes.
-
-    Raises
-    ------
-    InvalidInput
-        When there is none.
     """
     head = stream.readline(_MAX_HEADER)
     while not head.strip("\r\n") and head:

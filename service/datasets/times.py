@@ -24,13 +24,7 @@ class Times:
         self._values: list[float] = []
 
     def add(self, values: Sequence[Any], first_row: int) -> None:
-        """Take the next rows' values.
-
-        Raises
-        ------
-        InvalidInput
-            Naming the first row that holds neither a number nor a date, or another kind than the rows before it.
-        """
+        """Take the next rows' values; `InvalidInput` names the first that is no number or date, or of another kind."""
         for offset, value in enumerate(values):
             text = "" if value is None else str(value).strip()
             if not text or text.lower() == "nan":

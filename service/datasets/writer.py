@@ -152,10 +152,6 @@ class DatasetWriter:
         feature_names: list[str] | None,
         sparse: bool,
         limits: Limits,
-        has_labels: bool,
-        has_groups: bool = False,
-        has_times: bool = False,
-        has_ids: bool = False,
         label_names: list[str] | None = None,
         zero_is_no_label: bool = False,
     ) -> None:
@@ -167,11 +163,10 @@ class DatasetWriter:
         self.limits, self.sparse = limits, sparse
         self.rows = 0
         self._bytes = 0
-        self._labels = Codes("label") if has_labels else None
+        self._codes: dict[str, Codes] = {}
         self._zero_is_no_label = zero_is_no_label
-        self._groups = Codes("group") if has_groups else None
-        self._times = Times() if has_times else None
-        self._ids: list[str] | None = [] if has_ids else None
+        self._times: Times | None = None
+        self._ids: list[str] = []
         self.label_names = label_names
         self._files: dict[str, Npy] = {}
         if sparse:
@@ -188,15 +183,7 @@ class DatasetWriter:
         self._nonzeros = 0
 
     def add(self, block: Block) -> None:
-        """Check and write the next rows.
-
-        Raises
-        ------
-        InvalidInput
-            Naming row (from 1) and column of the first NaN, infinity or value beyond float32.
-        TooLarge
-            Beyond the limits.
-        """
+        """Check and write the next rows; `InvalidInput` names row (from 1) and column of the first number not taken."""
         count = int(block.X.shape[0])
         if self.rows + count > self.limits.rows:
             raise TooLarge(
@@ -215,44 +202,42 @@ class DatasetWriter:
             np.minimum(self._lowest, X.min(axis=0, initial=np.inf), out=self._lowest)
             np.maximum(self._highest, X.max(axis=0, initial=-np.inf), out=self._highest)
             self._files["X"].append(X)
-        if self._labels is not None and block.labels is not None:
-            self._labels.add(block.labels, self.rows)
-        if self._groups is not None and block.groups is not None:
-            self._groups.add(block.groups, self.rows)
-        if self._times is not None and block.times is not None:
+        for what, values in (("label", block.labels), ("group", block.groups)):
+            if values is not None:
+                self._codes.setdefault(what, Codes(what)).add(values, self.rows)
+        if block.times is not None:
+            self._times = self._times or Times()
             self._times.add(block.times, self.rows)
-        if self._ids is not None and block.ids is not None:
-            self._add_ids(block.ids)
+        for offset, value in enumerate(block.ids or ()):
+            text = as_text(value)
+            if text is None or not text.strip():
+                raise InvalidInput(
+                    f"row {self.rows + offset + 1} has no id; expected one in every row", field="id"
+                )
+            self._ids.append(checked_text(text, "id", self.rows + offset))
         if block.rankings is not None:
             self._files["rankings"].append(self._positions(block.rankings))
         self.rows += count
 
-    def row_of(self) -> dict[str, int]:
-        """Row id -> row."""
-        return {text: row for row, text in enumerate(self._ids or ())}
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether rows have ids."""
-        return self._ids is not None
+    def row_of(self) -> dict[str, int] | None:
+        """Row id -> row; None where rows have no ids."""
+        return {text: row for row, text in enumerate(self._ids)} or None
 
     def finish(self, pairs: Pairs | None, spec: dict[str, Any]) -> Stored:
         """Write what is known only at the end; the folder is a whole dataset afterwards."""
-        if self.rows == 0:
-            raise InvalidInput("the file has no rows; expected at least one row of data")
         for file in self._files.values():
             file.close()
         warnings: list[str] = []
         identities, counts = self._finish_labels(warnings)
         group_names: list[str] = []
-        if self._groups is not None:
-            group_names, groups = self._groups.finish()
+        if "group" in self._codes:
+            group_names, groups = self._codes["group"].finish()
             np.save(self.folder / "groups.npy", groups, allow_pickle=False)
         time_unit = ""
         if self._times is not None:
             times, time_unit = self._times.finish()
             np.save(self.folder / "times.npy", times, allow_pickle=False)
-        if self._ids is not None:
+        if self._ids:
             if len(set(self._ids)) != len(self._ids):
                 raise InvalidInput("row ids repeat; expected a different one in every row", field="id")
             write_strings(self.folder, "row_ids", self._ids)
@@ -301,9 +286,9 @@ class DatasetWriter:
             file.abandon()
 
     def _finish_labels(self, warnings: list[str]) -> tuple[list[str], NDArray[np.int64]]:
-        if self._labels is None:
+        if "label" not in self._codes:
             return [], np.empty(0, dtype=np.int64)
-        identities, y = self._labels.finish()
+        identities, y = self._codes["label"].finish()
         counts = np.bincount(y, minlength=len(identities)).astype(np.int64)
         if counts.size == 1 and self._zero_is_no_label and identities[0] == "0":
             warnings.append("the label in front of every line is 0: the rows are taken as unlabelled")
@@ -326,16 +311,6 @@ class DatasetWriter:
             )
         np.save(self.folder / "y.npy", y, allow_pickle=False)
         return identities, counts
-
-    def _add_ids(self, values: Sequence[Any]) -> None:
-        assert self._ids is not None
-        for offset, value in enumerate(values):
-            text = as_text(value)
-            if text is None or not text.strip():
-                raise InvalidInput(
-                    f"row {self.rows + offset + 1} has no id; expected one in every row", field="id"
-                )
-            self._ids.append(checked_text(text, "id", self.rows + offset))
 
     def _add_sparse(self, X: csr_array) -> None:
         X.sum_duplicates()

@@ -24,13 +24,8 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 def checked_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipInfo]:
     """The files of an archive, of sizes that can be taken.
 
-    Raises
-    ------
-    TooLarge
-        When they are too many, unpack to more than ``max_bytes`` together, or one unpacks to more than `MAX_RATIO`
-        times its packed size.
-    InvalidInput
-        When one is packed by a method that numpy does not write.
+    `TooLarge` when they are too many, unpack to more than ``max_bytes`` together, or one to more than `MAX_RATIO` times
+    its packed size; `InvalidInput` when one is packed by a method that numpy does not write.
     """
     # A name may be empty, which the standard library trips over.
     members = [member for member in archive.infolist() if not member.filename.endswith("/")]
@@ -80,12 +75,7 @@ UNREADABLE_HEAD: Final = (
 
 @contextmanager
 def damage_refused(detail: str, field: str) -> Iterator[None]:
-    """Say ``detail`` of whatever a damaged archive makes the standard library raise.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """Refuse (`InvalidInput`) with ``detail`` whatever a damaged archive makes the standard library raise."""
     try:
         yield
     except OSError as error:

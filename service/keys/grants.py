@@ -31,12 +31,7 @@ class Grant:
 
 
 def parse_grant(text: str) -> Grant:
-    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:read``.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """``score``, ``score:people``, ``gallery:people:read`` or ``gallery:*:read``; `InvalidInput` for anything else."""
     scope, *rest = text.split(":")
     if scope not in SCOPES:
         raise InvalidInput(
@@ -61,12 +56,7 @@ def parse_grant(text: str) -> Grant:
 
 
 class Grants:
-    """All that a key may do.
-
-    Parameters
-    ----------
-    grants : as they are stored; ``admin`` carries every scope.
-    """
+    """All that a key may do, by its grants as they are stored; ``admin`` carries every scope."""
 
     __slots__ = ("_all", "_everything", "admin", "texts")
 

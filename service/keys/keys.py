@@ -74,15 +74,8 @@ class Keys:
     ) -> NewKey:
         """Make a key. The answer is the only place where it is ever shown.
 
-        Parameters
-        ----------
-        scopes : such as ``score``, ``score:people`` or ``gallery:people:read``.
-        rate : requests a second that it may send; None: the setting's.
-
-        Raises
-        ------
-        InvalidInput
-            When the name is empty or too long, a scope is none, or the time is no future one.
+        ``scopes`` : such as ``score``, ``score:people`` or ``gallery:people:read``. ``rate`` : requests a
+        second that it may send; None: the setting's.
         """
         name = name.strip()
         if not 0 < len(name) <= 200 or not name.isprintable():
@@ -100,17 +93,10 @@ class Keys:
             made, key = self._insert(session, name, granted, now, expires_at=expires_at, rate=rate)
             record(session, now, "key.create", f"key:{made.id}", after=_facts(made))
             bump_revision(session)
-            return NewKey(**_out(made).model_dump(), key=key)
+            return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
 
     def rotate(self, key_id: str, overlap_s: float = OVERLAP_S) -> NewKey:
-        """Make a key that may do the same, and let the old one end after an overlap.
-
-        Raises
-        ------
-        UnknownKey
-        Conflict
-            When the key was revoked or has expired.
-        """
+        """Make a key that may do the same, and let the old one end after an overlap; `Conflict` when it has ended."""
         with self._db.write() as session:
             old = self._existing(session, key_id)
             now = self._db.now(session)
@@ -133,28 +119,22 @@ class Keys:
             after = {**_facts(old), "replaced_by": made.id}
             record(session, now, "key.rotate", f"key:{old.id}", before=before, after=after)
             bump_revision(session)
-            return NewKey(**_out(made).model_dump(), key=key)
+            return NewKey(**KeyOut.model_validate(made).model_dump(), key=key)
 
     def list(self) -> list[KeyOut]:
         """Every key, revoked ones too, in the order they were made."""
         with self._db.read() as session:
-            return [_out(row) for row in repository.all_keys(session)]
+            return [KeyOut.model_validate(row) for row in repository.all_keys(session)]
 
     def page(self, limit: int = 50, cursor: str | None = None) -> KeyPage:
         """Keys in the order they were made."""
         after = start_of(limit, cursor, float, str)
         with self._db.read() as session:
             rows = repository.page_of_keys(session, limit + 1, after)
-            return KeyPage.of(rows, limit, lambda row: (row.created_at, row.id), _out)
+            return KeyPage.of(rows, limit, lambda row: (row.created_at, row.id), KeyOut.model_validate)
 
     def revoke(self, key_id: str) -> KeyOut:
-        """Make a key useless from now on, with its sessions; revoking it again changes nothing.
-
-        Raises
-        ------
-        UnknownKey
-            When there is none of that id.
-        """
+        """Make a key useless from now on, with its sessions; revoking it again changes nothing."""
         with self._db.write() as session:
             before = _facts(self._existing(session, key_id))
             now = self._db.now(session)
@@ -163,7 +143,7 @@ class Keys:
                 record(session, now, "key.revoke", f"key:{key_id}", before=before, after=after)
                 bump_revision(session)
             session.expire_all()
-            return _out(self._existing(session, key_id))
+            return KeyOut.model_validate(self._existing(session, key_id))
 
     def used(self, at: Mapping[str, float]) -> None:
         """Keep when keys were last used, by id, in seconds since the epoch."""
@@ -171,18 +151,8 @@ class Keys:
             for key_id, moment in at.items():
                 repository.touch(session, key_id, moment)
 
-    def exist(self) -> bool:
-        """Whether a key was ever made. A revoked last key does not open the service again."""
-        with self._db.read() as session:
-            return repository.any_key(session)
-
-    def verify(self, key: str) -> ActiveKey | None:
-        """The key that was presented, or None when it is unknown, wrong, revoked or expired."""
-        with self._db.read() as session:
-            return match_key(active_keys(session), key)
-
     def _existing(self, session: Session, key_id: str) -> ApiKey:
-        row = None if "\x00" in key_id else repository.key_by_id(session, key_id)
+        row = None if "\x00" in key_id else session.get(ApiKey, key_id)
         if row is None:
             raise UnknownKey(f"there is no key {key_id[:50]!r}; `pairmark keys list` shows their ids")
         return row
@@ -202,7 +172,8 @@ class Keys:
             last_used_at=None,
             **more,
         )
-        repository.insert_key(session, row)
+        session.add(row)
+        session.flush()
         return row, key
 
 
@@ -237,18 +208,4 @@ def _sha256(key: str) -> str:
 
 def _facts(row: ApiKey) -> dict[str, Any]:
     """What the audit log keeps of a key: everything but its hash, and but when it was used."""
-    return _out(row).model_dump(mode="json", exclude={"last_used_at"})
-
-
-def _out(row: ApiKey) -> KeyOut:
-    return KeyOut(
-        id=row.id,
-        name=row.name,
-        scopes=row.scopes,
-        rate=row.rate,
-        created_at=iso(row.created_at),
-        expires_at=iso(row.expires_at),
-        last_used_at=iso(row.last_used_at),
-        revoked_at=iso(row.revoked_at),
-        replaces=row.replaces,
-    )
+    return KeyOut.model_validate(row).model_dump(mode="json", exclude={"last_used_at"})

@@ -9,17 +9,6 @@ from pairmark.service.db import touched
 from pairmark.service.tables import ApiKey, SessionRow
 
 
-def insert_key(session: Session, row: ApiKey) -> None:
-    """Add a key."""
-    session.add(row)
-    session.flush()
-
-
-def key_by_id(session: Session, key_id: str) -> ApiKey | None:
-    """The key of that id, revoked or not."""
-    return session.get(ApiKey, key_id)
-
-
 def all_keys(session: Session, *, active: bool = False) -> list[ApiKey]:
     """Keys in the order they were made; only those not revoked if ``active``."""
     query = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.pagination import Page
+from pairmark.service.times import Moment
 
 Scope = Literal["score", "decide", "gallery", "train", "import", "admin"]
 MAX_DAYS = 36_500
@@ -46,14 +47,16 @@ class RotationRequest(BaseModel):
 class KeyOut(BaseModel):
     """A key's entry, without the key itself."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     id: str
     name: str
     scopes: list[str]
     rate: float | None = None
-    created_at: str
-    expires_at: str | None = None
-    last_used_at: str | None = Field(None, description="accurate to about half a minute")
-    revoked_at: str | None
+    created_at: Moment
+    expires_at: Moment | None = None
+    last_used_at: Moment | None = Field(None, description="accurate to about half a minute")
+    revoked_at: Moment | None
     replaces: str | None = Field(None, description="id of the key that it replaces, after a rotation")
 
 

@@ -30,35 +30,28 @@ class ActiveSession:
     expires_at: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewSession(ActiveSession):
-    """A session just made; ``word`` goes into the cookie, and is kept nowhere."""
-
-    word: str
-
-
 class Sessions:
     """Begins and ends sessions."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def begin(self, key_id: str) -> NewSession:
-        """A session that stands for a key."""
-        word, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+    def begin(self, key_id: str) -> str:
+        """Begin a session that stands for a key; its word goes into the cookie, and is kept nowhere."""
+        word = secrets.token_urlsafe(32)
         with self._db.write() as session:
             now = self._db.now(session)
             repository.drop_sessions(session, key_id, now, keep=MAX_SESSIONS - 1)
             row = SessionRow(
                 sha256=session_hash(word),
                 key_id=key_id,
-                csrf=csrf,
+                csrf=secrets.token_urlsafe(32),
                 created_at=now,
                 expires_at=now + SESSION_S,
             )
             session.add(row)
             bump_revision(session)
-        return NewSession(key_id=key_id, csrf=csrf, expires_at=now + SESSION_S, word=word)
+        return word
 
     def end(self, word: str) -> None:
         """Make a session useless; one that is unknown changes nothing."""

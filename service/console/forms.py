@@ -1,8 +1,7 @@
-"""Try a model: score and explain a pair, rank labels, before any code is written."""
+"""Forms: upload and train; and try a model, before any code is written."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -13,14 +12,22 @@ from pairmark.service.api.query import FROM_QUERY, Query
 from pairmark.service.api.routing import Route
 from pairmark.service.api.services import may
 from pairmark.service.console.ask import Api
-from pairmark.service.console.frame import page, refused
+from pairmark.service.console.frame import page
 from pairmark.service.store.refs import PRODUCTION, split_ref
 
-AT = "/console/try"
 SUGGESTED = 25
 """Models offered by name; any other can be typed."""
 FIELDS_SHOWN = 40
 """Above this many features a form of one field each helps nobody; the vector is pasted."""
+
+
+class TrainQuery(Query):
+    """What the form starts with."""
+
+    dataset: str | None = Field(None, max_length=200)
+    model: str | None = Field(None, max_length=100)
+    learner: str | None = Field(None, max_length=100)
+    params: str | None = Field(None, max_length=4000, description="JSON of parameters to start with")
 
 
 class TryQuery(Query):
@@ -32,17 +39,28 @@ class TryQuery(Query):
     right: int | None = Field(None, ge=0, lt=2**53)
 
 
-async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> HTMLResponse:
-    """A form for what the chosen model can do."""
+async def train_page(request: Request, query: Annotated[TrainQuery, FROM_QUERY]) -> HTMLResponse:
+    """The form that ends in a training job."""
     api = Api(request)
-    listed, datasets = await asyncio.gather(
-        api.get("/models", limit=SUGGESTED), api.get("/datasets", limit=100)
+    datasets = (await api.need("/datasets", limit=100))["items"]
+    learners = (await api.need("/learners"))["items"]
+    return page(
+        request,
+        "train.html",
+        status=200 if may(request, "train") else 403,
+        datasets=datasets,
+        learners=sorted(learners, key=lambda one: not one["kind"].endswith("-auto")),
+        chosen=query,
     )
-    if not listed.ok:
-        return refused(request, listed, AT)
+
+
+async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> HTMLResponse:
+    """A form for what the chosen model can do: score and explain a pair, rank labels."""
+    api = Api(request)
+    models = (await api.need("/models", limit=SUGGESTED))["items"]
     choices = [
         f"{model['name']}:{alias['version']}"
-        for model in listed.data["items"]
+        for model in models
         for alias in model["aliases"]
         if alias["alias"] == PRODUCTION
     ]
@@ -53,19 +71,16 @@ async def try_page(request: Request, query: Annotated[TryQuery, FROM_QUERY]) -> 
         if mark != ":":
             alias = await api.get(f"/models/{name}/aliases/{number or PRODUCTION}")
             number = str(alias.data["version"]) if alias.ok else "1"
-        answer = await api.get(f"/models/{name}/versions/{number}")
-        if not answer.ok:
-            return refused(request, answer, AT)
-        version, chosen = answer.data, f"{name}:{number}"
+        version = await api.need(f"/models/{name}/versions/{number}")
+        chosen = f"{name}:{number}"
     return page(
         request,
         "try.html",
-        at=AT,
         choices=choices,
         chosen=chosen,
         version=version,
         query=query,
-        datasets=(datasets.found or {"items": []})["items"] if may(request, "train") else [],
+        datasets=await api.items("/datasets", limit=100) if may(request, "train") else [],
         fields=_fields(version),
     )
 
@@ -77,4 +92,7 @@ def _fields(version: dict[str, Any] | None) -> list[str]:
     return version["feature_names"] or [f"x{at}" for at in range(version["n_features"])]
 
 
-ROUTES = (Route("GET", AT, try_page, access="any", query=TryQuery, gives="text/html"),)
+ROUTES = (
+    Route("GET", "/console/train", train_page, access="any", query=TrainQuery, gives="text/html"),
+    Route("GET", "/console/try", try_page, access="any", query=TryQuery, gives="text/html"),
+)
