@@ -118,14 +118,14 @@ def bootstrap_table(
     thresholds, stops = _grid(sample)
     if not stops.size or sample.n_units < ENOUGH_UNITS:
         return _empty()
-    seen = _observed(sample, stops)
-    admitted = (_pairs_above(sample, stops) >= ENOUGH_PAIRS) & (seen.effective_units >= ENOUGH_UNITS)
+    rate, variance, effective, most = _observed(sample, stops)
+    admitted = (_pairs_above(sample, stops) >= ENOUGH_PAIRS) & (effective >= ENOUGH_UNITS)
     if not admitted.any():
         return _empty()
     # Bounds from fewer pairs than that say nothing and must not enter the running maximum below.
     start = int(np.argmax(admitted))
     thresholds, stops, admitted = thresholds[start:], stops[start:], admitted[start:]
-    rate, variance, most = seen.rate[start:], seen.variance[start:], seen.most_matched[start:]
+    rate, variance, most = rate[start:], variance[start:], most[start:]
     stars, star_variances = _replicated(sample, stops, n_replicates, seed, n_jobs)
     centre = stars.mean(axis=1, keepdims=True)
     # A replicate without a single false positive has no spread of its own: it counts as infinitely far below.
@@ -246,38 +246,28 @@ class _Dyads:
         return effective, most
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Observed:
-    """The sample itself, at each stop."""
-
-    rate: Float64
-    variance: Float64
-    effective_units: Float64
-    most_matched: Float64
-
-
-def _observed(sample: PairSample, stops: NDArray[np.int64]) -> _Observed:
-    side = sample.different
+def _observed(sample: PairSample, stops: NDArray[np.int64]) -> tuple[Float64, Float64, Float64, Float64]:
+    """Of the sample itself, at each stop: rate, its variance, effective units and the most matched unit's share."""
     if sample.independent:
-        rate = stops / len(side)
+        n = len(sample.different)
+        rate = stops / n
         # Rows bring two units each, all alike.
-        return _Observed(
-            rate=rate,
-            variance=rate * (1 - rate) / len(side),
-            effective_units=2 * stops.astype(np.float64),
-            most_matched=np.full(stops.size, 1 / len(side)),
-        )
+        return rate, rate * (1 - rate) / n, 2 * stops.astype(np.float64), np.full(stops.size, 1 / n)
     dyads = _Dyads.of(sample)
-    rate, variance = dyads.run(stops, np.ones((dyads.m, 1)))
-    effective, most = dyads.concentration(stops)
-    return _Observed(rate=rate[:, 0], variance=variance[:, 0], effective_units=effective, most_matched=most)
+    rates, variances = dyads.run(stops, np.ones((dyads.m, 1)))
+    return rates[:, 0], variances[:, 0], *dyads.concentration(stops)
 
 
 def _replicated(
     sample: PairSample, stops: NDArray[np.int64], n_replicates: int, seed: int, n_jobs: int | None
 ) -> tuple[Float64, Float64]:
     if sample.independent:
-        return _replicated_counts(len(sample.different), stops, n_replicates, seed)
+        # How many draws fall between stops is all there is to a replicate.
+        n = len(sample.different)
+        between = np.diff(np.concatenate([[0], stops, [n]])) / n
+        drawn = np.random.default_rng(seed).multinomial(n, between, size=n_replicates)
+        rate = np.cumsum(drawn[:, :-1], axis=1).T / n
+        return rate, rate * (1 - rate) / n
     starts = range(0, n_replicates, _BLOCK)
     seeds = np.random.SeedSequence(seed).spawn(len(starts))
     dyads = _Dyads.of(sample)
@@ -286,19 +276,8 @@ def _replicated(
         for start, block_seed in zip(starts, seeds, strict=True)
     ]
     done = joblib.Parallel(n_jobs=n_jobs, prefer="threads")(jobs)
-    return np.concatenate([pair[0] for pair in done], axis=1), np.concatenate(
-        [pair[1] for pair in done], axis=1
-    )
-
-
-def _replicated_counts(
-    n: int, stops: NDArray[np.int64], n_replicates: int, seed: int
-) -> tuple[Float64, Float64]:
-    """Independent rows: how many draws fall between stops is all there is to a replicate."""
-    between = np.diff(np.concatenate([[0], stops, [n]])) / n
-    drawn = np.random.default_rng(seed).multinomial(n, between, size=n_replicates)
-    rate = np.cumsum(drawn[:, :-1], axis=1).T / n
-    return rate, rate * (1 - rate) / n
+    rates, variances = (np.concatenate(parts, axis=1) for parts in zip(*done, strict=True))
+    return rates, variances
 
 
 def _block(

@@ -58,8 +58,8 @@ class GroupRates:
 
 def group_rates(
     scores: ArrayLike,
-    same: ArrayLike,
-    units: ArrayLike | None,
+    same: NDArray[np.bool_],
+    units: NDArray[np.int64],
     groups: ArrayLike,
     threshold: float,
     *,
@@ -71,8 +71,7 @@ def group_rates(
     Parameters
     ----------
     scores : (n,) finite; taken as float32, and compared strictly.
-    same : (n,) 0 or 1.
-    units : (n, 2) sampling units as in `pairmark.models.calibration.operating_points`, or None for independent rows.
+    same : (n,). units : (n, 2) sampling units as in `pairmark.models.calibration.operating_points`.
     groups : (n, 2) group of each side: strings or whole numbers.
     promised_fpr : rate that the threshold promises; None for no warnings.
     confidence : of the intervals, each by itself.
@@ -80,37 +79,9 @@ def group_rates(
     Returns
     -------
     By group, sorted by name.
-
-    Raises
-    ------
-    ValueError
-        For shapes that do not fit, scores that are not finite or a confidence out of range.
     """
-    with np.errstate(over="ignore"):
-        values = np.asarray(scores, dtype=np.float64).astype(np.float32)
-    is_same = np.asarray(same).astype(np.bool_)
-    labels = np.asarray(groups)
-    if values.ndim != 1 or is_same.shape != values.shape:
-        raise ValueError(
-            f"scores and same have shapes {values.shape} and {is_same.shape}; expected (n,), one of each a pair"
-        )
-    if not np.isfinite(values).all():
-        raise ValueError("scores should be finite float32 numbers")
-    if labels.shape != (values.size, 2):
-        raise ValueError(
-            f"groups have shape {labels.shape}; expected ({values.size}, 2), the group of each side"
-        )
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; expected a number strictly between 0 and 1")
-    if units is None:
-        rows = np.arange(values.size, dtype=np.int64)
-        codes = np.stack([2 * rows, 2 * rows + 1], axis=1)
-    else:
-        given = np.asarray(units)
-        if given.shape != (values.size, 2):
-            raise ValueError(f"units have shape {given.shape}; expected ({values.size}, 2)")
-        codes = np.unique(given, return_inverse=True)[1].reshape(-1, 2).astype(np.int64)
-    names, member = np.unique(labels.astype(str), return_inverse=True)
+    values = np.asarray(scores, dtype=np.float32)
+    names, member = np.unique(np.asarray(groups).astype(str), return_inverse=True)
     member = member.reshape(-1, 2)
     above = values > np.float32(threshold)
     corrected = 1 - (1 - confidence) / max(1, names.size)
@@ -118,13 +89,13 @@ def group_rates(
     for g, name in enumerate(names):
         inside = member == g
         both, either = inside.all(axis=1), inside.any(axis=1)
-        fpr = _rate(above, codes, both & ~is_same, confidence, corrected)
+        fpr = _rate(above, units, both & ~same, confidence, corrected)
         found.append(
             GroupRates(
                 group=str(name),
                 fpr=fpr,
-                fpr_with_all=_rate(above, codes, either & ~is_same, confidence, corrected),
-                tpr=_rate(above, codes, both & is_same, confidence, corrected),
+                fpr_with_all=_rate(above, units, either & ~same, confidence, corrected),
+                tpr=_rate(above, units, both & same, confidence, corrected),
                 warning=_warning(str(name), fpr, promised_fpr, confidence),
             )
         )

@@ -133,7 +133,10 @@ class GalleryCalibration:
             )
         rank = min(rank, self.n_probes - 1)
         threshold = np.float32(max(self._best[rank], np.finfo(np.float32).min))
-        fnir, interval = self.fnir(threshold, confidence)
+        fnir, interval = None, None
+        if self._mated.size:
+            fnir = float((self._mated <= threshold).mean())
+            interval = wilson_interval(fnir, int(self._mated.size), confidence)
         return IdentificationPoint(
             fpir=fpir,
             threshold=float(threshold),
@@ -146,15 +149,6 @@ class GalleryCalibration:
             fnir_interval=interval,
             gallery_size=self.gallery_size,
         )
-
-    def fnir(
-        self, threshold: float | np.float32, confidence: float = 0.95
-    ) -> tuple[float | None, tuple[float, float] | None]:
-        """FNIR of mated probes at a threshold, and its interval; None without mated probes."""
-        if not self._mated.size:
-            return None, None
-        missed = float((self._mated <= np.float32(threshold)).mean())
-        return missed, wilson_interval(missed, int(self._mated.size), confidence)
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Plain arrays and JSON-able facts; `from_state` gives the same answers."""
@@ -183,29 +177,16 @@ def leave_one_subject_out(
 
     Parameters
     ----------
-    best_other : (n,) each item's best score with items of *other* subjects.
-    subjects : (n,) subject of each item; subjects weigh equally however many items they have.
+    best_other : (n,) float32, each item's best score with items of *other* subjects.
+    subjects : (n,) subject of each item, at least two; subjects weigh equally however many items they have.
 
     Returns
     -------
     JSON-able: ``fpir``, its ``interval`` (as if subjects were independent, which they are not: each is in every other's
     gallery), ``n_subjects``, ``threshold`` and a ``label`` that says what this is: no guarantee.
-
-    Raises
-    ------
-    ValueError
-        When an item has no subject, shapes do not fit, or there is one subject.
     """
-    best = _scores(best_other, "best_other")
-    who = np.asarray(subjects)
-    if who.shape != best.shape:
-        raise ValueError(f"subjects have shape {who.shape}; expected {best.shape}, one an item")
-    if who.dtype == object and any(name is None for name in who):
-        raise ValueError("an item has no subject; leave-one-subject-out needs one on every item")
-    _, codes, counts = np.unique(who.astype(str), return_inverse=True, return_counts=True)
-    if counts.size < 2:
-        raise ValueError("the gallery holds a single subject; expected at least two")
-    hits = np.bincount(codes.ravel(), weights=best > np.float32(threshold)) / counts
+    _, codes, counts = np.unique(np.asarray(subjects).astype(str), return_inverse=True, return_counts=True)
+    hits = np.bincount(codes, weights=np.asarray(best_other) > np.float32(threshold)) / counts
     value = float(hits.mean())
     return {
         "fpir": value,

@@ -18,6 +18,7 @@ what `pairmark.models.pairs.splits.held_out_pairs` chooses from more units than 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -207,11 +208,30 @@ class AllPairs:
         """Number of the lowest threshold that is admitted; None when not even the highest is."""
         # No average below is admitted far above fpr; where the search ends may depend on anything.
         high = int(np.searchsorted(self._above, 1.1 * fpr, side="right"))
-        return last_true(_Test(self, high, fpr, confidence, parts).admits, high)
+        return last_true(self._test(high, fpr, confidence, parts), high)
 
     def admits(self, at: int, fpr: float, confidence: float, parts: Mixture) -> bool:
         """Whether the rate at threshold number ``at`` is at most ``fpr`` with this confidence."""
-        return _Test(self, at, fpr, confidence, parts).admits(at)
+        return self._test(at, fpr, confidence, parts)(at)
+
+    def _test(self, high: int, fpr: float, confidence: float, parts: Mixture) -> Callable[[int], bool]:
+        """Whether thresholds up to number ``high`` are admitted; scalings are kept from one threshold to the next."""
+        matrices = self.matrices(high, fpr)
+        scales = [[np.ones(one.split.block_of_column.size) for _ in parts] for one in matrices]
+        weighed = [
+            (math.log(share / N_SPLITS) - self.n * math.log1p(-shrink * fpr), shrink)
+            for share, shrink in parts
+        ]
+
+        def admits(at: int) -> bool:
+            logs = [
+                log_weight + entries.log_mean(at, shrink, scale)
+                for entries, its in zip(matrices, scales, strict=True)
+                for (log_weight, shrink), scale in zip(weighed, its, strict=True)
+            ]
+            return bool(np.logaddexp.reduce(logs) >= -math.log1p(-confidence))
+
+        return admits
 
     def matrices(self, high: int, fpr: float) -> list[_Entries]:
         """Of each split the entries for thresholds up to number ``high``."""
@@ -261,21 +281,3 @@ class _Entries:
                 scale,
             )
         )
-
-
-class _Test:
-    """Whether thresholds are admitted at one rate; scalings are kept from one threshold to the next."""
-
-    def __init__(self, pairs: AllPairs, high: int, fpr: float, confidence: float, parts: Mixture) -> None:
-        self._parts, self._limit = parts, -math.log1p(-confidence)
-        self._norm = [-pairs.n * math.log1p(-shrink * fpr) for _, shrink in parts]
-        self._entries = pairs.matrices(high, fpr)
-        self._scales = [[np.ones(e.split.block_of_column.size) for _ in parts] for e in self._entries]
-
-    def admits(self, at: int) -> bool:
-        logs = [
-            math.log(share / N_SPLITS) + norm + entries.log_mean(at, shrink, scale)
-            for entries, scales in zip(self._entries, self._scales, strict=True)
-            for (share, shrink), norm, scale in zip(self._parts, self._norm, scales, strict=True)
-        ]
-        return bool(np.logaddexp.reduce(logs) >= self._limit)

@@ -314,8 +314,7 @@ class Calibration:
         if band is None or step < 0:
             raise joint_refusal(band, kept, fpr, confidence, candidate)
         threshold = np.float32(band.thresholds[step])
-        at = n_above(self._thresholds, threshold)
-        point = self._point(threshold, at, float(band.fpr[step]), fpr, confidence, kept)
+        point = self._point(threshold, float(band.fpr[step]), fpr, confidence, kept)
         return replace(point, simultaneous=True, candidate=candidate)
 
     def _two_sided(
@@ -339,7 +338,6 @@ class Calibration:
         score, bound = lower_threshold(self._held, fnr, each, confidence)
         lower = min(score, upper.threshold)
         cut = np.float32(lower)
-        at = min(n_above(self._thresholds, cut), self._thresholds.size - 1)
         return replace(
             upper,
             confidence=confidence,
@@ -347,7 +345,7 @@ class Calibration:
             fnr_threshold=lower,
             fnr_upper_bound=min(fnr, bound),
             review_same=None if upper.tpr is None else max(self._held.share_above(cut) - upper.tpr, 0.0),
-            review_different=max(self._finite.rate(at) - upper.observed_fpr, 0.0),
+            review_different=max(self._observed_fpr(cut) - upper.observed_fpr, 0.0),
         )
 
     def _answer(self, method: str, fpr: float, confidence: float) -> OperatingPoint | None:
@@ -359,7 +357,7 @@ class Calibration:
         if chosen is None:
             return None
         at, bound = chosen
-        return self._point(np.float32(self._thresholds[at]), at, bound, fpr, confidence, "finite-sample")
+        return self._point(np.float32(self._thresholds[at]), bound, fpr, confidence, "finite-sample")
 
     def _estimate(self, fpr: float, confidence: float) -> OperatingPoint:
         rates = np.minimum(1.0, self._held.arrays["above"] / self._finite.different_share)
@@ -367,23 +365,15 @@ class Calibration:
         # The threshold depends on the scores, so only a bound that holds at all thresholds at once holds there.
         band = self.fpr_band(confidence, "finite-sample")
         bound = 1.0 if band is None else band.bound(threshold)
-        return self._point(
-            threshold, n_above(self._thresholds, threshold), bound, fpr, confidence, "estimate"
-        )
+        return self._point(threshold, bound, fpr, confidence, "estimate")
 
     def _asymptotic(self, fpr: float, confidence: float) -> OperatingPoint | None:
         found = self._held.bootstrap().lookup(fpr, confidence)
-        if found is None:
-            return None
-        threshold, bound = found
-        return self._point(
-            threshold, n_above(self._thresholds, threshold), bound, fpr, confidence, "bootstrap"
-        )
+        return None if found is None else self._point(*found, fpr, confidence, "bootstrap")
 
     def _point(
-        self, threshold: np.float32, at: int, bound: float, fpr: float, confidence: float, method: Method
+        self, threshold: np.float32, bound: float, fpr: float, confidence: float, method: Method
     ) -> OperatingPoint:
-        at = min(at, self._thresholds.size - 1)
         tpr, interval = None, None
         if self._held.facts["n_same_pairs"]:
             tpr = self._held.share_above(threshold)
@@ -400,10 +390,13 @@ class Calibration:
             n_units=int(self._held.facts["n_units"]),
             n_negative_pairs=int(self._held.facts["n_negative_pairs"]),
             protocol=self.protocol,
-            observed_fpr=self._finite.rate(at),
+            observed_fpr=self._observed_fpr(threshold),
             n_independent=self._finite.n if self._finite.n_matched is None else self._finite.n_matched,
             units=self.units,
         )
+
+    def _observed_fpr(self, threshold: np.float32) -> float:
+        return self._finite.rate(min(n_above(self._thresholds, threshold), self._thresholds.size - 1))
 
     def _refusal(self, fpr: float, confidence: float, tried: list[str]) -> InsufficientCalibrationData:
         answers = {name: self._answer(name, fpr, confidence) for name in GUARANTEES if name not in tried}

@@ -1,15 +1,13 @@
 """Scores normalised by those of both sides with a cohort of other people.
 
 Somebody who resembles everybody has high scores with the cohort too, so what is left after normalising is how much
-more alike two people are than each is to strangers. Z-norm (Li & Porter 1988) uses one side's scores with the cohort,
-T-norm (Auckenthaler et al. 2000) the other side's, S-norm (Kenny 2010) the mean of both, and adaptive S-norm (Matejka
-et al. 2017) only each side's most similar cohort members.
+more alike two people are than each is to strangers. S-norm (Kenny 2010) is the mean of both sides, and adaptive S-norm
+(Matejka et al. 2017) uses only each side's most similar cohort members.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from pairmark.models.cohort.kernels.stats import spread_of_rows
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-Side = Literal["z", "t", "s"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +49,6 @@ def spread_with_cohort(scores: Float32, top: int | None = None) -> Spread:
     return Spread(mean=mean, sd=np.where(sd > 0, sd, 1.0))
 
 
-def normalised(scores: Float32, left: Spread, right: Spread, how: Side = "s") -> Float32:
-    """Scores in units of the spread with the cohort.
-
-    Parameters
-    ----------
-    how : ``z`` by the left side, ``t`` by the right, ``s`` by both, which swapped sides change by no bit.
-    """
-    if how == "z":
-        return left.of(scores).astype(np.float32)
-    if how == "t":
-        return right.of(scores).astype(np.float32)
+def normalised(scores: Float32, left: Spread, right: Spread) -> Float32:
+    """Scores in units of both sides' spread with the cohort, which swapped sides change by no bit."""
     return (0.5 * (left.of(scores) + right.of(scores))).astype(np.float32)

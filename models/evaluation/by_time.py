@@ -13,6 +13,7 @@ FMRS = (0.1, 0.01)
 PARTS = 4
 LEAST_PAIRS = 40
 LEAST_UNITS = 10
+CONFIDENCE = 0.95
 
 
 def rates_by_time(
@@ -20,8 +21,6 @@ def rates_by_time(
     same: NDArray[np.bool_],
     units: NDArray[np.int64],
     apart: NDArray[np.float64],
-    *,
-    confidence: float = 0.95,
 ) -> dict[str, Any] | None:
     """Missed matches by the time between samples, in about equally many same pairs, at thresholds of all pairs.
 
@@ -59,7 +58,7 @@ def rates_by_time(
             value = float((np.bincount(place, missed) / np.bincount(place)).mean())
             fnmr[f"{rate:g}"] = {
                 "value": value,
-                "interval": list(wilson_interval(value, int(people.size), confidence)),
+                "interval": list(wilson_interval(value, int(people.size), CONFIDENCE)),
             }
         at.append(
             {
@@ -70,4 +69,4 @@ def rates_by_time(
                 "fnmr_at_fmr": fnmr,
             }
         )
-    return {"confidence": confidence, "at": at} if len(at) > 1 else None
+    return {"confidence": CONFIDENCE, "at": at} if len(at) > 1 else None

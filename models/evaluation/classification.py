@@ -38,17 +38,8 @@ def classification_metrics(
     ``{"value", "interval"}``; ``log_loss`` over rows of learned classes (nats, probabilities below 1e-6 count as that);
     ``constant_accuracy`` with ``reference``; counts. Intervals: Wilson's, and for the balanced accuracy its normal
     one from shares smoothed by one of each kind; with ``units`` Student's t over them.
-
-    Raises
-    ------
-    ValueError
-        When there are no rows, or shapes do not fit.
     """
     estimated, true = np.asarray(probabilities, dtype=np.float64), np.asarray(truth, dtype=np.int64)
-    if estimated.ndim != 2 or true.shape != (estimated.shape[0],) or not true.size:
-        raise ValueError(
-            f"probabilities has shape {estimated.shape} and truth {true.shape}; expected (n, k) and (n,), n >= 1"
-        )
     right = (estimated.argmax(axis=1) == true).astype(np.float64)
     classes, code, counts = np.unique(true, return_inverse=True, return_counts=True)
     recalls = np.bincount(code, right) / counts

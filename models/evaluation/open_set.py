@@ -21,6 +21,7 @@ from pairmark.models.core.base import PairScorerMixin
 
 DIVISIONS = 2
 MAX_COMPARISONS = 200_000
+CONFIDENCE = 0.95
 FPIRS = (0.3, 0.1, 0.03, 0.01)
 FMRS = (0.1, 0.01, 0.001)
 SAMPLES = (1, 2, 5, 10)
@@ -34,8 +35,6 @@ def play_gallery(
     y: ArrayLike,
     *,
     random_state: int = 0,
-    confidence: float = 0.95,
-    max_comparisons: int = MAX_COMPARISONS,
 ) -> dict[str, Any] | None:
     """FNIR against FPIR, and the CMC, of galleries of held-out people.
 
@@ -52,16 +51,16 @@ def play_gallery(
     rates are averaged), ``at`` (by FPIR its ``threshold``, ``fnir`` and ``interval``), ``curve`` (``fpir``, ``fnir``,
     ``thresholds``) and ``cmc``. None with fewer than `LEAST_PEOPLE` people to enrol.
     """
-    rng, who, rows = _people(y, random_state)
-    twice = [name for name in who if rows[name].size > 1]
-    size = min(len(twice), len(who) // 2, int(np.sqrt(max_comparisons / (2 * DIVISIONS))))
+    rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
+    twice = [name for name, own in enumerate(rows) if own.size > 1]
+    size = min(len(twice), len(rows) // 2, int(np.sqrt(MAX_COMPARISONS / (2 * DIVISIONS))))
     if size < LEAST_PEOPLE:
         return None
     best, own, ranks, n_strangers = [], [], [], 0
     for _ in range(DIVISIONS):
         enrolled = [twice[at] for at in rng.permutation(len(twice))[:size]]
         chosen = set(enrolled)
-        strangers = [who[at] for at in rng.permutation(len(who)) if who[at] not in chosen][:size]
+        strangers = [name for name in rng.permutation(len(rows)).tolist() if name not in chosen][:size]
         n_strangers = len(strangers)
         drawn = np.array([rng.choice(rows[name], 2, replace=False) for name in enrolled])
         probes = np.array([rng.choice(rows[name]) for name in strangers])
@@ -88,7 +87,7 @@ def play_gallery(
                 "fpir": rate,
                 "threshold": float(thresholds[place]),
                 "fnir": missed,
-                "interval": list(wilson_interval(missed, size, confidence)),
+                "interval": list(wilson_interval(missed, size, CONFIDENCE)),
             }
         )
     return {
@@ -96,14 +95,14 @@ def play_gallery(
         "n_mated": size,
         "n_strangers": n_strangers,
         "divisions": DIVISIONS,
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "at": at,
         "curve": {
             "fpir": fpir[kept].tolist(),
             "fnir": fnir[kept].tolist(),
             "thresholds": thresholds[kept].astype(np.float64).tolist(),
         },
-        "cmc": cmc(np.concatenate(ranks), max_rank=min(20, size), confidence=confidence),
+        "cmc": cmc(np.concatenate(ranks), max_rank=min(20, size), confidence=CONFIDENCE),
     }
 
 
@@ -136,8 +135,6 @@ def play_enrolment(
     *,
     samples: Sequence[int] = SAMPLES,
     random_state: int = 0,
-    confidence: float = 0.95,
-    max_comparisons: int = MAX_COMPARISONS,
 ) -> dict[str, Any] | None:
     """Missed matches by number of enrolled samples, compared as the model does by itself; the same people at each.
 
@@ -146,17 +143,15 @@ def play_enrolment(
     JSON-able: ``n_people``, ``rule`` and ``at``: by number of ``samples`` its ``eer`` and ``fnmr_at_fmr`` (rate ->
     value and interval). None where fewer than `LEAST_PEOPLE` people have three samples.
     """
-    rng, who, rows = _people(y, random_state)
-    sizes = np.array([rows[name].size for name in who])
+    rng, rows = np.random.default_rng([random_state, 21]), _rows_of_people(y)
+    sizes = np.array([own.size for own in rows])
     asked = [k for k in samples if (sizes > k).sum() >= LEAST_PEOPLE]
     if len(asked) < 2:
         return None
     most = max(asked)
-    able = [name for name, size in zip(who, sizes, strict=True) if size > most]
-    n = min(len(able), int(np.sqrt(max_comparisons / most)))
-    if n < LEAST_PEOPLE:
-        return None
-    chosen = [able[at] for at in rng.permutation(len(able))[:n]]
+    able = np.flatnonzero(sizes > most)
+    n = min(able.size, int(np.sqrt(MAX_COMPARISONS / most)))
+    chosen = able[rng.permutation(able.size)[:n]]
     drawn = np.array([rng.choice(rows[name], most + 1, replace=False) for name in chosen])
     probes = scorer.subjects([X[row] for row in drawn[:, -1:]])
     at = []
@@ -170,19 +165,14 @@ def play_enrolment(
             if rate * others.size < 10:
                 continue
             missed = float((own <= others[int(rate * others.size)]).mean())
-            fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, confidence))}
+            fnmr[f"{rate:g}"] = {"value": missed, "interval": list(wilson_interval(missed, n, CONFIDENCE))}
         at.append({"samples": k, "eer": _equal_errors(own, others), "fnmr_at_fmr": fnmr})
-    return {"n_people": n, "rule": scorer.aggregations[0], "confidence": confidence, "at": at}
+    return {"n_people": n, "rule": scorer.aggregations[0], "confidence": CONFIDENCE, "at": at}
 
 
-def _people(
-    y: ArrayLike, random_state: int
-) -> tuple[np.random.Generator, list[Any], dict[Any, NDArray[np.int64]]]:
-    names, codes = np.unique(np.asarray(y), return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(codes))[:-1])
-    who = list(range(names.size))
-    return np.random.default_rng([random_state, 21]), who, dict(zip(who, parts, strict=True))
+def _rows_of_people(y: ArrayLike) -> list[NDArray[np.int64]]:
+    codes = np.unique(np.asarray(y), return_inverse=True)[1]
+    return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
 def _equal_errors(own: NDArray[np.float32], others: NDArray[np.float32]) -> float:

@@ -200,11 +200,7 @@ def pair_report(
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; expected a number strictly between 0 and 1")
-    if n_replicates < 100:
-        raise ValueError(f"n_replicates is {n_replicates}; expected at least 100")
     targets = np.array(sorted(fpr_targets), dtype=np.float64)
-    if targets.size and not (targets[0] >= 0 and targets[-1] <= 1):
-        raise ValueError(f"fpr_targets are {targets.tolist()}; expected rates between 0 and 1")
     sample = pair_sample(scores, same, units, protocol=protocol, both_kinds=True)
     fpr, tpr, thresholds = _roc(sample)
     kept = _decimated(fpr, tpr)

@@ -72,10 +72,6 @@ def ranking_metrics(
         When no row of ``truth`` orders two labels.
     """
     answers, seen = np.asarray(predicted, dtype=np.float64), np.asarray(truth, dtype=np.float64)
-    if answers.shape != seen.shape or answers.ndim != 2:
-        raise ValueError(
-            f"predicted has shape {answers.shape} and truth {seen.shape}; expected (n, k) for both"
-        )
     low, high = _extremes(seen)
     judged = np.flatnonzero(low < high)
     if not judged.size:

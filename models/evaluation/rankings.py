@@ -6,7 +6,6 @@ that the label is absent and equal values are tied, wherever a function does not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -40,9 +39,23 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     ValueError
         When shapes differ, are not two-dimensional, or values are infinite.
     """
-    left, right = _two(a, b)
-    tau = np.full(left.shape[0], np.nan)
-    for rows, sign_a, sign_b in _signs(left, right):
+    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if left.ndim != 2 or left.shape != right.shape:
+        raise ValueError(f"a and b have shapes {left.shape} and {right.shape}; expected (n, k) for both")
+    if np.isinf(left).any() or np.isinf(right).any():
+        raise ValueError("a and b hold infinities; expected positions, NaN where a label is absent")
+    n, k = left.shape
+    tau = np.full(n, np.nan)
+    absent = np.isnan(left) | np.isnan(right)
+    block = max(1, _CELLS // max(1, k * k))
+    first, second = np.triu_indices(k, 1)
+    for start in range(0, n, block):
+        rows = slice(start, start + block)
+        # A pair with an absent label is no pair: 0 counts as tied on both sides.
+        gone = absent[rows, first] | absent[rows, second]
+        sign_a, sign_b = (
+            np.where(gone, 0.0, np.sign(side[rows, first] - side[rows, second])) for side in (left, right)
+        )
         untied = np.abs(sign_a).sum(axis=1) * np.abs(sign_b).sum(axis=1)
         agreement = (sign_a * sign_b).sum(axis=1)
         np.divide(agreement, np.sqrt(untied), out=tau[rows], where=untied > 0)
@@ -95,15 +108,14 @@ def pairwise_shares(positions: ArrayLike) -> NDArray[np.float64]:
     return shares
 
 
-def borda(before: ArrayLike) -> NDArray[np.float64]:
+def borda(before: NDArray[np.float64]) -> NDArray[np.float64]:
     """Borda scores, (n, k): the sum over the other labels of how surely a label comes before them.
 
     Parameters
     ----------
     before : (n, k, k) shares or probabilities that the first label comes before the second.
     """
-    votes = _preferences(before)
-    return np.asarray(votes.sum(axis=2))
+    return np.asarray(before.sum(axis=2))
 
 
 def consensus(positions: ArrayLike) -> Positions:
@@ -113,19 +125,18 @@ def consensus(positions: ArrayLike) -> Positions:
     return positions_of(borda(shares[None]))
 
 
-def copeland(before: ArrayLike) -> Positions:
+def copeland(before: NDArray[np.float64]) -> Positions:
     """Copeland positions in closed form, (n, k): how many labels beat each, half for those that draw with it.
 
     Labels with equally many defeats are tied. On a transitive tournament it is the tournament's own order.
     Algorithm 6 of the paper counts the same from 1, with ``g_ij = +1`` where i comes after j.
     """
-    votes = _preferences(before)
-    other = np.swapaxes(votes, 1, 2)
-    defeats = (other > votes).sum(axis=2) + 0.5 * ((other == votes).sum(axis=2) - 1)
+    other = np.swapaxes(before, 1, 2)
+    defeats = (other > before).sum(axis=2) + 0.5 * ((other == before).sum(axis=2) - 1)
     return np.asarray(defeats, dtype=np.float64)
 
 
-def kemeny(before: ArrayLike) -> Positions:
+def kemeny(before: NDArray[np.float64]) -> Positions:
     """Kemeny positions, (n, k): the order that disagrees least with the given preferences.
 
     Minimises the sum of ``before[j, i]`` over labels i put before j. Groups of labels that majorities order among
@@ -136,44 +147,7 @@ def kemeny(before: ArrayLike) -> Positions:
     ----------
     before : (n, k, k) shares, counts or probabilities that the first label comes before the second.
     """
-    votes = np.ascontiguousarray(_preferences(before))
+    votes = np.ascontiguousarray(before, dtype=np.float64)
     out = np.empty(votes.shape[:2])
     kemeny_positions(votes, KEMENY_EXACT, out)
     return out
-
-
-def _two(a: ArrayLike, b: ArrayLike) -> tuple[Positions, Positions]:
-    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if left.ndim != 2 or left.shape != right.shape:
-        raise ValueError(f"a and b have shapes {left.shape} and {right.shape}; expected (n, k) for both")
-    if np.isinf(left).any() or np.isinf(right).any():
-        raise ValueError("a and b hold infinities; expected positions, NaN where a label is absent")
-    return left, right
-
-
-def _signs(
-    left: Positions, right: Positions
-) -> Iterator[tuple[slice, NDArray[np.float64], NDArray[np.float64]]]:
-    """Blocks of rows with the sign of every pair of labels on both sides."""
-    n, k = left.shape
-    absent = np.isnan(left) | np.isnan(right)
-    block = max(1, _CELLS // max(1, k * k))
-    first, second = np.triu_indices(k, 1)
-    for start in range(0, n, block):
-        rows = slice(start, start + block)
-        sign_a = np.sign(left[rows, first] - left[rows, second])
-        sign_b = np.sign(right[rows, first] - right[rows, second])
-        # A pair with an absent label is no pair: 0 counts as tied on both sides.
-        gone = absent[rows, first] | absent[rows, second]
-        sign_a[gone] = 0.0
-        sign_b[gone] = 0.0
-        yield rows, sign_a, sign_b
-
-
-def _preferences(before: ArrayLike) -> NDArray[np.float64]:
-    votes = np.asarray(before, dtype=np.float64)
-    if votes.ndim != 3 or votes.shape[1] != votes.shape[2]:
-        raise ValueError(f"before has shape {votes.shape}; expected (n, k, k), one square of labels a row")
-    if not np.isfinite(votes).all():
-        raise ValueError("before holds NaN or infinities; expected a number for every pair of labels")
-    return votes

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.pairs.splits import Protocol
+from pairmark.models.pairs.splits import Protocol, resolve_protocol
 
 Indices = NDArray[np.int64]
 
@@ -81,9 +82,7 @@ def tpr_at(
 
 def learner_protocol(protocol: str, n_identities: int) -> Protocol:
     """``auto`` as a learner reads it, which sees training identities only."""
-    if protocol == "auto":
-        return "open-set" if n_identities >= OPEN_SET_LEARNERS_FROM else "closed-set"
-    return "open-set" if protocol == "open-set" else "closed-set"
+    return resolve_protocol(protocol, n_identities, OPEN_SET_LEARNERS_FROM)
 
 
 def validation_folds(
@@ -116,9 +115,10 @@ def validation_folds(
         return [] if protocol == "closed-set" else validation_folds(codes, "closed-set", random)
     found = []
     for _ in range(repeats):
-        part = _identity_parts(counts, n_folds, random)[codes]
+        # Identities of several rows first, so that every part has its share of them.
+        part = _dealt(counts < 2, n_folds, random)[codes]
         if protocol == "closed-set":
-            part = _row_parts(codes, n_folds, random)
+            part = _dealt(codes, n_folds, random)
         for number in range(n_folds):
             train, test = np.flatnonzero(part != number), np.flatnonzero(part == number)
             test = _some(test, codes, random, judged_rows)
@@ -132,20 +132,12 @@ def some_rows(codes: Indices, random: np.random.Generator, most: int) -> Indices
     return _some(np.arange(codes.size), codes, random, most)
 
 
-def _identity_parts(counts: Indices, n_folds: int, random: np.random.Generator) -> Indices:
-    order = random.permutation(counts.size)
-    # Identities of several rows first, so that every part has its share of them.
-    order = order[np.argsort(counts[order] < 2, kind="stable")]
-    parts = np.empty(counts.size, dtype=np.int64)
-    parts[order] = np.arange(counts.size) % n_folds
-    return parts
-
-
-def _row_parts(codes: Indices, n_folds: int, random: np.random.Generator) -> Indices:
-    order = random.permutation(codes.size)
-    order = order[np.argsort(codes[order], kind="stable")]
-    parts = np.empty(codes.size, dtype=np.int64)
-    parts[order] = np.arange(codes.size) % n_folds
+def _dealt(key: NDArray[Any], n_folds: int, random: np.random.Generator) -> Indices:
+    """Fold of each entry: entries of equal keys, in random order, spread evenly over the folds."""
+    order = random.permutation(key.size)
+    order = order[np.argsort(key[order], kind="stable")]
+    parts = np.empty(key.size, dtype=np.int64)
+    parts[order] = np.arange(key.size) % n_folds
     return parts
 
 

@@ -60,9 +60,9 @@ def listed_units(
     Raises
     ------
     ValueError
-        For shapes that do not fit, or (open-set) pairs marked different whose points are known to be one person.
+        For pairs marked different whose points are known to be one person (open-set).
     """
-    a, b, is_same = _checked(left, right, same)
+    a, b, is_same = np.asarray(left), np.asarray(right), np.asarray(same).astype(np.bool_)
     points, ends = np.unique(np.concatenate([a, b]), return_inverse=True)
     i, j = ends[: a.size], ends[a.size :]
     known = [(np.arange(points.size), np.asarray(of)[points]) for of in (labels,) if of is not None]
@@ -112,27 +112,6 @@ def _joined(n: int, i: Indices, j: Indices, known: list[tuple[Indices, Indices]]
     group = joined_groups(nodes, np.concatenate(first), np.concatenate(second))[1][:n]
     found: Indices = np.unique(group, return_inverse=True)[1].astype(np.int64)
     return found
-
-
-def _checked(
-    left: ArrayLike, right: ArrayLike, same: ArrayLike
-) -> tuple[Indices, Indices, NDArray[np.bool_]]:
-    a, b = _row_numbers(left, "left"), _row_numbers(right, "right")
-    is_same = np.asarray(same)
-    if a.shape != b.shape or is_same.shape != a.shape:
-        raise ValueError(
-            f"left, right and same have shapes {a.shape}, {b.shape} and {is_same.shape}; expected one length"
-        )
-    if not np.isin(is_same, (0, 1)).all():
-        raise ValueError("same holds values other than 0 and 1")
-    return a, b, is_same.astype(np.bool_)
-
-
-def _row_numbers(values: ArrayLike, name: str) -> Indices:
-    numbers = np.asarray(values)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and int(numbers.min()) < 0):
-        raise ValueError(f"{name} should hold row numbers, whole and not negative, shape (n_pairs,)")
-    return numbers.astype(np.int64, copy=False)
 
 
 def some_pairs(

@@ -139,7 +139,7 @@ def pair_sample(
         n_units = int(np.unique(different.edge_units).size)
     else:
         # Edges of both kinds count: labels are part of what was drawn, so they may not be conditioned on.
-        edges = np.unique(_canonical(pairs), axis=0)
+        edges = np.unique(np.sort(pairs, axis=1), axis=0)
         blocks = independent_blocks(edges)
         different = _side(values, relative, pairs, ~is_same, edges.shape[0], blocks=blocks)
         mates = _side(values, relative, pairs, is_same, None, blocks=None)
@@ -236,7 +236,7 @@ def _side(
     blocks: int | None,
 ) -> Side:
     """One side; `n_edges` is what weights are shared out over when it is not the side's own number of edges."""
-    scores, weight, ends = scores[mine], weight[mine], _canonical(pairs[mine])
+    scores, weight, ends = scores[mine], weight[mine], np.sort(pairs[mine], axis=1)
     span = int(ends.max()) + 1 if ends.size else 1
     keys, edge, rows = np.unique(ends[:, 0] * span + ends[:, 1], return_inverse=True, return_counts=True)
     edge_units = np.stack([keys // span, keys % span], axis=1)
@@ -250,10 +250,6 @@ def _side(
         edge_units=edge_units,
         n_blocks=independent_blocks(edge_units) if blocks is None else blocks,
     )
-
-
-def _canonical(pairs: Indices) -> Indices:
-    return np.sort(pairs, axis=1)
 
 
 def _checked_scores(scores: ArrayLike, same: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:

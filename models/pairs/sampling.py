@@ -164,10 +164,8 @@ class PairPopulation:
         """How many same pairs are drawn; at least one of each kind that exists."""
         if scheme == "balanced":
             take = min(self.n_same, wanted - min(self.n_different, wanted // 2))
-        elif scheme == "proportional":
-            take = round(wanted * self.n_same / total) if total else 0
         else:
-            raise ValueError(f"scheme is {scheme!r}; expected 'balanced' or 'proportional'")
+            take = round(wanted * self.n_same / total) if total else 0
         least = max(min(1, self.n_same), wanted - self.n_different)
         most = min(self.n_same, wanted - min(1, self.n_different))
         return max(least, min(take, most))

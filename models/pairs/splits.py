@@ -73,10 +73,10 @@ class HeldOutPairs:
         return int(self.left.size)
 
 
-def resolve_protocol(protocol: str, n_identities: int) -> Protocol:
+def resolve_protocol(protocol: str, n_identities: int, open_set_from: int = OPEN_SET_FROM) -> Protocol:
     """``auto`` becomes open-set from 30 identities up, else closed-set; other names are checked."""
     if protocol == "auto":
-        return "open-set" if n_identities >= OPEN_SET_FROM else "closed-set"
+        return "open-set" if n_identities >= open_set_from else "closed-set"
     if protocol == "open-set":
         return "open-set"
     if protocol == "closed-set":

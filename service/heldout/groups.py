@@ -67,6 +67,11 @@ def rates_by_group(
     at: list[dict[str, Any]] = []
     warnings: list[str] = []
     own = _calibrations(scores, pairs, sides)
+
+    def bound(group: str, threshold: float) -> float | None:
+        # The threshold comes from other people than the test part's.
+        return own[group].rate_bound(threshold, CONFIDENCE) if group in own else None
+
     for fpr in sorted(targets, reverse=True):
         try:
             point = calibration.operating_point(fpr, CONFIDENCE)
@@ -82,8 +87,7 @@ def rates_by_group(
                 "threshold": point.threshold,
                 "method": point.method,
                 "groups": [
-                    {**asdict(one), "fpr_upper_bound": _bound(own.get(one.group), point.threshold)}
-                    for one in found
+                    {**asdict(one), "fpr_upper_bound": bound(one.group, point.threshold)} for one in found
                 ],
                 "differentials": [asdict(one) for one in differentials(found)],
             }
@@ -108,8 +112,3 @@ def _calibrations(scores: Any, pairs: HeldOutPairs, sides: Any) -> dict[str, Cal
             n_jobs=1,
         )
     return found
-
-
-def _bound(of: Calibration | None, threshold: float) -> float | None:
-    """Finite-sample bound of a group's rate: the threshold comes from other people than the test part's."""
-    return None if of is None else of.rate_bound(threshold, CONFIDENCE)

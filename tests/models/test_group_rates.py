@@ -86,15 +86,3 @@ def test_a_group_of_one_has_no_rate_among_its_own() -> None:
     assert alone.warning is None
     assert alone.fpr_with_all.value is not None
     assert alone.tpr.n_units == 1
-
-
-def test_bad_input_is_named() -> None:
-    score, same, units, member = world(np.random.default_rng(4))
-    with pytest.raises(ValueError, match="groups have shape"):
-        group_rates(score, same, units, member[:, 0], 1.0)
-    with pytest.raises(ValueError, match="units have shape"):
-        group_rates(score, same, units[:5], member, 1.0)
-    with pytest.raises(ValueError, match="finite"):
-        group_rates(np.where(same, np.inf, score), same, units, member, 1.0)
-    with pytest.raises(ValueError, match="confidence"):
-        group_rates(score, same, units, member, 1.0, confidence=1)

@@ -135,8 +135,6 @@ def test_refuses_what_cannot_be_held() -> None:
         sample_pairs(np.arange(40_000) // 2, None, random_state=0)
     with pytest.raises(ValueError, match="n_pairs is 1"):
         sample_pairs([0, 0, 1], 1, random_state=0)
-    with pytest.raises(ValueError, match="scheme is 'x'"):
-        sample_pairs([0, 0, 1], 2, scheme="x", random_state=0)
     with pytest.raises(ValueError, match="shape"):
         sample_pairs([[0, 0, 1]], 2, random_state=0)
 

@@ -220,10 +220,6 @@ def test_explicit_pairs_that_contradict_each_other_are_refused() -> None:
 def test_explicit_pairs_too_few_to_split() -> None:
     with pytest.raises(ValueError, match="bring more data"):
         split_listed([0, 1], [1, 2], [1, 0], protocol="closed-set", random_state=0)
-    with pytest.raises(ValueError, match="row numbers"):
-        listed_units([0.5, 1], [1, 2], [1, 0])
-    with pytest.raises(ValueError, match="other than 0 and 1"):
-        listed_units([0, 1], [1, 2], [1, 2])
 
 
 @pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
