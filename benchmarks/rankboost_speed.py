@@ -126,13 +126,13 @@ def _fitter(name: str) -> Any:
 def _ours(criterion: Any, X: Any, y: np.ndarray, rounds: int) -> Any:
     from pairmark.models.rankboost.binning import binned, sparse_rows
     from pairmark.models.rankboost.boosting import Settings, boost, one_against_rest
-    from pairmark.models.rankboost.rules import FeatureMap
+    from pairmark.models.rankboost.rules import FeatureMap, Rules
 
     settings = Settings(n_estimators=rounds, weak="stump", criterion=criterion, alternate=True)
     rules = boost(binned(sparse_rows(X), 256), one_against_rest(y, np.array([1])), settings)
 
     def staged(rows: Any, n: int) -> np.ndarray:
-        first = rules.first(n)
+        first = Rules(**{name: values[:n] for name, values in vars(rules).items()})
         phi = FeatureMap(first, first.alpha, np.zeros(len(first), np.int64), "rankers", rows.shape[1])
         return np.asarray(phi(sparse_rows(rows)).matrix().sum(axis=1)).ravel()
 

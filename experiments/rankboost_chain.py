@@ -102,7 +102,6 @@ def _kernels(name: str, data: _sparse.Sparse, pivots: int, quick: bool) -> list[
             psd=psd,
             loss=loss,
             n_iter=10 if quick else 20,
-            n_folds=2 if quick else 5,
             random_state=0,
         ).fit(data.X, data.y, unlabelled=data.unlabelled)
         auc = _svm_auc(kernel.transform(data.X), data.y, kernel.transform(data.X_test), data.y_test)

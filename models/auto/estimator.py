@@ -91,9 +91,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    @property
-    def _accepts_sparse(self) -> bool:  # type: ignore[override]
-        return True
+    _accepts_sparse = True
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Race, then fit the winner to points and identities.
@@ -236,14 +234,18 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     def model_facts(self, feature_names: Sequence[str] | None = None) -> dict[str, Any]:
         """What a version says of itself: the winner and the race."""
         check_is_fitted(self)
-        facts = self.model_.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
+        facts = self._winner.model_facts(feature_names) if hasattr(self.model_, "model_facts") else {}
         return {**facts, "race": {"winner": self.winner_, "candidates": self.leaderboard_}}
+
+    @property
+    def _winner(self) -> Any:
+        """The winner, with what it has beyond scores of pairs."""
+        return self.model_
 
     @property
     def unavailable_(self) -> frozenset[str]:
         """Capabilities that the winner lacks."""
-        spec = RACING[self._kind]
-        return frozenset({"embed"}) - spec.capabilities
+        return frozenset({"embed"}) - RACING[self._kind].capabilities
 
     @property
     def _kind(self) -> str:
@@ -252,30 +254,29 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
     @_winner_has("transform")  # type: ignore[untyped-decorator]
     def transform(self, X: ArrayLike) -> Float32:
         """The winner's vectors; where it has none, there is no such method."""
-        return np.asarray(self.model_.transform(self._validated(X, "X")))
+        return np.asarray(self._winner.transform(self._validated(X, "X")))
 
     @_winner_has("explain")  # type: ignore[untyped-decorator]
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
     ) -> dict[str, Any]:
         """The winner's account of one pair's score."""
-        described: dict[str, Any] = self.model_.explain(left, right, feature_names=feature_names)
+        described: dict[str, Any] = self._winner.explain(left, right, feature_names=feature_names)
         return {"learner": self._kind, **described}
 
     @property
     def aggregations(self) -> tuple[str, ...]:
         """The winner's, see `PairScorerMixin.aggregations`."""
-        return tuple(self.model_.aggregations)
+        return self.model_.aggregations
 
     def _prepared_subjects(self, sets: SampleSets, how: str) -> Any:
         return self.model_._prepared_subjects(self._taken_sets(sets), how)
 
     def _subject_score(self, left: Any, right: Any, how: str) -> Float32:
-        return np.asarray(self.model_._subject_score(self._taken_sets(left), self._taken_sets(right), how))
+        return self.model_._subject_score(self._taken_sets(left), self._taken_sets(right), how)
 
     def _indexed_subjects(self, sets: SampleSets, how: str) -> SubjectIndex:
-        found: SubjectIndex = self.model_._indexed_subjects(self._taken_sets(sets), how)
-        return found
+        return self.model_._indexed_subjects(self._taken_sets(sets), how)
 
     def _top_k_subjects(
         self,
@@ -285,15 +286,13 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
     ) -> Found:
-        found: Found = self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
-        return found
+        return self.model_._top_k_subjects(self._taken_sets(queries), index, k, allowed, above)
 
     def _taken_sets(self, sets: Any) -> Any:
         return replace(sets, rows=self._taken(sets.rows)) if isinstance(sets, SampleSets) else sets
 
     def _validated(self, X: Any, name: str) -> Matrix:
-        checked: Matrix = self._taken(super()._validated(X, name))
-        return checked
+        return self._taken(super()._validated(X, name))
 
     def _taken(self, rows: Any) -> Matrix:
         """Rows as the winner takes them, which dense ones it always does."""
@@ -301,21 +300,19 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         return taken
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
-        return np.asarray(self.model_._pair_score(self._taken(left), self._taken(right)))
+        return self.model_._pair_score(self._taken(left), self._taken(right))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
-        found: PairsOfRows = self.model_._pairs_of(self._taken(rows))
-        return found
+        return self.model_._pairs_of(self._taken(rows))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
-        return dict(self.model_._index_arrays(self._taken(vectors)))
+        return self.model_._index_arrays(self._taken(vectors))
 
     def _passing_index(self, vectors: Matrix) -> GalleryIndex:
-        found: GalleryIndex = self.model_._passing_index(self._taken(vectors))
-        return found
+        return self.model_._passing_index(self._taken(vectors))
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
-        return np.asarray(self.model_._score_rows(self._taken(queries), index, rows))
+        return self.model_._score_rows(self._taken(queries), index, rows)
 
     def _top_k(
         self,
@@ -325,8 +322,7 @@ class SimilarityAuto(AutoState, PairScorerMixin, BaseEstimator):
         allowed: NDArray[np.bool_] | None,
         above: np.float32 | None,
     ) -> Found:
-        found: Found = self.model_._top_k(self._taken(queries), index, k, allowed, above)
-        return found
+        return self.model_._top_k(self._taken(queries), index, k, allowed, above)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

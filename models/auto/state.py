@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pairmark.models.auto.candidates import RACING
 from pairmark.models.auto.params import CandidateName
 from pairmark.models.core.artefact import ArtefactError
+from pairmark.models.core.base import PairScorerMixin
 from pairmark.models.core.inner import InnerModel, check_inner, checked_facts, inner_model, inner_state
 from pairmark.models.core.schema import Facts, State, Stateful, StateSchema
 
@@ -20,7 +21,7 @@ _PREFIX = "winner-"
 class AutoState(Stateful):
     """The winner's state, under its own names with a prefix."""
 
-    model_: Any
+    model_: PairScorerMixin
     winner_: str
     leaderboard_: list[dict[str, Any]]
 

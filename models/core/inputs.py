@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,16 @@ def one_of_equals(rows: Any) -> Any:
     if isinstance(rows, np.ndarray) and rows.shape[0] > 1 and rows.strides[0] == 0:
         return rows[:1]
     return rows
+
+
+def feature_names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:
+    """Feature names given, learned with, or ``x0, x1, ...``."""
+    known = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
+    if known is None:
+        return [f"x{i}" for i in range(estimator.n_features_in_)]
+    if len(known) != estimator.n_features_in_:
+        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
+    return [str(name) for name in known]
 
 
 def checked_matrix(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -98,8 +98,9 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
         X = checked_matrix(self, X, "X", accept_sparse=True, reset=True)
         _, codes = checked_identities(y, X.shape[0])
         if self.whiten:
-            rows = self._dense_for_whitening(X)
-            self._set_whitening(rows.mean(axis=0, dtype=np.float64), within_deviations(rows, codes))
+            rows = _dense(X)
+            self.mean_ = rows.mean(axis=0, dtype=np.float64)
+            self.whitening_ = whitening_matrix(within_deviations(rows, codes), self.shrinkage)
         return self._finish()
 
     def fit_pairs(
@@ -123,13 +124,13 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
         b = checked_matrix(self, right, "right", accept_sparse=True)
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
         if self.whiten:
-            a, b = self._dense_for_whitening(a), self._dense_for_whitening(b)
+            a, b = _dense(a), _dense(b)
             share = weight / weight.sum()
-            mean = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
+            self.mean_ = (share @ a.astype(np.float64) + share @ b.astype(np.float64)) / 2
             # The covariance within is half that of the difference of two rows of one identity.
             of_same = weight[flags] / weight[flags].mean()
             apart = a[flags].astype(np.float64) - b[flags]
-            self._set_whitening(mean, apart * np.sqrt(of_same / 2)[:, None])
+            self.whitening_ = whitening_matrix(apart * np.sqrt(of_same / 2)[:, None], self.shrinkage)
         return self._finish()
 
     def transform(self, X: ArrayLike) -> Float32:
@@ -263,13 +264,6 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
                 "use whiten=False or another metric"
             )
 
-    def _set_whitening(self, mean: NDArray[np.float64], deviations: NDArray[np.float64]) -> None:
-        self.mean_ = mean
-        self.whitening_ = whitening_matrix(deviations, self.shrinkage)
-
-    def _dense_for_whitening(self, X: Any) -> Float32:
-        return np.asarray(X.toarray() if _is_csr(X) else X, dtype=np.float32)
-
     def _finish(self) -> Self:
         self._code = _CODES[self.metric]
         return self
@@ -280,6 +274,10 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
 
 def _is_csr(rows: Any) -> bool:
     return bool(issparse(rows))
+
+
+def _dense(X: Any) -> Float32:
+    return np.asarray(X.toarray() if _is_csr(X) else X, dtype=np.float32)
 
 
 def _sorted_csr(X: Any, width: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import Float32, feature_names_of
 
 LISTED = 1_000
 """Features listed one by one; the contributions of the rest are added up."""
@@ -30,7 +30,7 @@ def contributions(
     (cosine, correlation, dot), or minus its part of the distance (of ``euclidean`` and ``minkowski`` in proportion to
     the power of the difference; of ``chebyshev`` all on the largest difference). ``rest`` is what all others add.
     """
-    names = _names(estimator, feature_names)
+    names = feature_names_of(estimator, feature_names)
     parts = _parts(
         estimator.metric, float(estimator.p), left.astype(np.float64), right.astype(np.float64), score
     )
@@ -77,12 +77,3 @@ def _parts(
         power = (apart / apart.max()) ** (p if metric == "minkowski" else 2.0)
         parts = score * power / power.sum()
     return np.asarray(parts, dtype=np.float64)
-
-
-def _names(estimator: Any, feature_names: Sequence[str] | None) -> list[str]:
-    known = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
-    if known is None:
-        return [f"x{i}" for i in range(estimator.n_features_in_)]
-    if len(known) != estimator.n_features_in_:
-        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
-    return [str(name) for name in known]

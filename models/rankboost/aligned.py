@@ -7,13 +7,13 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
+from pairmark.models.core.inputs import checked_identities, checked_matrix
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows
@@ -22,12 +22,15 @@ from pairmark.models.rankboost.params import AlignedKernelParams, Loss
 from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.state import NetworkState
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths
-from pairmark.models.search.index import Rows, numbered
+from pairmark.models.search.index import Rows, numbered, sealed
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 _BLOCK: Final = 16_384
+_COMPONENTS: Final = 100
+"""Dimensions of the embedding without ``psd``, as in the paper."""
+_FOLDS: Final = 5
 _WATCHED: Final = 64
 """Rows whose pairs tell whether training makes anything better."""
 
@@ -46,7 +49,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
     Parameters
     ----------
-    hidden, psd, loss, learning_rate, n_iter, batch_size, n_folds, n_pivots, n_components, random_state :
+    hidden, psd, loss, learning_rate, n_iter, random_state :
         see `AlignedKernelParams`.
 
     Attributes
@@ -64,10 +67,6 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         loss: Loss = "alignment",
         learning_rate: Literal["auto"] | float = "auto",
         n_iter: int = 30,
-        batch_size: int = 64,
-        n_folds: int = 5,
-        n_pivots: int | None = None,
-        n_components: int = 100,
         random_state: int | None = None,
     ) -> None:
         self.hidden = hidden
@@ -75,10 +74,6 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         self.loss = loss
         self.learning_rate = learning_rate
         self.n_iter = n_iter
-        self.batch_size = batch_size
-        self.n_folds = n_folds
-        self.n_pivots = n_pivots
-        self.n_components = n_components
         self.random_state = random_state
 
     # ------------------------------------------------------------ learning
@@ -108,7 +103,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         def batches_of(mine: Int64) -> network.Batches:
             def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
                 order = rng.permutation(mine)
-                size = network.batch_size(self.batch_size, order.size)
+                size = network.batch_size(order.size)
                 for at in range(0, order.size, size):
                     part = order[at : at + size]
                     if part.size > 1 or order.size == 1:
@@ -146,12 +141,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
             As `fit`.
         """
         check_params(self, AlignedKernelParams)
-        a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
-        b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
-        n = a.shape[0]
-        flags, weight = checked_pairs(n, b.shape[0], same, sample_weight)
-        points = csr_array(vstack([a, b], format="csr"))
-        pool = self._pool(unlabelled, points)
+        points, flags, weight = self._listed(left, right, same, sample_weight)
+        n, pool = flags.size, self._pool(unlabelled, points)
         scaled = self._scaled(points)
         rng = np.random.default_rng(self.random_state)
 
@@ -161,7 +152,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         def batches_of(mine: Int64) -> network.Batches:
             def batches(rng: np.random.Generator) -> Iterator[network.Batch]:
                 order = rng.permutation(mine)
-                size = network.batch_size(self.batch_size, order.size)
+                size = network.batch_size(order.size)
                 for at in range(0, order.size, size):
                     yield of(order[at : at + size])
 
@@ -176,7 +167,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         rate = self.learning_rate
         if rate == "auto":
             sample = network.search_sample(n, rng)
-            folds = np.array_split(sample, min(self.n_folds, max(2, n // 4)))
+            folds = np.array_split(sample, min(_FOLDS, max(2, n // 4)))
 
             def fold(number: int) -> tuple[csr_array, network.Batches, network.Batch, network.Batch]:
                 rest = np.concatenate([part for at, part in enumerate(folds) if at != number])
@@ -224,32 +215,17 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         narrow.data /= self._scale[narrow.indices]
         return narrow
 
-    def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
-        pool: Any = rows
-        if unlabelled is not None:
-            pool = unlabelled if hasattr(unlabelled, "shape") else np.asarray(unlabelled, dtype=np.float32)
-            if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
-                raise ValueError(
-                    f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
-                )
-        if not self.psd:
-            embedding.number_of_pivots(self.n_pivots, pool.shape[0])
-        return pool
-
     def _finish(self, pool: Any, rng: np.random.Generator) -> Self:
         self._prepare()
         self.pivots_: tuple[Float64, Float64] | None = None
         self.projection_: Float64 | None = None
         if not self.psd:
             progress.report(0.95, "drawing pivots")
-            n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
+            n = embedding.number_of_pivots(None, pool.shape[0])
             at = embedding.candidate_rows("random", n, pool.shape[0], rng)
-            drawn = checked_matrix(self, pool[at], "unlabelled", accept_sparse=True)
-            self.pivots_ = self._halves(drawn)
-            if n > self.n_components:
-                self.projection_ = np.ascontiguousarray(
-                    embedding.binary_projection(n, self.n_components, rng)
-                )
+            self.pivots_ = self._halves(self._drawn(pool, at))
+            if n > _COMPONENTS:
+                self.projection_ = np.ascontiguousarray(embedding.binary_projection(n, _COMPONENTS, rng))
         return self
 
     def _prepare(self) -> Self:
@@ -269,7 +245,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         Returns
         -------
         (n, k) float32: with ``psd`` phi(x), scaled so that inner products are the kernel; without, the kernel with each
-        pivot (equation 3), projected at random to ``n_components`` where there are more pivots than that.
+        pivot (equation 3), projected at random to 100 numbers where there are more pivots than that.
         """
         check_is_fitted(self)
         rows = self._validated(X, "X")
@@ -346,8 +322,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
     def _scored(self, queries: Matrix, other: tuple[Any, ...], left: Any, right: Any) -> Float32:
         out = np.empty(left.size, dtype=np.float32)
         # Read-only views, as galleries have: one compiled form serves both.
-        mine = tuple(_sealed(part) for part in self._index_arrays_of(queries))
-        other = tuple(_sealed(part) for part in other)
+        mine = tuple(sealed(part) for part in self._index_arrays_of(queries))
+        other = tuple(sealed(part) for part in other)
         if self.psd:
             kernels.inner(*mine, *other, left, right, out)
         else:
@@ -365,9 +341,3 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_flat")
-
-
-def _sealed(array: Any) -> Any:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -280,50 +280,16 @@ class _Search:
 
 def _as_rules(data: Binned, found: _Found, alpha: float) -> Rules:
     """One ranker as rules in terms of values. Conditions on one feature become one range."""
-    features, lows, highs = [], [], []
     conditions = list(found.conditions)
     if len(conditions) == 2 and conditions[0][0] == conditions[1][0]:
         (feature, a, b), (_, c, d) = conditions
         conditions = [(feature, max(a, c), min(b, d))]
-    for feature, low, high in sorted(conditions):
-        below, upto = data.bounds(feature, low, high)
-        features.append(int(data.names[feature]))
-        lows.append(below)
-        highs.append(upto)
-    while len(features) < 2:
-        features.append(-1)
-        lows.append(-np.inf)
-        highs.append(np.inf)
-    return Rules(
-        features=np.array([features], dtype=np.int64),
-        low=np.array([lows], dtype=np.float32),
-        high=np.array([highs], dtype=np.float32),
-        alpha=np.array([alpha]),
-    )
-
-
-def ranking_auc(scores: Float64, levels: Int64, preference: Float64) -> float:
-    """Share of the preferences that scores respect, ties counting half: the AUC where there are two levels.
-
-    Raises
-    ------
-    ValueError
-        When no pair of rows is to be ranked.
-    """
-    from scipy.stats import rankdata
-
-    right = whole = 0.0
-    for i, j in zip(*np.nonzero(preference), strict=True):
-        low, high = scores[levels == i], scores[levels == j]
-        if not low.size or not high.size:
-            continue
-        ranks = rankdata(np.concatenate([high, low]))[: high.size].sum()
-        above = (ranks - high.size * (high.size + 1) / 2) / (high.size * low.size)
-        weight = preference[i, j] * high.size * low.size
-        right, whole = right + weight * above, whole + weight
-    if whole == 0.0:
-        raise ValueError("the labels order no two rows; expected rows of at least two levels")
-    return float(right / whole)
+    low, high = np.full((1, 2), -np.inf, np.float32), np.full((1, 2), np.inf, np.float32)
+    rule = Rules(features=np.full((1, 2), -1, np.int64), low=low, high=high, alpha=np.array([alpha]))
+    for at, (feature, first, last) in enumerate(sorted(conditions)):
+        rule.features[0, at] = data.names[feature]
+        low[0, at], high[0, at] = data.bounds(feature, first, last)
+    return rule
 
 
 def one_against_rest(codes: Int64, positive: Int64, weight: Float64 | None = None) -> Task:

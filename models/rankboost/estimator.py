@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
+from pairmark.models.core.inputs import checked_identities, checked_matrix
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
@@ -22,8 +23,8 @@ from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoostKernelParams, Ranking, Weak
 from pairmark.models.rankboost.params import Coordinates as CoordinatesName
-from pairmark.models.rankboost.ranking import RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
+from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
@@ -32,6 +33,8 @@ from pairmark.models.search.index import Rows, numbered
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
+_BLOCK: Final = 16_384
+"""Rows mapped at a time: a million rows never stand in the kernel's space at once."""
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
 _BAGS: Final = 60
@@ -44,7 +47,7 @@ _SVM_C = 1.0
 """Penalty of the linear SVM of stage D, as in the paper's experiments."""
 
 
-class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -137,7 +140,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             if self.ranking == "graded"
             else class_tasks(codes, labels.size, rng)
         )
-        self.classes_: NDArray[Any] | None = labels
+        self.classes_ = labels
         self._learn(rows, tasks, rng)
         self._embed(pool, rng)
         self.svm_ = None
@@ -169,13 +172,7 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             As `fit`.
         """
         self._check_params()
-        a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
-        b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
-        n = a.shape[0]
-        flags, weight = checked_pairs(n, b.shape[0], same, sample_weight)
-        from scipy.sparse import vstack
-
-        points = csr_array(vstack([a, b], format="csr"))
+        points, flags, weight = self._listed(left, right, same, sample_weight)
         pool = self._pool(unlabelled, points)
         rng = np.random.default_rng(self.random_state)
         self.classes_ = None
@@ -222,23 +219,13 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
 
     def _settings(self, *, alternate: bool = False) -> Settings:
         return Settings(
-            n_estimators=self.n_estimators,
-            weak=self.weak,
-            criterion=self.criterion,
-            alternate=alternate,
+            n_estimators=self.n_estimators, weak=self.weak, criterion=self.criterion, alternate=alternate
         )
 
     def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
-        """Rows to draw pivots from; whether there are enough is known before anything is learned."""
-        pool: Any = rows
-        if unlabelled is not None:
-            # Not validated as a whole: only the rows that are drawn are read.
-            pool = unlabelled if hasattr(unlabelled, "shape") else np.asarray(unlabelled, dtype=np.float32)
-            if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
-                raise ValueError(
-                    f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
-                )
+        pool = super()._pool(unlabelled, rows)
         if "B" in self.chain:
+            # Whether there are enough is known before anything is learned.
             embedding.number_of_pivots(self.n_pivots, pool.shape[0])
         return pool
 
@@ -247,14 +234,13 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         n_rows = int(pool.shape[0])
         if self.center:
             sample = np.sort(rng.choice(n_rows, min(n_rows, _CENTRE_ROWS), replace=False))
-            drawn = sparse_rows(checked_matrix(self, pool[sample], "unlabelled", accept_sparse=True))
-            self._map.centred(np.asarray(self._map(drawn).matrix().mean(axis=0)).ravel())
+            mean = self._map(self._drawn(pool, sample)).matrix().mean(axis=0)
+            self._map.centred(np.asarray(mean).ravel())
         pivots = None
         if "B" in self.chain:
             n = embedding.number_of_pivots(self.n_pivots, pool.shape[0])
             at = embedding.candidate_rows(self.pivots, n, pool.shape[0], rng)
-            drawn = sparse_rows(checked_matrix(self, pool[at], "unlabelled", accept_sparse=True))
-            candidates = self._map(drawn).matrix()
+            candidates = self._map(self._drawn(pool, at)).matrix()
             pivots = embedding.chosen_pivots(self.pivots, candidates, n, int(rng.integers(2**31)))
         self.projection_ = embedding.composed(
             self.chain, pivots, self._map.width, self.whiten, self.n_components, rng
@@ -270,9 +256,31 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
         ValueError
             When there is none: learned from pairs, or from more than 32 classes.
         """
-        svm = self._svm()
-        labels = self._labels("classes")[svm.predict(self.transform(X))]
-        return np.asarray(labels)
+        return np.asarray(self.classes_)[self._svm().predict(self.transform(X))]
+
+    def decision_function(self, X: ArrayLike) -> Float64:
+        """The ranking score H(x), equation 6.
+
+        Returns
+        -------
+        (n,) for two classes or graded labels; (n, classes) when each class was ranked against the rest, and (n, 32)
+        for the random halves of more than 32 classes.
+
+        Raises
+        ------
+        ValueError
+            When it was learned from pairs, which rank no single rows.
+        """
+        check_is_fitted(self)
+        if self.classes_ is None:
+            raise ValueError("learned from pairs, which give no ranking score: use fit with labels")
+        rows = self._validated(X, "X")
+        n_tasks = int(self.task_.max()) + 1
+        by_task = np.ascontiguousarray(np.eye(n_tasks)[self._map.coordinate_task])
+        scores = np.empty((rows.shape[0], n_tasks))
+        for at, coordinates in self._blocks(rows):
+            _project(coordinates, by_task, scores[at])
+        return scores[:, 0] if n_tasks == 1 else scores
 
     def svm_score(self, X: ArrayLike) -> Float64:
         """What the linear SVM of stage D outputs: (n,) for two classes, (n, classes) for more."""
@@ -311,8 +319,13 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
             if self.projection_ is None:
                 out[at] = coordinates.matrix().toarray()
             else:
-                project(coordinates, self.projection_, out[at])
+                _project(coordinates, self.projection_, out[at])
         return out
+
+    def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
+        for start in range(0, rows.shape[0], _BLOCK):
+            at = slice(start, min(start + _BLOCK, rows.shape[0]))
+            yield at, self._map(sparse_rows(rows[at]))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         mapped = self._map(sparse_rows(vectors))
@@ -350,6 +363,13 @@ class RankBoostKernel(RankersState, RanksRows, PairScorerMixin, EmbedderMixin, B
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")
+
+
+def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
+    """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
+    made = np.empty(out.shape)
+    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
+    out[:] = made
 
 
 def _as_args(rows: Coordinates) -> tuple[Any, ...]:

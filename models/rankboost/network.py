@@ -18,6 +18,7 @@ MOST_PAIRS = 2_048
 """Pairs of a batch of rows that a step looks at."""
 RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Learning rates tried on folds."""
+_BATCH = 64
 _SEARCH_ROWS, _SEARCH_PASSES = 2_000, 8
 _WORSE = 1.1
 
@@ -80,9 +81,9 @@ def batch_of_rows(rows: csr_array, codes: Int64, balanced: bool, rng: np.random.
     return _batch(rows, left, right, codes[left] == codes[right], np.ones(left.size), balanced)
 
 
-def batch_size(asked: int, n: int) -> int:
-    """Rows or pairs a step: fewer than asked for where that would leave a pass few steps."""
-    return min(asked, max(8, n // 16))
+def batch_size(n: int) -> int:
+    """Rows or pairs a step: fewer than usual where that would leave a pass few steps."""
+    return min(_BATCH, max(8, n // 16))
 
 
 def batch_of_pairs(rows: csr_array, same: NDArray[np.bool_], weight: Float64) -> Batch:

@@ -102,13 +102,4 @@ class AlignedKernelParams(Params):
         "auto", description="step of gradient descent; auto: chosen on folds"
     )
     n_iter: int = Field(30, ge=1, le=10_000, description="passes over the rows (or pairs)")
-    batch_size: int = Field(64, ge=4, le=256, description="rows (or pairs) per step")
-    n_folds: int = Field(5, ge=2, le=20, description="folds on which the learning rate is chosen")
-    n_pivots: _Size | None = Field(
-        None,
-        description="without psd: pivots of the embedding; null: as many as there are rows to draw from, at most 1000",
-    )
-    n_components: _Size = Field(
-        100, description="without psd: dimensions after the random projection of the embedding"
-    )
     random_state: int | None = _SEED

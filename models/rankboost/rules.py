@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,37 +41,12 @@ class Rules:
     @classmethod
     def joined(cls, several: Sequence[Rules]) -> Rules:
         """All rankers of several, in order."""
-        if not several:
-            return cls(
-                features=np.empty((0, 2), np.int64),
-                low=np.empty((0, 2), np.float32),
-                high=np.empty((0, 2), np.float32),
-                alpha=np.empty(0),
-            )
+        bounds = np.empty((0, 2), np.float32)
+        none = cls(features=np.empty((0, 2), np.int64), low=bounds, high=bounds, alpha=np.empty(0))
+        names = [one.name for one in fields(cls)]
         return cls(
-            features=np.concatenate([rules.features for rules in several]),
-            low=np.concatenate([rules.low for rules in several]),
-            high=np.concatenate([rules.high for rules in several]),
-            alpha=np.concatenate([rules.alpha for rules in several]),
+            **{name: np.concatenate([getattr(rules, name) for rules in (none, *several)]) for name in names}
         )
-
-    def first(self, n: int) -> Rules:
-        """The first rankers."""
-        return Rules(features=self.features[:n], low=self.low[:n], high=self.high[:n], alpha=self.alpha[:n])
-
-
-def fires(ranker: Rules, columns: Any) -> NDArray[np.int64]:
-    """Rows, ascending, of a CSC matrix that a single ranker fires on."""
-    rows: NDArray[np.int64] | None = None
-    for feature, low, high in zip(ranker.features[0], ranker.low[0], ranker.high[0], strict=True):
-        if feature < 0:
-            continue
-        part = slice(columns.indptr[feature], columns.indptr[feature + 1])
-        values = columns.data[part]
-        met = np.sort(columns.indices[part][(values > low) & (values <= high)]).astype(np.int64)
-        rows = met if rows is None else np.intersect1d(rows, met, assume_unique=True)
-    assert rows is not None
-    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +98,7 @@ class FeatureMap:
 
     Attributes
     ----------
-    width : coordinates. coordinate_task, coordinate_feature : (width,) what each is about; the feature of rankers with
-        two conditions is the first.
+    width : coordinates. coordinate_task : (width,) the task of each.
     """
 
     def __init__(
@@ -153,12 +127,12 @@ class FeatureMap:
             self._lookup[self.used] = np.arange(self.used.size, dtype=np.int32)
         if form == "rankers":
             self.target = np.arange(len(rules), dtype=np.int64)
-            self.coordinate_task, self.coordinate_feature = task, rules.features[:, 0]
+            self.coordinate_task = task
         else:
             keys = np.stack([task, rules.features[:, 0]], axis=1)
             distinct, target = np.unique(keys, axis=0, return_inverse=True)
             self.target = target.reshape(-1).astype(np.int64)
-            self.coordinate_task, self.coordinate_feature = distinct[:, 0], distinct[:, 1]
+            self.coordinate_task = distinct[:, 0]
         self.width = int(self.coordinate_task.size)
         self.centred(np.zeros(self.width))
 
@@ -194,10 +168,4 @@ class FeatureMap:
         made_at = np.concatenate([piece[1] for piece in pieces])
         means = np.empty(n)
         scoring_kernels.means(made_starts, made_at, made_values, self.centre, means)
-        return Coordinates(
-            starts=made_starts,
-            at=made_at,
-            values=made_values,
-            means=means,
-            width=self.width,
-        )
+        return Coordinates(starts=made_starts, at=made_at, values=made_values, means=means, width=self.width)

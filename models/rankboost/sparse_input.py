@@ -6,10 +6,12 @@ import warnings
 from typing import Any, cast
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse, vstack
 
 from pairmark.models.core.base import Matrix
-from pairmark.models.core.inputs import checked_matrix
+from pairmark.models.core.inputs import checked_matrix, checked_pairs
+from pairmark.models.rankboost.binning import sparse_rows
 
 
 class UnknownColumnsWarning(UserWarning):
@@ -39,3 +41,26 @@ class KnownColumns:
                     stacklevel=3,
                 )
         return checked_matrix(self, X, name, accept_sparse=True)
+
+    def _listed(
+        self, left: ArrayLike, right: ArrayLike, same: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[csr_array, NDArray[np.bool_], NDArray[np.float64]]:
+        """Listed pairs to learn from: the left rows and then the right ones, flags and weights."""
+        a = sparse_rows(checked_matrix(self, left, "left", accept_sparse=True, reset=True))
+        b = sparse_rows(checked_matrix(self, right, "right", accept_sparse=True))
+        flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+        return csr_array(vstack([a, b], format="csr")), flags, weight
+
+    def _pool(self, unlabelled: Any, rows: csr_array) -> Any:
+        """Rows to draw pivots from. Not validated as a whole: only the rows that are drawn are read."""
+        if unlabelled is None:
+            return rows
+        pool = unlabelled if hasattr(unlabelled, "shape") else np.asarray(unlabelled, dtype=np.float32)
+        if len(pool.shape) != 2 or pool.shape[1] != self.n_features_in_ or pool.shape[0] == 0:
+            raise ValueError(
+                f"unlabelled has shape {tuple(pool.shape)}; expected rows of {self.n_features_in_} features, as X"
+            )
+        return pool
+
+    def _drawn(self, pool: Any, at: NDArray[np.int64]) -> csr_array:
+        return sparse_rows(checked_matrix(self, pool[at], "unlabelled", accept_sparse=True))

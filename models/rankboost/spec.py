@@ -37,4 +37,5 @@ ALIGNED = LearnerSpec(
     keeps_rows=True,
     takes_unlabelled=True,
     ignores_unknown=True,
+    retired=dict.fromkeys(("batch_size", "n_folds", "n_pivots", "n_components"), ...),
 )

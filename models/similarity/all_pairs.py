@@ -8,48 +8,24 @@ correlations are products of Fourier transforms, which add up over classes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.pairs.sampling import PairMap
-from pairmark.models.similarity.binning import N_CODES, Grid
+from pairmark.models.similarity.binning import N_CODES
 from pairmark.models.similarity.kernels.all_pairs import (
     add_extremes,
     add_one_by_one,
     add_products,
-    best_border,
     histograms,
     in_order,
 )
-from pairmark.models.similarity.trees import HALF_NAMES
 
 ONE_BY_ONE = 48
 """Classes of at most so many rows: going through their pairs is less work than through their histograms."""
 TRANSFORMED = 2**20
 """Rows up to which correlations by Fourier transforms are exact once rounded: they are off by some twenty roundings of
 numbers up to n^2, of 2e-16 each, so by less than .01."""
-
-
-class RootSplit(NamedTuple):
-    """The best first split of all pairs.
-
-    Attributes
-    ----------
-    feature : the feature. map : which of its two pair features. threshold : pairs at most this go to the low side.
-    low_same, low_different : pairs on the low side. n_same, n_different : all pairs.
-    impurity : Gini impurity under costs that balance both kinds, .5 before the split.
-    """
-
-    feature: int
-    map: str
-    threshold: float
-    low_same: int
-    low_different: int
-    n_same: int
-    n_different: int
-    impurity: float
 
 
 def pair_counts(
@@ -139,22 +115,3 @@ class _Correlations:
         summed = np.rint(np.fft.irfft(self._square, 2 * N_CODES, axis=1)[:, : 2 * N_CODES - 1])
         summed[:, ::2] -= self._rows
         counts[1] += summed / 2.0
-
-
-def split_of_counts(counts: NDArray[np.float64], grid: Grid, pair_map: PairMap) -> RootSplit:
-    """The split of least Gini impurity among the bins' borders, given `pair_counts`.
-
-    Exact for features that lie on an even grid of at most 256 steps; for others exact on their codes.
-    """
-    half, k, bin_, gain, low_same, low_different = best_border(counts)
-    base = grid.low[k] if pair_map == "max-min" else (2.0 * grid.low[k] if half == 1 else 0.0)
-    return RootSplit(
-        feature=int(grid.used[k]),
-        map=HALF_NAMES[pair_map][half],
-        threshold=float(base + (bin_ + 0.5) * grid.step[k]),
-        low_same=int(low_same),
-        low_different=int(low_different),
-        n_same=int(counts[0, 0, 0].sum()),
-        n_different=int(counts[1, 0, 0].sum()),
-        impurity=0.5 * (1.0 - gain),
-    )

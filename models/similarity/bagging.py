@@ -1,19 +1,18 @@
-"""Where each tree's pairs come from."""
+"""Pairs of rows with integer weights, as trees learn from them, and where each tree's come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, PairPopulation
-from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps
+from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps, folds_of
 from pairmark.models.similarity.packing import packed_trees
 from pairmark.models.similarity.trees import Tree
-from pairmark.models.similarity.weighted import WeightedPairs, evenly
 
 WEIGHT_TOTAL = 2**30
 """Integer weights of a tree's pairs sum to at most this, so that sums fit an int32 and their products an int64."""
@@ -25,6 +24,46 @@ LEAST_DESCRIBED, EACH_DESCRIBED = 5_000, 2
 _SCORED_AT_A_TIME = 16_384
 
 
+@dataclass(frozen=True, kw_only=True)
+class WeightedPairs:
+    """Pairs of rows with integer weights.
+
+    Attributes
+    ----------
+    pairs : (2, n) int32: left row, right row; pairs of one identity first. With learned features, a third line: the
+        pair's row of ``learned``.
+    weight : (n,) int32; where all weigh the same, one number seen n times (see `evenly`).
+    n_same : how many are of one identity.
+    learned : (n, m) float32, learned features of pairs, or None.
+    """
+
+    pairs: NDArray[np.int32]
+    weight: NDArray[np.int32]
+    n_same: int
+    learned: Float32 | None = None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether one number is the weight of all."""
+        return self.weight.strides == (0,)
+
+    def copy(self) -> WeightedPairs:
+        """The same pairs, in arrays that may be reordered."""
+        return replace(
+            self, pairs=self.pairs.copy(), weight=self.weight if self.is_even else self.weight.copy()
+        )
+
+    @property
+    def n_different(self) -> int:
+        """How many are of different identities."""
+        return int(self.pairs.shape[1]) - self.n_same
+
+
+def evenly(n: int, weight: int = 1) -> NDArray[np.int32]:
+    """The weights of ``n`` pairs that all weigh the same, in the memory of one."""
+    return np.broadcast_to(np.int32(weight), n)
+
+
 class PairSource:
     """Where a tree's pairs come from: drawn from identities, or given."""
 
@@ -34,6 +73,8 @@ class PairSource:
         self.codes: NDArray[np.int64] | None = None
         self.given: WeightedPairs | None = None
         self.learned: OutOfFold | OutOfFoldMaps | None = None
+        self.learned_rows: NDArray[np.int64] | None = None
+        """Where rows are equal: which of the rows that were learned from each is."""
         self.most_given: int | None = None
         self.half_learned = False
         """Whether trees of odd seeds, about half, grow from given pairs without their learned features."""
@@ -61,25 +102,15 @@ class PairSource:
         """The pairs with their learned features, if any are learned."""
         if self.learned is None:
             return drawn
+        rows = drawn.pairs if self.learned_rows is None else self.learned_rows[drawn.pairs]
         numbers = np.arange(drawn.pairs.shape[1], dtype=np.int32)
-        return replace(
-            drawn,
-            pairs=np.vstack([drawn.pairs, numbers]),
-            learned=self.learned.values(drawn.pairs[0], drawn.pairs[1]),
-        )
+        return replace(drawn, pairs=np.vstack([drawn.pairs, numbers]), learned=self.learned.values(*rows))
 
     def folds(self, pairs: WeightedPairs, n_folds: int) -> Iterator[tuple[WeightedPairs, WeightedPairs]]:
         """Pairs with no row in a fold, and pairs with both rows in it, fold by fold."""
         rng = np.random.default_rng(self.seed)
         if self.codes is not None:
-            n_identities = int(self.codes.max()) + 1
-            if n_identities >= 3 * n_folds:
-                of_row = rng.permutation(n_identities)[self.codes] % n_folds
-            else:
-                order = rng.permutation(self.codes.size)
-                order = order[np.argsort(self.codes[order], kind="stable")]
-                of_row = np.empty(order.size, dtype=np.int64)
-                of_row[order] = np.arange(order.size) % n_folds
+            of_row = folds_of(self.codes, rng, n_folds)
             left, right = of_row[pairs.pairs[0]], of_row[pairs.pairs[1]]
         else:
             # Both rows of an explicit pair are its own.

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
 
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_same, checked_weight
+from pairmark.models.core.checkpoints import Checkpoints, checkpoints_of, kept_seed
+from pairmark.models.core.inputs import (
+    checked_identities,
+    checked_matrix,
+    checked_same,
+    checked_weight,
+    feature_names_of,
+)
 from pairmark.models.core.progress import report
 from pairmark.models.core.row_pairs import PairsOfRows
+from pairmark.models.core.schema import State
+from pairmark.models.core.spec import Params, check_params
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.pairs.sampling import MAX_PAIRS, PairMap, PairPopulation
 from pairmark.models.search.index import Found, Rows
-from pairmark.models.similarity import explain, search
+from pairmark.models.similarity import search
 from pairmark.models.similarity.bagging import (
     EACH_DESCRIBED,
     EACH_GIVEN,
@@ -36,55 +45,45 @@ from pairmark.models.similarity.binning import quantise
 from pairmark.models.similarity.choice import choose
 from pairmark.models.similarity.explain import PairWords
 from pairmark.models.similarity.growing import Grower, grow_each
-from pairmark.models.similarity.learned import PairFeatures
+from pairmark.models.similarity.leaf_rank import checked_leaf_rank
+from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
 from pairmark.models.similarity.learning import default_of_listed, learn
 from pairmark.models.similarity.packing import PackedTrees, packed_trees
 from pairmark.models.similarity.params import MaxFeatures
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
 from pairmark.models.similarity.splits import Splits, splits_of
-from pairmark.models.similarity.state import TreesState
-from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
-TREES_VERSION = 6
+TREES_VERSION = 7
 """Raised when a tree of the same seed would come out otherwise, so that no fit goes on from trees of another kind."""
 
 
-class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
+class SimilarityBase(PairScorerMixin, BaseEstimator):
     """A learner made of trees on pairs."""
 
+    _checked_by: ClassVar[type[Params]]
     _packed: PackedTrees
-    _bootstrap = False
+    trees_: list[Tree]
+    learned_: LearnedFeatures | None
+    pair_features_: PairFeatures
+    max_depth: int
+    leaf_depth: int
+    leaf_rank: Any
+    leaf_rounds: int
+    pair_map: PairMap
+    pair_features: PairFeatures | Literal["auto"] | None
+    n_pairs: int | None
+    max_features: MaxFeatures
+    random_state: int | np.random.RandomState | None
+    n_jobs: int | None
+    verbose: int
+    n_estimators = 1
+    bootstrap = False
+    prune = False
 
-    def __init__(
-        self,
-        *,
-        max_depth: int = 8,
-        leaf_depth: int = 3,
-        leaf_rank: Any = "cart",
-        leaf_rounds: int = 100,
-        pair_map: PairMap = "diff-sum",
-        pair_features: PairFeatures | Literal["auto"] | None = "raw",
-        n_pairs: int | None = 100_000,
-        max_features: MaxFeatures = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.max_depth = max_depth
-        self.leaf_depth = leaf_depth
-        self.leaf_rank = leaf_rank
-        self.leaf_rounds = leaf_rounds
-        self.pair_map = pair_map
-        self.pair_features = pair_features
-        self.n_pairs = n_pairs
-        self.max_features = max_features
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    @property
-    def _prune(self) -> bool:
-        return False
+    def __init__(self, **params: Any) -> None:
+        for name, value in params.items():
+            setattr(self, name, value)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and identities, by pairs drawn from them.
@@ -106,7 +105,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         _, codes = checked_identities(y, X.shape[0], both_kinds=False)
         if X.shape[0] < 2:
             raise ValueError("X has 1 sample; expected at least two, which make a pair")
-        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
+        source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
         source.population, source.codes = PairPopulation(codes), codes
         self._learn(X, codes, source, random)
         return self._grow(X, source, random)
@@ -146,20 +145,20 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
         used = np.flatnonzero(weight > 0).astype(np.int32)
         used = np.concatenate([used[flags[used]], used[~flags[used]]])
         n_same = int(np.count_nonzero(flags[used]))
-        source = PairSource(self.n_pairs, self._bootstrap, _seeds(random, 1)[0])
+        source = PairSource(self.n_pairs, self.bootstrap, _seeds(random, 1)[0])
         points = np.concatenate([a, b])
         if self.pair_features != "raw" and 0 < n_same < used.size:
             # A row of many pairs is one row, or its identity would seem to vary less than it does.
             first, number = distinct_rows(points)
             self._learn(points[first], joined_identities(first.size, number, flags), source, random)
-            source.learned = None if source.learned is None else source.learned.of_equal_rows(number)
+            source.learned_rows = number
         else:
             self.learned_, self.pair_features_ = None, "raw"
         least, each = (
             (LEAST_GIVEN, EACH_GIVEN) if source.learned is None else (LEAST_DESCRIBED, EACH_DESCRIBED)
         )
-        source.half_learned = self.pair_features is None and self._n_trees() > 1
-        source.most_given = max(least, each * n // self._n_trees())
+        source.half_learned = self.pair_features is None and self.n_estimators > 1
+        source.most_given = max(least, each * n // self.n_estimators)
         source.given = source.described(weighted(used, used + np.int32(n), weight[used], n_same))
         return self._grow(points, source, random)
 
@@ -183,7 +182,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
 
     def _words(self, feature_names: Sequence[str] | None) -> PairWords:
         return PairWords(
-            names=explain.names_of(self, feature_names), pair_map=self.pair_map, learned=self.learned_
+            names=feature_names_of(self, feature_names), pair_map=self.pair_map, learned=self.learned_
         )
 
     @abstractmethod
@@ -209,17 +208,22 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
                 self.pair_features_, X, codes, random, listed=population is None
             )
 
-    @abstractmethod
-    def _begin(self) -> np.random.RandomState: ...
-
-    def _n_trees(self) -> int:
-        return 1
+    def _begin(self) -> np.random.RandomState:
+        """Hold parameters against their model, a LeafRank given as an object by what it can do; the source of draws."""
+        checked_leaf_rank(self.leaf_rank)
+        plain = isinstance(self.leaf_rank, str)
+        check_params(self if plain else clone(self).set_params(leaf_rank="cart"), self._checked_by)
+        # A fit that goes on after it was killed must draw what it drew before.
+        random: np.random.RandomState = check_random_state(
+            kept_seed() if self.random_state is None else self.random_state
+        )
+        return random
 
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_scores(self.max_depth)
 
     def _grow(self, X: Float32, source: PairSource, random: np.random.RandomState) -> Self:
-        n_trees = self._n_trees()
+        n_trees = self.n_estimators
         # Drawn before any parallel work: the model depends on the seed, not on who grows which tree.
         seeds = _seeds(random, n_trees)
         report(0.0, "coding features")
@@ -233,11 +237,10 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             leaf_depth=self.leaf_depth,
             leaf_rounds=self.leaf_rounds,
             n_tried=resolved_max_features(self.max_features, X.shape[1]),
-            prune=self._prune,
+            prune=self.prune,
         )
-        kept = self._checkpoints(X, source)
         kind = splits_of(self.leaf_rank)
-        kept = kept if kind.has_state else None
+        kept = self._checkpoints(X, source) if kind.has_state else None
         done = {} if kept is None else dict(_stored_trees(kept, seeds, kind))
         growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
         trees: list[Tree] = []
@@ -247,7 +250,7 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
                 if tree is None:
                     tree = next(growing)
                     if kept is not None:
-                        kept.store(f"tree-{seed}", tree.to_arrays())
+                        kept.store(f"tree-{seed}", joined_arrays([tree]))
                 trees.append(tree)
                 report(len(trees) / n_trees, f"growing trees: {len(trees)} of {n_trees}")
                 if self.verbose:
@@ -336,6 +339,27 @@ class SimilarityBase(TreesState, PairScorerMixin, BaseEstimator):
             scores[at] = self._scored(query, block, (its, known))
         return scores
 
+    def to_state(self) -> State:
+        """Arrays of all trees end to end, with where each begins."""
+        arrays = joined_arrays(self.trees_)
+        meta: dict[str, Any] = {"pair_features": self.pair_features_}
+        if self.learned_ is not None:
+            learned, meta["learned"] = self.learned_.to_state()
+            arrays.update(learned)
+        return arrays, meta
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        self.trees_ = parted_trees(arrays, splits_of(self.leaf_rank))
+        learned = meta.get("learned")
+        # Artefacts from before there was a choice hold what was asked for.
+        self.pair_features_ = meta.get("pair_features") or self.pair_features  # type: ignore[assignment]
+        self.learned_ = (
+            None if learned is None else LearnedFeatures.from_state(self.pair_features_, arrays, learned)
+        )
+        self._finish()
+        return self
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_packed")
 
@@ -344,7 +368,7 @@ def _stored_trees(kept: Checkpoints, seeds: list[int], kind: type[Splits]) -> It
     for seed in seeds:
         stored = kept.load(f"tree-{seed}")
         if stored is not None:
-            yield seed, Tree.from_arrays(stored, kind)
+            yield seed, parted_trees(stored, kind)[0]
 
 
 def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
+from pairmark.models.similarity.bagging import WeightedPairs
 from pairmark.models.similarity.binning import Grid, product_bins
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.counting import words_of
 from pairmark.models.similarity.kernels.growing import grow
 from pairmark.models.similarity.splits import AxisSplits
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
-from pairmark.models.similarity.weighted import WeightedPairs
 
 LEARNED_BINS = 1_024
 """Bins of a learned feature: many, for low false positive rates lie in its last ones."""

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import Float32
-from pairmark.models.core.checkpoints import kept_seed
-from pairmark.models.core.spec import Params, check_params
+from pairmark.models.core.schema import State
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity import drawing, explain
 from pairmark.models.similarity.base import SimilarityBase
 from pairmark.models.similarity.explain import PairWords
-from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import PairFeatures
 from pairmark.models.similarity.params import MaxFeatures, SimilarityForestParams, SimilarityTreeParams
-from pairmark.models.similarity.pruning import gains
-from pairmark.models.similarity.state import ForestState
 from pairmark.models.similarity.trees import Aggregation, RocKnots, Tree
 
 
@@ -68,6 +61,8 @@ class SimilarityTree(SimilarityBase):
     trees_ : the one `Tree`.
     pair_features_ : the pair features in use.
     """
+
+    _checked_by = SimilarityTreeParams
 
     def __init__(
         self,
@@ -115,19 +110,11 @@ class SimilarityTree(SimilarityBase):
         """The tree drawn as SVG: its first ``depth`` levels (1 to 8); see `pairmark.models.similarity.drawing`."""
         return drawing.tree_svg(self.tree_data(feature_names), depth=depth, title=title)
 
-    def _begin(self) -> np.random.RandomState:
-        _check(self, SimilarityTreeParams)
-        return _random(self.random_state)
-
-    @property
-    def _prune(self) -> bool:
-        return self.prune
-
     def _explain(self, left: Float32, right: Float32, score: float, words: PairWords) -> dict[str, Any]:
         return {"score": score, **explain.path(self.trees_[0], left, right, words)}
 
 
-class SimilarityForest(ForestState, SimilarityBase):
+class SimilarityForest(SimilarityBase):
     """A ranking forest of similarity trees (Clemencon & Vogel, section 3.1 and appendix 6.5).
 
     Each tree learns from pairs of its own and, in each cell, from features drawn at random. A pair's score is the
@@ -152,6 +139,8 @@ class SimilarityForest(ForestState, SimilarityBase):
     aggregation_, pair_features_ : the aggregation and the pair features in use.
     feature_importances_, pair_feature_importances_ : shares of the trees' AUC gain.
     """
+
+    _checked_by = SimilarityForestParams
 
     def __init__(
         self,
@@ -243,12 +232,20 @@ class SimilarityForest(ForestState, SimilarityBase):
         return drawing.tree_svg(self.tree_data(feature_names, tree=tree), depth=depth, title=title)
 
     def _begin(self) -> np.random.RandomState:
-        _check(self, SimilarityForestParams)
-        self._bootstrap, self.aggregation_ = self.bootstrap, self.aggregation
-        return _random(self.random_state)
+        random = super()._begin()
+        self.aggregation_ = self.aggregation
+        return random
 
-    def _n_trees(self) -> int:
-        return self.n_estimators
+    def to_state(self) -> State:
+        """Trees, and how their leaves are read."""
+        arrays, meta = super().to_state()
+        return arrays, meta | {"aggregation": self.aggregation_}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        # Artefacts from before there was a choice hold what was asked for.
+        self.aggregation_ = meta.get("aggregation") or self.aggregation
+        return super().from_state(arrays, meta)
 
     def _leaf_values(self, tree: Tree) -> NDArray[np.float64]:
         return tree.leaf_log_odds() if self.aggregation_ == "log-odds" else tree.leaf_scores(self.max_depth)
@@ -261,28 +258,9 @@ def importances(trees: Sequence[Tree], n: int) -> NDArray[np.float64]:
     """Shares of the AUC gained by the cells that each of ``n`` pair features split; all 0 where nothing was split."""
     total = np.zeros(n)
     for tree in trees:
-        gain = gains(tree)
-        starts = tree.cells[:, layout.CELL_NODE]
-        split = np.flatnonzero(starts >= 0)
-        split = split[np.argsort(starts[split])]
-        bounds = np.append(starts[split], len(tree.splits))
-        for place, cell in enumerate(split):
-            for node in range(bounds[place], bounds[place + 1]):
-                share = gain[cell] / (bounds[place + 1] - bounds[place])
-                for feature, part in tree.splits.shares(node):
-                    total[feature] += share * part
+        owner = tree.cell_of_node
+        share = (tree.gains() / np.maximum(np.bincount(owner, minlength=len(tree.cells)), 1))[owner]
+        for node in range(owner.size):
+            for feature, part in tree.splits.shares(node):
+                total[feature] += share[node] * part
     return np.asarray(total / total.sum()) if total.sum() > 0 else total
-
-
-def _check(estimator: Any, params: type[Params]) -> None:
-    """Hold parameters against their model; a LeafRank given as an object by what it can do."""
-    checked_leaf_rank(estimator.leaf_rank)
-    plain = isinstance(estimator.leaf_rank, str)
-    check_params(estimator if plain else clone(estimator).set_params(leaf_rank="cart"), params)
-
-
-def _random(random_state: int | np.random.RandomState | None) -> np.random.RandomState:
-    # A fit that goes on after it was killed must draw what it drew before.
-    seed = kept_seed() if random_state is None else random_state
-    random: np.random.RandomState = check_random_state(seed)
-    return random

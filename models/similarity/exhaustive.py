@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.blas import one_blas_thread
-from pairmark.models.similarity.splits import AxisSplits
+from pairmark.models.similarity.splits import AxisSplits, Splits
 
 MOST_BORDERS = 512
 """Borders that are looked at in a cell, of all features together."""
@@ -29,11 +29,19 @@ LEFT, RIGHT = -1, -2
 
 
 class Region(NamedTuple):
-    """A tree of up to three nodes; a child is a later node (>= 0), `LEFT` or `RIGHT`."""
+    """What splits a cell: a tree of up to three nodes; a child is a later node (>= 0), `LEFT` or `RIGHT`."""
 
-    splits: AxisSplits
+    splits: Splits
     low: tuple[int, ...]
     high: tuple[int, ...]
+
+    def left(self, f: Float32) -> NDArray[np.bool_]:
+        """Which pairs go to the left child."""
+        at = np.zeros(f.shape[0], dtype=np.int64)
+        for node, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
+            here = at == node
+            at[here] = np.where(self.splits.high(node, f[here]), high, low)
+        return np.asarray(at == LEFT)
 
 
 def best_region(

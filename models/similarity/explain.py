@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,6 @@ from pairmark.models.similarity.trees import HALF_NAMES, Tree
 
 TERMS = 16
 """Most features listed of a sum."""
-
-
-def names_of(estimator: Any, feature_names: Sequence[str] | None = None) -> list[str]:
-    """Feature names given, learned with, or ``x0, x1, ...``."""
-    known = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
-    if known is None:
-        return [f"x{i}" for i in range(estimator.n_features_in_)]
-    if len(known) != estimator.n_features_in_:
-        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
-    return [str(name) for name in known]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,27 +59,33 @@ def path(tree: Tree, left: Float32, right: Float32, words: PairWords) -> dict[st
     ``cell`` : the leaf reached: depth, position, counts, ``fpr`` and ``tpr`` of the training pairs in it.
     """
     features = words.values(left, right)
-    steps = []
-    cell = 0
-    while tree.cells[cell, layout.CELL_NODE] >= 0:
-        at = int(tree.cells[cell, layout.CELL_NODE])
-        while at >= 0:
-            above = bool(tree.splits.high(at, features[None, :])[0])
+    steps, passed = [], list(_passed(tree, features))
+    for cell, nodes, _ in passed:
+        place = [int(tree.cells[cell, field]) for field in (layout.CELL_DEPTH, layout.CELL_POSITION)]
+        for at, above in nodes:
             steps.append(
                 {
                     **_test(tree, at, words),
                     **_contributions(tree, at, features, words),
                     "value": float(tree.splits.value(at, features[None, :])[0]),
                     "above": above,
-                    "cell": [
-                        int(tree.cells[cell, layout.CELL_DEPTH]),
-                        int(tree.cells[cell, layout.CELL_POSITION]),
-                    ],
+                    "cell": place,
                 }
             )
+    return {"path": steps, "cell": _cell(tree, passed[-1][2] if passed else 0)}
+
+
+def _passed(tree: Tree, features: Float32) -> Iterator[tuple[int, list[tuple[int, bool]], int]]:
+    """Of each cell on a pair's way: the nodes met, each with whether the pair is above, and the child cell reached."""
+    cell = 0
+    while (at := int(tree.cells[cell, layout.CELL_NODE])) >= 0:
+        nodes = []
+        while at >= 0:
+            above = bool(tree.splits.high(at, features[None, :])[0])
+            nodes.append((at, above))
             at = int(tree.node_high[at] if above else tree.node_low[at])
+        yield cell, nodes, -1 - at
         cell = -1 - at
-    return {"path": steps, "cell": _cell(tree, cell)}
 
 
 def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWords) -> dict[str, Any]:
@@ -107,22 +103,16 @@ def forest(trees: Sequence[Tree], left: Float32, right: Float32, words: PairWord
     decisions = np.zeros(values.size, dtype=np.int64)
     leaves = []
     for tree in trees:
-        cell = 0
-        while tree.cells[cell, layout.CELL_NODE] >= 0:
-            at = int(tree.cells[cell, layout.CELL_NODE])
-            used: list[tuple[int, float]] = []
-            while at >= 0:
-                used += tree.splits.shares(at)
-                above = bool(tree.splits.high(at, values[None, :])[0])
-                at = int(tree.node_high[at] if above else tree.node_low[at])
-            up = -1 - at == tree.cells[cell, layout.CELL_LEFT]
+        leaf = 0
+        for cell, nodes, leaf in _passed(tree, values):
+            used = [share for at, _ in nodes for share in tree.splits.shares(at)]
+            up = leaf == tree.cells[cell, layout.CELL_LEFT]
             half_left = 2.0 ** -(int(tree.cells[cell, layout.CELL_DEPTH]) + 1)
             total = sum(share for _, share in used)
             for feature, share in used:
                 effect[feature] += (half_left if up else -half_left) * share / total
                 decisions[feature] += 1
-            cell = -1 - at
-        leaves.append(_cell(tree, cell))
+        leaves.append(_cell(tree, leaf))
     order = [int(i) for i in np.argsort(-np.abs(effect), kind="stable") if decisions[i]]
     return {
         "features": [

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
-from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.two_covariance import (
     COORDINATES,
     ClassSums,
@@ -20,14 +19,16 @@ from pairmark.models.core.two_covariance import (
     shrunk_model,
     two_covariance,
 )
-from pairmark.models.similarity.distances import FIT_ROWS, Forms, normal_scale
+from pairmark.models.similarity.distances import FIT_ROWS, normal_scale
 from pairmark.models.similarity.learned import (
     FOLDS,
+    Forms,
     LearnedFeatures,
     OutOfFold,
     OutOfFoldMaps,
     PairFeatures,
     RowMap,
+    Scaling,
     folds_of,
 )
 
@@ -42,7 +43,7 @@ def forms_of(psi: NDArray[np.float64]) -> Forms:
     ones, nothing = np.ones(psi.size), np.zeros(psi.size)
     weight, square, _ = pair_terms(psi)
     return Forms(
-        forms=np.array([weight, weight, 2 * ones]),
+        forms=np.array([weight, weight, 2 * ones], dtype=np.float32),
         norms=np.array([nothing, weight, nothing]),
         offsets=np.array([square, nothing, ones]),
     )
@@ -59,34 +60,34 @@ def some_rows(
 
 
 def learn_gaussian(
-    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
     """``discriminant`` or ``whitened`` features, and their out-of-fold values."""
-    folds = folds_of(codes, n_classes, random)
+    folds = folds_of(codes, random)
     columns: dict[tuple[int, int], tuple[Float32, Float32]] = {}
     for a in range(FOLDS):
         for b in range(a, FOLDS):
             seen = (folds != a) & (folds != b)
             fitted = _map(kind, X[seen], codes[seen], random)
-            columns[a, b] = fitted.columns(X[~seen]), fitted.forms
+            columns[a, b] = fitted.columns(X[~seen]), fitted.forms.forms
     return LearnedFeatures(kind=kind, map=_map(kind, X, codes, random)), OutOfFold(folds, columns)
 
 
 def learn_gaussian_of_listed(
-    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+    kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFoldMaps]:
     """The same of rows of listed pairs, with many identities of a few rows each.
 
     Folds are of whole identities, so their sums add up: a map that left out two of them costs a solve. All maps share
     one scaling, which needs no labels. A row is mapped for the pairs that it is in, and by no other fold's map.
     """
-    folds = folds_of(codes, n_classes, random)
+    folds = folds_of(codes, random)
     some = np.sort(random.permutation(X.shape[0])[:_SCALED_BY])
     centre, scale = normal_scale(X[some])
     # An asinh tames long tails; where there are none, it costs more than the rest of scoring a row.
     curved = float((np.abs((X[some] - centre) * scale) > _FAR).mean()) > _FAR_SHARE
-    U = np.empty(X.shape, dtype=np.float32)
-    row_kernels.squash(np.ascontiguousarray(X), centre, scale, curved, U)
+    scaling = Scaling(centre, scale, curved)
+    U = scaling.scaled(X)
     sums = [ClassSums.of(U[folds == fold], codes[folds == fold]) for fold in range(FOLDS)]
 
     def mapped(left_out: tuple[int, ...]) -> RowMap:
@@ -94,7 +95,7 @@ def learn_gaussian_of_listed(
         found = ClassSums.together(parts).moments()
         shrunk = shrinkage(found.centre.size, found.freedom)
         model = shrunk_model(found, shrunk, 0.0, COORDINATES, idle=True)
-        return _row_map(kind, centre, scale, curved, model)
+        return _row_map(kind, scaling, model)
 
     maps = {(a, b): mapped((a, b)) for a in range(FOLDS) for b in range(a + 1, FOLDS)}
     return LearnedFeatures(kind=kind, map=mapped(())), OutOfFoldMaps(folds, U, maps)
@@ -102,35 +103,21 @@ def learn_gaussian_of_listed(
 
 def _map(kind: PairFeatures, X: Float32, codes: NDArray[np.int64], random: np.random.RandomState) -> RowMap:
     X, codes = some_rows(X, codes, random)
-    centre, scale = normal_scale(X)
-    U = np.empty(X.shape, dtype=np.float32)
-    row_kernels.squash(np.ascontiguousarray(X), centre, scale, True, U)
-    return _row_map(kind, centre, scale, True, two_covariance(U.astype(np.float64), codes))
+    scaling = Scaling(*normal_scale(X), True)
+    return _row_map(kind, scaling, two_covariance(scaling.scaled(X).astype(np.float64), codes))
 
 
-def _row_map(
-    kind: PairFeatures,
-    centre: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    curved: bool,
-    model: TwoCovariance,
-) -> RowMap:
-    overall, axes, psi = model
-    if kind == "discriminant":
-        forms, norms, offsets = forms_of(psi)
-    else:
-        ones, nothing = np.ones(psi.size), np.zeros(psi.size)
-        forms, norms, offsets = (
-            np.array(rows) for rows in ([2 * ones, ones], [nothing, ones], [ones, nothing])
+def _row_map(kind: PairFeatures, scaling: Scaling, model: TwoCovariance) -> RowMap:
+    forms = forms_of(model.psi)
+    if kind == "whitened":
+        ones, nothing = np.ones(model.psi.size), np.zeros(model.psi.size)
+        forms = Forms(
+            np.array([2 * ones, ones], dtype=np.float32), np.array([nothing, ones]), np.array([ones, nothing])
         )
-    return RowMap(
-        centre=centre,
-        scale=scale,
-        curved=curved,
-        layers=((np.ascontiguousarray(axes, dtype=np.float32), (-(overall @ axes)).astype(np.float32)),),
-        waved=False,
-        n_posteriors=0,
-        forms=forms.astype(np.float32),
-        norms=norms,
-        offsets=offsets,
-    )
+    return RowMap(scaling, (layer_of(model),), forms)
+
+
+def layer_of(model: TwoCovariance) -> tuple[Float32, Float32]:
+    """Rows to the model's coordinates: weights and bias."""
+    axes = np.ascontiguousarray(model.axes, dtype=np.float32)
+    return axes, (-(model.centre @ model.axes)).astype(np.float32)

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap
 from pairmark.models.similarity.all_pairs import pair_counts
-from pairmark.models.similarity.bagging import PairSource, leaf_numbers
+from pairmark.models.similarity.bagging import PairSource, WeightedPairs, leaf_numbers
 from pairmark.models.similarity.binning import Grid
 from pairmark.models.similarity.cart import grow_tree, learned_codes
 from pairmark.models.similarity.kernels.layout import LearnedValues
 from pairmark.models.similarity.leaf_rank import grow_by_classifier
 from pairmark.models.similarity.pruning import best_price, counted, pruned
 from pairmark.models.similarity.trees import Tree
-from pairmark.models.similarity.weighted import WeightedPairs
 
 N_PRUNING_FOLDS = 3
 
@@ -77,13 +76,10 @@ class Grower:
     @cached_property
     def _counts(self) -> NDArray[np.float64] | None:
         """Where a tree learns from all pairs of the rows: how many fall in each bin, without going through them."""
-        if self.grid is None or self.source.codes is None or not self.source.takes_all:
+        known = self.source.takes_all and self.pair_map != "products"
+        if self.grid is None or self.source.codes is None or not known:
             return None
-        return (
-            None
-            if self.pair_map == "products"
-            else pair_counts(self.grid.codes, self.source.codes, self.pair_map)
-        )
+        return pair_counts(self.grid.codes, self.source.codes, self.pair_map)
 
     @cached_property
     def _learned(self) -> LearnedValues | None:

@@ -10,7 +10,7 @@ both kinds; all of them are then parted, in blocks.
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,11 @@ from sklearn.utils.validation import has_fit_parameter
 
 from pairmark.models.core.base import Float32
 from pairmark.models.pairs.sampling import PairMap, pair_features
-from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, best_region
+from pairmark.models.similarity.bagging import WeightedPairs
+from pairmark.models.similarity.exhaustive import LEFT, MOST_PAIRS, RIGHT, Region, best_region
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.splits import KINDS, PlaneSplits, RuleSplits, Splits, StumpSplits, splits_of
 from pairmark.models.similarity.trees import Tree
-from pairmark.models.similarity.weighted import WeightedPairs
 
 FIT_VALUES = 2**24
 """Most numbers of f that are written out at a time: 64 MiB."""
@@ -126,7 +126,7 @@ class _Features:
     """f of some of the pairs, written out on demand."""
 
     def __init__(self, X: Float32, pairs: WeightedPairs, pair_map: PairMap) -> None:
-        self._X, self._pairs, self._map = X, pairs, pair_map
+        self._X, self._pairs, self._map, self.weight = X, pairs, pair_map, pairs.weight
         self.n_same, self.n_raw = pairs.n_same, X.shape[1]
         self.n_learned = 0 if pairs.learned is None else pairs.learned.shape[1]
         self.width = 2 * X.shape[1] + self.n_learned
@@ -143,31 +143,6 @@ class _Features:
             return f
         return np.hstack([f, self._pairs.learned[table[2, members]]])
 
-    def weights(self, members: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Weights of pairs, as given."""
-        return np.asarray(self._pairs.weight[members], dtype=np.float64)
-
-
-class _CellSplit(NamedTuple):
-    """What splits a cell: nodes, the first of which pairs meet first, and where they send them; see `Region`."""
-
-    splits: Splits
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-
-    @classmethod
-    def of_one(cls, splits: Splits | None) -> _CellSplit | None:
-        """One node, whose high pairs go left."""
-        return None if splits is None else cls(splits, (RIGHT,), (LEFT,))
-
-    def left(self, f: Float32) -> NDArray[np.bool_]:
-        """Which pairs go to the left child."""
-        at = np.zeros(f.shape[0], dtype=np.int64)
-        for node, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
-            here = at == node
-            at[here] = np.where(self.splits.high(node, f[here]), high, low)
-        return np.asarray(at == LEFT)
-
 
 def _fitted(
     leaf_rank: Any,
@@ -176,7 +151,7 @@ def _fitted(
     members: NDArray[np.int64],
     drawn: NDArray[np.int64],
     rng: np.random.Generator,
-) -> _CellSplit | None:
+) -> Region | None:
     """What splits a cell, learned from the ``drawn`` features of points; None where there is nothing to learn."""
     most = max(16, FIT_VALUES // features.width)
     members = _some(
@@ -187,19 +162,22 @@ def _fitted(
     columns = np.concatenate(
         [drawn, features.n_raw + drawn, 2 * features.n_raw + np.arange(features.n_learned)]
     )
-    cost = features.weights(members)
+    cost = features.weight[members].astype(np.float64)
     cost = np.where(same, cost / cost[same].sum(), cost / cost[~same].sum()) * members.size / 2
     if leaf_rank == "exhaustive":
-        region = best_region(f, np.where(same, cost, -cost) * 2 / members.size, columns, rng)
-        return None if region is None else _CellSplit(*region)
+        return best_region(f, np.where(same, cost, -cost) * 2 / members.size, columns, rng)
+    splits: Splits | None
     if leaf_rank == "boosting":
-        return _CellSplit.of_one(_stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds))
-    if leaf_rank == "linear":
-        return _CellSplit.of_one(_plane(f, same, cost, columns, features.width))
-    classifier = clone(leaf_rank)
-    if "random_state" in classifier.get_params():
-        classifier.set_params(random_state=int(rng.integers(2**31)))
-    return _CellSplit.of_one(RuleSplits(rules=((columns, classifier.fit(f, same, sample_weight=cost)),)))
+        splits = _stumps(f, cost, int(np.count_nonzero(same)), columns, leaf_rounds)
+    elif leaf_rank == "linear":
+        splits = _plane(f, same, cost, columns, features.width)
+    else:
+        classifier = clone(leaf_rank)
+        if "random_state" in classifier.get_params():
+            classifier.set_params(random_state=int(rng.integers(2**31)))
+        splits = RuleSplits(rules=((columns, classifier.fit(f, same, sample_weight=cost)),))
+    # One node, whose high pairs go left.
+    return None if splits is None else Region(splits, (RIGHT,), (LEFT,))
 
 
 def _some(members: NDArray[np.int64], n_same: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:

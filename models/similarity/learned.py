@@ -60,6 +60,43 @@ FOLDS = 4
 _ROW_BLOCK = 4_096
 
 
+class Scaling(NamedTuple):
+    """How features become comparable; ``curved`` by an asinh as well."""
+
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    curved: bool
+
+    def scaled(self, X: Float32) -> Float32:
+        """(n, d)."""
+        out = np.empty(X.shape, dtype=np.float32)
+        row_kernels.squash(np.ascontiguousarray(X), self.centre, self.scale, self.curved, out)
+        return out
+
+
+class Forms(NamedTuple):
+    """Pair features of coordinates, see above: (m, q) each."""
+
+    forms: Float32
+    norms: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+
+    @property
+    def width(self) -> int:
+        """Columns of a row."""
+        m, q = self.forms.shape
+        return int(q + 2 * m)
+
+    def columns(self, coordinates: Float32, out: Float32 | None = None) -> Float32:
+        """Coordinates (n, q), held within bounds in place, then factors and offsets of rows."""
+        q = self.forms.shape[1]
+        columns = np.empty((coordinates.shape[0], self.width), dtype=np.float32) if out is None else out
+        row_kernels.bounded(coordinates)
+        columns[:, :q] = coordinates
+        row_kernels.complete(columns, q, self.norms, self.offsets)
+        return columns
+
+
 class RowMap(NamedTuple):
     """Rows to coordinates, and the forms of a pair's features.
 
@@ -67,49 +104,28 @@ class RowMap(NamedTuple):
     last one's a softmax.
     """
 
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    curved: bool
+    scaling: Scaling
     layers: tuple[tuple[Float32, Float32], ...]
-    waved: bool
-    n_posteriors: int
-    forms: Float32
-    norms: NDArray[np.float64]
-    offsets: NDArray[np.float64]
+    forms: Forms
+    waved: bool = False
+    n_posteriors: int = 0
 
-    def columns(self, X: Float32) -> Float32:
-        """(n, q + 2 m): coordinates, factors, offsets; each row as if alone."""
-        m, q = self.forms.shape
-        out = np.empty((X.shape[0], q + 2 * m), dtype=np.float32)
+    def columns(self, X: Float32, *, scaled: bool = False) -> Float32:
+        """(n, q + 2 m): coordinates, factors, offsets; each row as if alone. ``scaled``: whether rows are already."""
+        out = np.empty((X.shape[0], self.forms.width), dtype=np.float32)
         for start in range(0, X.shape[0], _ROW_BLOCK):
             # Plain arrays: one compiled version serves matrices that are mapped, read-only or views.
             block = np.array(X[start : start + _ROW_BLOCK], dtype=np.float32, order="C")
-            scaled = np.empty_like(block)
-            row_kernels.squash(block, self.centre, self.scale, self.curved, scaled)
-            self._complete(scaled, out[start : start + _ROW_BLOCK])
+            coordinates = block if scaled else self.scaling.scaled(block)
+            for level, (weights, bias) in enumerate(self.layers):
+                after = np.empty((block.shape[0], weights.shape[1]), dtype=np.float32)
+                row_kernels.affine(coordinates, weights, bias, after)
+                if self.waved and level == 0:
+                    row_kernels.wave(after)
+                coordinates = after
+            row_kernels.softmax(coordinates, self.n_posteriors)
+            self.forms.columns(coordinates, out[start : start + _ROW_BLOCK])
         return out
-
-    def columns_of_scaled(self, scaled: Float32) -> Float32:
-        """The same of rows that are scaled already."""
-        m, q = self.forms.shape
-        out = np.empty((scaled.shape[0], q + 2 * m), dtype=np.float32)
-        for start in range(0, scaled.shape[0], _ROW_BLOCK):
-            block = slice(start, start + _ROW_BLOCK)
-            self._complete(scaled[block], out[block])
-        return out
-
-    def _complete(self, scaled: Float32, to: Float32) -> None:
-        q = self.forms.shape[1]
-        for level, (weights, bias) in enumerate(self.layers):
-            after = np.empty((scaled.shape[0], weights.shape[1]), dtype=np.float32)
-            row_kernels.affine(scaled, weights, bias, after)
-            if self.waved and level == 0:
-                row_kernels.wave(after)
-            scaled = after
-        row_kernels.softmax(scaled, self.n_posteriors)
-        row_kernels.bounded(scaled)
-        to[:, :q] = scaled
-        row_kernels.complete(to, q, self.norms, self.offsets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,17 +145,17 @@ class LearnedFeatures:
     def names(self) -> tuple[str, ...]:
         """What people read."""
         # Models saved by earlier versions have the first of them.
-        return NAMES[self.kind][: self.map.forms.shape[0]]
+        return NAMES[self.kind][: self.forms.shape[0]]
 
     @property
     def forms(self) -> Float32:
         """(m, q), see `scoring_kernels.pair_forms`."""
-        return self.map.forms
+        return self.map.forms.forms
 
     def columns(self, X: Float32) -> Float32:
         """Learned columns of rows, (n, q + 2 m) float32; worked out once for equal rows, of which pairs have many."""
         if X.shape[0] > 1 and X.strides[0] == 0:
-            return np.asarray(np.broadcast_to(self.map.columns(X[:1]), (X.shape[0], self._width)))
+            return np.asarray(np.broadcast_to(self.map.columns(X[:1]), (X.shape[0], self.map.forms.width)))
         if X.shape[0] < 64:
             return self.map.columns(X)
         X = np.ascontiguousarray(X)
@@ -155,11 +171,6 @@ class LearnedFeatures:
             columns[strangers] = self.map.columns(X[strangers])
         return columns
 
-    @property
-    def _width(self) -> int:
-        m, q = self.map.forms.shape
-        return int(q + 2 * m)
-
     def values(self, left: Float32, right: Float32) -> Float32:
         """A pair's features, (n, m)."""
         return pair_values(
@@ -168,11 +179,12 @@ class LearnedFeatures:
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Plain arrays, and the rest."""
-        plain = {name: getattr(self.map, name) for name in ("centre", "scale", "forms", "norms", "offsets")}
+        scaling = self.map.scaling
+        plain = {"centre": scaling.centre, "scale": scaling.scale, **self.map.forms._asdict()}
         for number, (weights, bias) in enumerate(self.map.layers):
             plain[f"weights{number}"], plain[f"bias{number}"] = weights, bias
         meta = {
-            "curved": self.map.curved,
+            "curved": scaling.curved,
             "waved": self.map.waved,
             "n_posteriors": self.map.n_posteriors,
             "n_layers": len(self.map.layers),
@@ -191,8 +203,8 @@ class LearnedFeatures:
         return cls(
             kind=kind,
             map=RowMap(
-                **{name: array(name) for name in ("centre", "scale", "forms", "norms", "offsets")},
-                curved=bool(meta["curved"]),
+                scaling=Scaling(array("centre"), array("scale"), bool(meta["curved"])),
+                forms=Forms(array("forms"), array("norms"), array("offsets")),
                 # Versions before kernel discriminants knew posteriors alone, of all columns.
                 waved=bool(meta["waved"] if "waved" in meta else meta["posteriors"]),
                 n_posteriors=int(
@@ -207,104 +219,87 @@ class LearnedFeatures:
         )
 
 
-class OutOfFold:
+class OutOfFold(NamedTuple):
     """Features of training pairs, from maps that saw neither row.
 
-    Parameters
+    Attributes
     ----------
     folds : (n,) the fold of each row.
-    columns : the rows' columns under a map that left out two folds ``(a, b)``, a <= b, in rows' order; for
+    columns : the rows' columns, and forms, under a map that left out two folds ``(a, b)``, a <= b, in rows' order; for
         ``posteriors`` a single entry, where each row's come from a map without its fold.
-    number : see `of_equal_rows`.
     """
 
-    def __init__(
-        self,
-        folds: NDArray[np.int64],
-        columns: dict[tuple[int, int], tuple[Float32, Float32]],
-        number: NDArray[np.int64] | None = None,
-    ) -> None:
-        self._folds, self._columns, self._number = folds, columns, number
-
-    def of_equal_rows(self, number: NDArray[np.int64]) -> OutOfFold:
-        """The same for rows of which some are equal: ``number`` (n,) says which of ours each is."""
-        return OutOfFold(self._folds, self._columns, number)
+    folds: NDArray[np.int64]
+    columns: dict[tuple[int, int], tuple[Float32, Float32]]
 
     def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
         """(n, m) float32 of pairs of training rows."""
-        if self._number is not None:
-            left, right = self._number[left], self._number[right]
-        if len(self._columns) == 1:
-            ((columns, forms),) = self._columns.values()
+        if len(self.columns) == 1:
+            ((columns, forms),) = self.columns.values()
             return pair_values(columns, columns, left, right, forms)
-        m = next(iter(self._columns.values()))[1].shape[0]
+        m = next(iter(self.columns.values()))[1].shape[0]
         out = np.empty((left.shape[0], m), dtype=np.float32)
-        low, high = (choose(self._folds[left], self._folds[right]) for choose in (np.minimum, np.maximum))
-        for (a, b), (columns, forms) in self._columns.items():
+        low, high = (choose(self.folds[left], self.folds[right]) for choose in (np.minimum, np.maximum))
+        for (a, b), (columns, forms) in self.columns.items():
             here = np.flatnonzero((low == a) & (high == b))
-            place = np.cumsum((self._folds == a) | (self._folds == b)) - 1
+            place = np.cumsum((self.folds == a) | (self.folds == b)) - 1
             out[here] = pair_values(columns, columns, place[left[here]], place[right[here]], forms)
         return out
 
 
-class OutOfFoldMaps:
+class OutOfFoldMaps(NamedTuple):
     """`OutOfFold` of rows that are in few pairs each: mapped when the pairs are known, and for those alone.
 
-    Parameters
+    Attributes
     ----------
     folds : (n,) the fold of each row.
     scaled : (n, d) rows as the first layer takes them.
     maps : by the two folds ``(a, b)``, a < b, that a map left out; of one layer. Pairs within a fold take one that left
         out another fold as well: maps of more rows would give values of another scale, and same pairs, which lie within
         a fold, would be known by it.
-    number : see `OutOfFold.of_equal_rows`.
     """
 
-    def __init__(
-        self,
-        folds: NDArray[np.int64],
-        scaled: Float32,
-        maps: dict[tuple[int, int], RowMap],
-        number: NDArray[np.int64] | None = None,
-    ) -> None:
-        self._folds, self._scaled, self._maps, self._number = folds, scaled, maps, number
-
-    def of_equal_rows(self, number: NDArray[np.int64]) -> OutOfFoldMaps:
-        """See `OutOfFold.of_equal_rows`."""
-        return OutOfFoldMaps(self._folds, self._scaled, self._maps, number)
+    folds: NDArray[np.int64]
+    scaled: Float32
+    maps: dict[tuple[int, int], RowMap]
 
     def values(self, left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]]) -> Float32:
         """(n, m) float32 of pairs of training rows."""
-        if self._number is not None:
-            left, right = self._number[left], self._number[right]
-        m = next(iter(self._maps.values())).forms.shape[0]
+        m = next(iter(self.maps.values())).forms.forms.shape[0]
         out = np.empty((left.shape[0], m), dtype=np.float32)
-        one, other = self._folds[left], self._folds[right]
+        one, other = self.folds[left], self.folds[right]
         other = np.where(one == other, (one + 1 + left % (FOLDS - 1)) % FOLDS, other)
         low, high = np.minimum(one, other), np.maximum(one, other)
-        for (a, b), fitted in self._maps.items():
+        for (a, b), fitted in self.maps.items():
             here = np.flatnonzero((low == a) & (high == b))
-            wanted = np.zeros(self._folds.size, dtype=np.bool_)
+            wanted = np.zeros(self.folds.size, dtype=np.bool_)
             wanted[left[here]] = wanted[right[here]] = True
-            columns = fitted.columns_of_scaled(self._scaled[wanted])
+            columns = fitted.columns(self.scaled[wanted], scaled=True)
             place = np.cumsum(wanted) - 1
-            out[here] = pair_values(columns, columns, place[left[here]], place[right[here]], fitted.forms)
+            out[here] = pair_values(
+                columns, columns, place[left[here]], place[right[here]], fitted.forms.forms
+            )
         return out
 
 
-def folds_of(codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState) -> NDArray[np.int64]:
+def folds_of(
+    codes: NDArray[np.int64], random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
+) -> NDArray[np.int64]:
     """(n,) folds of rows: whole identities, or where there are too few, each one's rows spread evenly."""
-    if n_classes >= 3 * FOLDS:
-        return np.asarray((random.permutation(n_classes) % FOLDS)[codes])
-    return spread(codes, random)
+    n_classes = int(codes.max()) + 1
+    if n_classes >= 3 * n_folds:
+        return np.asarray((random.permutation(n_classes) % n_folds)[codes])
+    return spread(codes, random, n_folds)
 
 
-def spread(codes: NDArray[np.int64], random: np.random.RandomState) -> NDArray[np.int64]:
+def spread(
+    codes: NDArray[np.int64], random: np.random.RandomState | np.random.Generator, n_folds: int = FOLDS
+) -> NDArray[np.int64]:
     """(n,) folds of rows, each class spread evenly over them."""
     order = random.permutation(codes.size)
     order = order[np.argsort(codes[order], kind="stable")]
     folds = np.empty(codes.size, dtype=np.int64)
-    folds[order] = np.arange(codes.size) % FOLDS
+    folds[order] = np.arange(codes.size) % n_folds
     return folds
 
 

@@ -64,5 +64,5 @@ def learn(
     if listed and n_classes >= 3 * FOLDS:
         # Products of narrow matrices: several threads would only wait for each other.
         with one_blas_thread():
-            return learn_gaussian_of_listed(kind, X, codes, n_classes, random)
-    return learn_gaussian(kind, X, codes, n_classes, random)
+            return learn_gaussian_of_listed(kind, X, codes, random)
+    return learn_gaussian(kind, X, codes, random)

@@ -17,24 +17,9 @@ from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.trees import Tree
 
 
-def gains(tree: Tree, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """What each split cell adds to the AUC, (n_cells,); 0 for leaves.
-
-    ``counts`` : (n_cells, 2) weights of same and of different pairs in each cell; the training pairs' when None.
-    """
-    if counts is None:
-        counts = tree.cells[:, [layout.CELL_SAME, layout.CELL_DIFFERENT]].astype(np.float64)
-    rates = counts / np.maximum(counts[0], 1e-300)
-    out = np.zeros(tree.cells.shape[0])
-    split = np.flatnonzero(tree.cells[:, layout.CELL_NODE] >= 0)
-    left = tree.cells[split, layout.CELL_LEFT]
-    out[split] = 0.5 * (rates[split, 1] * rates[left, 0] - rates[split, 0] * rates[left, 1])
-    return out
-
-
 def kept_cells(tree: Tree, price: float) -> NDArray[np.bool_]:
     """The split cells of the subtree of greatest AUC less ``price`` a split cell; of equals, the smallest."""
-    gain = gains(tree)
+    gain = tree.gains()
     worth = np.zeros(gain.size)
     splits = np.zeros(gain.size, dtype=np.bool_)
     # Children come after their parents.
@@ -55,7 +40,7 @@ def kept_cells(tree: Tree, price: float) -> NDArray[np.bool_]:
 def prices(tree: Tree) -> list[float]:
     """Prices between those at which the best subtree changes, from 0 upwards."""
     critical = {0.0}
-    gain = gains(tree)
+    gain = tree.gains()
     kept = tree.cells[:, layout.CELL_NODE] >= 0
     while kept[0]:
         total, number = np.where(kept, gain, 0.0), kept.astype(np.int64)
@@ -95,7 +80,7 @@ def best_price(tree: Tree, folds: list[tuple[Tree, NDArray[np.float64]]]) -> flo
     """The price whose subtrees of the folds' trees have the best mean AUC on held-out pairs."""
     candidates = prices(tree)
     scored = [
-        (np.mean([gains(grown, counts)[kept_cells(grown, price)].sum() for grown, counts in folds]), price)
+        (np.mean([grown.gains(counts)[kept_cells(grown, price)].sum() for grown, counts in folds]), price)
         for price in candidates
     ]
     best = max(score for score, _ in scored)
@@ -111,14 +96,7 @@ def pruned(tree: Tree, price: float) -> Tree:
     for cell in np.flatnonzero(kept):
         stays[cells[cell, [layout.CELL_LEFT, layout.CELL_RIGHT]]] = True
     number = np.cumsum(stays) - 1
-    starts = np.append(tree.cells[:, layout.CELL_NODE], -1)
-    node_cell = np.zeros(len(tree.splits), dtype=np.int64)
-    split = np.flatnonzero(starts >= 0)
-    order = split[np.argsort(starts[split])]
-    bounds = np.append(starts[order], len(tree.splits))
-    for place, cell in enumerate(order):
-        node_cell[bounds[place] : bounds[place + 1]] = cell
-    node_stays = kept[node_cell]
+    node_stays = kept[tree.cell_of_node]
     node_number = np.cumsum(node_stays) - 1
 
     def renumbered(child: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -126,10 +104,8 @@ def pruned(tree: Tree, price: float) -> Tree:
         nodes, of_cells = np.maximum(child, 0), np.maximum(-1 - child, 0)
         return np.where(child >= 0, node_number[nodes], -1 - number[of_cells]).astype(np.int32)
 
-    leaf = ~kept
-    cells[leaf, layout.CELL_NODE] = -1
-    cells[leaf, layout.CELL_LEFT] = -1
-    cells[leaf, layout.CELL_RIGHT] = -1
+    for field in (layout.CELL_NODE, layout.CELL_LEFT, layout.CELL_RIGHT):
+        cells[~kept, field] = -1
     inner = np.flatnonzero(kept)
     cells[inner, layout.CELL_NODE] = node_number[cells[inner, layout.CELL_NODE]]
     for field in (layout.CELL_LEFT, layout.CELL_RIGHT):

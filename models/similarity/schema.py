@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from pairmark.models.core.schema import Array, Facts, Loaded, refuse, require, require_offsets
+from pairmark.models.core.schema import Array, Facts, Loaded, StateSchema, refuse, require, require_offsets
 from pairmark.models.similarity.kernels.layout import (
     CELL_DEPTH,
     CELL_DIFFERENT,
@@ -45,7 +45,7 @@ _AXES = ("cart", "exhaustive")
 """LeafRanks whose nodes test one pair feature."""
 
 
-def layout(loaded: Loaded) -> dict[str, Array]:
+def _layout(loaded: Loaded) -> dict[str, Array]:
     """Arrays of a tree or a forest."""
     leaf_rank, forest = loaded.params["leaf_rank"], "n_estimators" in loaded.params
     width = 2 * loaded.n_features + loaded.length("learned_forms")
@@ -99,7 +99,7 @@ def _learned(loaded: Loaded) -> dict[str, Array]:
     return {f"learned_{name}": array for name, array in found.items()}
 
 
-def require_cells(loaded: Loaded) -> None:
+def _require_cells(loaded: Loaded) -> None:
     """Refuse cells that do not make one tree each: depths, places and children go together."""
     arrays, sizes = loaded.arrays, loaded.sizes
     cells, starts = arrays["cells"], arrays["cell_starts"]
@@ -137,7 +137,7 @@ def require_cells(loaded: Loaded) -> None:
     require(parents == 1, "cells", parents, "one cell that leads to each")
 
 
-def require_nodes(loaded: Loaded) -> None:
+def _require_nodes(loaded: Loaded) -> None:
     """Refuse nodes that lead nowhere, back, or into another cell's split; and features of no kind there is."""
     arrays, sizes = loaded.arrays, loaded.sizes
     starts, cell_starts = arrays["node_starts"], arrays["cell_starts"]
@@ -188,7 +188,7 @@ def _require_stumps(
     require(stump_starts == sums, "stump_starts", stump_starts, "the sums of stump_counts")
 
 
-def require_learned(loaded: Loaded) -> None:
+def _require_learned(loaded: Loaded) -> None:
     """Refuse learned features of a kind that has other ones."""
     facts = loaded.facts
     if facts.learned is None:
@@ -207,3 +207,8 @@ def require_learned(loaded: Loaded) -> None:
         raise refuse(
             "learned_forms", None, f"has {q} columns", f"{facts.learned.n_posteriors} posteriors or more"
         )
+
+
+SCHEMA = StateSchema(
+    facts=SimilarityFacts, layout=_layout, relations=(_require_cells, _require_nodes, _require_learned)
+)

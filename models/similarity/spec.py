@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.similarity.estimators import SimilarityForest, SimilarityTree
 from pairmark.models.similarity.params import SimilarityForestParams, SimilarityTreeParams
-from pairmark.models.similarity.state import SCHEMA
+from pairmark.models.similarity.schema import SCHEMA
 
 TREE = LearnerSpec(
     kind="similarity-tree",

@@ -49,9 +49,10 @@ class Splits(ABC):
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
-    @abstractmethod
     def take(self, nodes: NDArray[np.int64]) -> Self:
         """Some of the nodes, in order."""
+        its = {field.name: getattr(self, field.name)[nodes] for field in fields(self)}  # type: ignore[arg-type]
+        return type(self)(**its)
 
     @abstractmethod
     def value(self, node: int, f: Float32) -> NDArray[Any]:
@@ -97,10 +98,6 @@ class AxisSplits(Splits):
         """No nodes."""
         return cls(features=np.empty(0, dtype=np.int32), thresholds=np.empty(0, dtype=np.float32))
 
-    def take(self, nodes: NDArray[np.int64]) -> Self:
-        """Some of the nodes, in order."""
-        return type(self)(features=self.features[nodes], thresholds=self.thresholds[nodes])
-
     def value(self, node: int, f: Float32) -> Float32:
         """The feature."""
         return f[:, self.features[node]]
@@ -143,10 +140,6 @@ class PlaneSplits(Splits):
         # Trees without a node have no width.
         return super().joined([part for part in parts if len(part)] or parts[:1])
 
-    def take(self, nodes: NDArray[np.int64]) -> Self:
-        """Some of the nodes, in order."""
-        return type(self)(planes=self.planes[nodes], thresholds=self.thresholds[nodes])
-
     def value(self, node: int, f: Float32) -> Float32:
         """The weighted sums."""
         values = np.empty(f.shape[0], dtype=np.float32)
@@ -164,10 +157,7 @@ class PlaneSplits(Splits):
 
     def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """``planes``, where there are nodes, beside what all trees have."""
-        state: dict[str, NDArray[Any]] = {
-            "node_feature": _numbered(node_starts),
-            "node_threshold": self.thresholds,
-        }
+        state = _numbered(node_starts, self.thresholds)
         return state | {"planes": self.planes} if len(self) else state
 
     @classmethod
@@ -199,13 +189,8 @@ class StumpSplits(Splits):
     def empty(cls) -> Self:
         """No nodes."""
         none = np.empty(0, dtype=np.float32)
-        return cls(
-            counts=np.empty(0, dtype=np.int64),
-            features=np.empty(0, dtype=np.int32),
-            limits=none,
-            steps=none,
-            thresholds=none,
-        )
+        counts, features = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        return cls(counts=counts, features=features, limits=none, steps=none, thresholds=none)
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -251,10 +236,7 @@ class StumpSplits(Splits):
 
     def to_state(self, node_starts: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The stumps, where there are nodes, with where each tree's begin."""
-        state: dict[str, NDArray[Any]] = {
-            "node_feature": _numbered(node_starts),
-            "node_threshold": self.thresholds,
-        }
+        state = _numbered(node_starts, self.thresholds)
         if not len(self):
             return state
         return state | {
@@ -349,9 +331,10 @@ class RuleSplits(Splits):
         raise ValueError("classifiers cannot be loaded; models with them are never saved")
 
 
-def _numbered(node_starts: NDArray[np.int64]) -> NDArray[np.int32]:
-    """What stands for a node's feature where it tests more than one: -1 less its number in its tree."""
-    return np.concatenate([-1 - np.arange(n) for n in np.diff(node_starts)]).astype(np.int32)
+def _numbered(node_starts: NDArray[np.int64], thresholds: Float32) -> dict[str, NDArray[Any]]:
+    """Thresholds, and what stands for features where nodes test several: -1 less a node's number in its tree."""
+    numbers = np.concatenate([-1 - np.arange(n) for n in np.diff(node_starts)]).astype(np.int32)
+    return {"node_feature": numbers, "node_threshold": thresholds}
 
 
 def _by_size(weight: NDArray[np.float64]) -> list[tuple[int, float]]:

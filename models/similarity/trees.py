@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,32 +93,52 @@ class Tree:
 
     def auc(self) -> float:
         """``1/2 + 1/2`` of the sum of Lambda over every split cell: the area under the broken line of `roc`."""
-        split = self.cells[self.cells[:, layout.CELL_NODE] >= 0]
-        same, other = (
-            float(max(self.cells[0, field], 1)) for field in (layout.CELL_SAME, layout.CELL_DIFFERENT)
-        )
-        left = self.cells[split[:, layout.CELL_LEFT]]
-        gain = (split[:, layout.CELL_DIFFERENT] / other) * (left[:, layout.CELL_SAME] / same) - (
-            split[:, layout.CELL_SAME] / same
-        ) * (left[:, layout.CELL_DIFFERENT] / other)
-        return 0.5 + 0.5 * float(gain.sum())
+        return 0.5 + float(self.gains().sum())
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The tree as named arrays; see `Splits.has_state`."""
-        starts = np.array([0, len(self.splits)])
-        nodes: dict[str, NDArray[Any]] = {
-            "cells": self.cells,
-            "node_low": self.node_low,
-            "node_high": self.node_high,
-        }
-        return nodes | self.splits.to_state(starts)
+    def gains(self, counts: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """What each split cell adds to the AUC, (n_cells,), half its Lambda; 0 for leaves.
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], kind: type[Splits]) -> Self:
-        """The tree of `to_arrays`, by the class of its splits."""
-        return cls(
-            cells=arrays["cells"],
-            splits=kind.from_state(arrays, slice(None), 0),
-            node_low=arrays["node_low"],
-            node_high=arrays["node_high"],
+        ``counts`` : (n_cells, 2) weights of same and of different pairs in each cell; the training pairs' when None.
+        """
+        if counts is None:
+            counts = self.cells[:, [layout.CELL_SAME, layout.CELL_DIFFERENT]].astype(np.float64)
+        rates = counts / np.maximum(counts[0], 1e-300)
+        out = np.zeros(self.cells.shape[0])
+        split = np.flatnonzero(self.cells[:, layout.CELL_NODE] >= 0)
+        left = self.cells[split, layout.CELL_LEFT]
+        out[split] = 0.5 * (rates[split, 1] * rates[left, 0] - rates[split, 0] * rates[left, 1])
+        return out
+
+    @property
+    def cell_of_node(self) -> NDArray[np.int64]:
+        """(n_nodes,) the cell that each node splits; the nodes of a cell follow one another."""
+        starts = self.cells[:, layout.CELL_NODE]
+        split = np.flatnonzero(starts >= 0)
+        split = split[np.argsort(starts[split])]
+        return np.repeat(split, np.diff(np.append(starts[split], len(self.splits))))
+
+
+def joined_arrays(trees: Sequence[Tree]) -> dict[str, NDArray[Any]]:
+    """Named arrays of all trees, at least one, end to end, with where each begins; see `Splits.has_state`."""
+    node_starts = np.cumsum([0, *(len(tree.splits) for tree in trees)], dtype=np.int64)
+    arrays = type(trees[0].splits).joined([tree.splits for tree in trees]).to_state(node_starts)
+    for name in ("node_low", "node_high", "cells"):
+        arrays[name] = np.concatenate([getattr(tree, name) for tree in trees])
+    arrays["node_starts"] = node_starts
+    arrays["cell_starts"] = np.cumsum([0, *(tree.cells.shape[0] for tree in trees)], dtype=np.int64)
+    return arrays
+
+
+def parted_trees(arrays: Mapping[str, NDArray[Any]], kind: type[Splits]) -> list[Tree]:
+    """The trees of `joined_arrays`, by the class of their splits."""
+    nodes = [slice(*ends) for ends in pairwise(arrays["node_starts"].tolist())]
+    cells = [slice(*ends) for ends in pairwise(arrays["cell_starts"].tolist())]
+    return [
+        Tree(
+            cells=arrays["cells"][its_cells],
+            splits=kind.from_state(arrays, its_nodes, number),
+            node_low=arrays["node_low"][its_nodes],
+            node_high=arrays["node_high"][its_nodes],
         )
+        for number, (its_nodes, its_cells) in enumerate(zip(nodes, cells, strict=True))
+    ]

@@ -20,9 +20,18 @@ from pairmark.models.core.base import Float32
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.two_covariance import COORDINATES, TwoCovariance, pointed, two_covariance
 from pairmark.models.pairs.sampling import TrainingPairs
-from pairmark.models.similarity.distances import TRIED_ROWS, Forms, Scaling, judging_pairs, scalings
-from pairmark.models.similarity.gaussian import forms_of, some_rows
-from pairmark.models.similarity.learned import FOLDS, LearnedFeatures, OutOfFold, RowMap, folds_of, spread
+from pairmark.models.similarity.distances import TRIED_ROWS, judging_pairs, reached, scalings
+from pairmark.models.similarity.gaussian import forms_of, layer_of, some_rows
+from pairmark.models.similarity.learned import (
+    FOLDS,
+    Forms,
+    LearnedFeatures,
+    OutOfFold,
+    RowMap,
+    Scaling,
+    folds_of,
+    spread,
+)
 
 _ROW_BLOCK = 4_096
 _MOST_WAVES, _SETS = 4_096, 3
@@ -95,40 +104,30 @@ def learn_posteriors(
     q = n_classes + psi.size
     sure, pair = np.zeros((2, q)), forms_of(psi)
     sure[:, :n_classes] = 1.0
-    forms = Forms(*(np.zeros((4, q)) for _ in range(3)))
+    forms = Forms(np.zeros((4, q), dtype=np.float32), np.zeros((4, q)), np.zeros((4, q)))
     forms.forms[:2], forms.norms[1] = sure, sure[1]
-    for of_pair, of_scores in zip(forms, pair, strict=True):
-        of_pair[2:, n_classes:] = of_scores[:2]
-    fitted = RowMap(
-        *scaling,
-        layers=(
-            (
-                np.hstack([waves.frequencies for waves in sets]),
-                np.concatenate([waves.phases for waves in sets]),
-            ),
-            (
-                np.hstack([last * sharpness, last @ axes]).astype(np.float32),
-                np.concatenate([prior * sharpness, (prior - centre) @ axes]).astype(np.float32),
-            ),
+    for name in Forms._fields:
+        getattr(forms, name)[2:, n_classes:] = getattr(pair, name)[:2]
+    layers = (
+        (np.hstack([waves.frequencies for waves in sets]), np.concatenate([waves.phases for waves in sets])),
+        (
+            np.hstack([last * sharpness, last @ axes]).astype(np.float32),
+            np.concatenate([prior * sharpness, (prior - centre) @ axes]).astype(np.float32),
         ),
-        waved=True,
-        n_posteriors=n_classes,
-        forms=forms.forms.astype(np.float32),
-        norms=forms.norms,
-        offsets=forms.offsets,
     )
+    fitted = RowMap(scaling, layers, forms, waved=True, n_posteriors=n_classes)
     coordinates = np.hstack([left_out * sharpness, (left_out - centre) @ axes]).astype(np.float32)
     row_kernels.softmax(coordinates, n_classes)
     columns = forms.columns(coordinates)
-    return LearnedFeatures(kind="posteriors", map=fitted), OutOfFold(folds, {(0, 0): (columns, fitted.forms)})
+    return LearnedFeatures(kind="posteriors", map=fitted), OutOfFold(folds, {(0, 0): (columns, forms.forms)})
 
 
 def learn_kernel_discriminant(
     X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
 ) -> tuple[LearnedFeatures, OutOfFold]:
     """``kernel-discriminant`` features, and their out-of-fold values: a pair's from maps that saw neither fold."""
-    folds = folds_of(codes, n_classes, random)
-    scaling, reach, ridge = _tuned_discriminant(X, codes, n_classes, random)
+    folds = folds_of(codes, random)
+    scaling, reach, ridge = _tuned_discriminant(X, codes, random)
     scaled = scaling.scaled(X)
     waves = _random_waves(X.shape[1], _n_waves(X.shape[0], n_classes), reach, random)
     sums = []
@@ -142,9 +141,9 @@ def learn_kernel_discriminant(
         h = [waves.of(rows[start : start + _ROW_BLOCK]) for start in range(0, rows.shape[0], _ROW_BLOCK)]
         # More rows and waves than were tuned on bear less of a ridge.
         for lower in (1.0, 0.1, 0.01):
-            reached = _reached(_discriminant(sums[1:], lower * ridge), h, pairs)
-            if reached > most:
-                most, chosen = reached, lower * ridge
+            tpr = _reached(_discriminant(sums[1:], lower * ridge), h, pairs)
+            if tpr > most:
+                most, chosen = tpr, lower * ridge
     maps = {
         (a, b): _discriminant([part for fold, part in enumerate(sums) if fold not in (a, b)], chosen)
         for a in range(FOLDS)
@@ -162,24 +161,9 @@ def learn_kernel_discriminant(
     columns = {}
     for key, model in maps.items():
         forms = forms_of(model.psi)
-        columns[key] = forms.columns(found[key]), forms.forms.astype(np.float32)
+        columns[key] = forms.columns(found[key]), forms.forms
     whole = _discriminant(sums, chosen)
-    forms = forms_of(whole.psi)
-    fitted = RowMap(
-        *scaling,
-        layers=(
-            (waves.frequencies, waves.phases),
-            (
-                np.ascontiguousarray(whole.axes, dtype=np.float32),
-                (-(whole.centre @ whole.axes)).astype(np.float32),
-            ),
-        ),
-        waved=True,
-        n_posteriors=0,
-        forms=forms.forms.astype(np.float32),
-        norms=forms.norms,
-        offsets=forms.offsets,
-    )
+    fitted = RowMap(scaling, (waves, layer_of(whole)), forms_of(whole.psi), waved=True)
     return LearnedFeatures(kind="kernel-discriminant", map=fitted), OutOfFold(folds, columns)
 
 
@@ -301,7 +285,8 @@ def _coordinates(model: TwoCovariance, h: Float32) -> Float32:
 
 def _reached(model: TwoCovariance, h: Iterable[Float32], pairs: TrainingPairs) -> float:
     """What the model's log-likelihood ratio finds of the same pairs."""
-    return forms_of(model.psi).reached(np.concatenate([_coordinates(model, block) for block in h]), pairs)
+    coordinates = np.concatenate([_coordinates(model, block) for block in h])
+    return reached(forms_of(model.psi), coordinates, pairs)
 
 
 def _reach(scaled: Float32, times: float) -> float:
@@ -336,10 +321,10 @@ def _tuned_classifier(
 
 
 def _tuned_discriminant(
-    X: Float32, codes: NDArray[np.int64], n_classes: int, random: np.random.RandomState
+    X: Float32, codes: NDArray[np.int64], random: np.random.RandomState
 ) -> tuple[Scaling, float, float]:
     """Scaling, kernel width and ridge that tell apart best: pairs of identities left out, or of rows where few."""
-    folds = folds_of(codes, n_classes, random)
+    folds = folds_of(codes, random)
     looked_at = random.permutation(X.shape[0])
     learned = np.sort(looked_at[folds[looked_at] != 0][: TRIED_ROWS * 3 // 4])
     judged = np.sort(looked_at[folds[looked_at] == 0][: TRIED_ROWS // 4])
@@ -357,9 +342,9 @@ def _tuned_discriminant(
             sums = [_sums(scaled, codes[learned], waves)]
             h = [waves.of(unseen)]
             for ridge in (1.0, 1e-1, 1e-2, 1e-3, 1e-4):
-                reached = _reached(_discriminant(sums, ridge), h, pairs)
-                if reached > best:
-                    best, chosen = reached, (scaling, reach, ridge)
+                tpr = _reached(_discriminant(sums, ridge), h, pairs)
+                if tpr > best:
+                    best, chosen = tpr, (scaling, reach, ridge)
     return chosen
 
 

@@ -50,7 +50,7 @@ def deployment(digits_deployment: RunningServer) -> RunningServer:
     upload(digits_deployment, "more-texts", texts(1_500, 1)[0], np.zeros(1_500))
     params = {
         "rankboost-kernel": {"n_estimators": 60, "n_pivots": 1_200, "n_components": 20},
-        "aligned-kernel": {"n_iter": 3, "learning_rate": 1.0, "psd": False, "n_pivots": 50},
+        "aligned-kernel": {"n_iter": 3, "learning_rate": 1.0, "psd": False},
     }
     for learner, given in params.items():
         job = digits_deployment.train(
@@ -78,7 +78,7 @@ def test_sparse_vectors_are_scored_decided_and_embedded(deployment: RunningServe
     threshold = np.float32(reported.json()["operating_point"]["threshold"])
     assert [one["match"] for one in reported.json()["matches"]] == (np.float32(scores) > threshold).tolist()
     vectors = http.post("/embed", json={"model": f"{model}:1", "features": left}).json()["vectors"]
-    assert np.array(vectors).shape == (30, 20 if model == "rankboost-kernel" else 50)
+    assert np.array(vectors).shape == (30, 20 if model == "rankboost-kernel" else 100)
     one = http.post("/embed", json={"model": f"{model}:1", "features": left[3]}).json()["vectors"]
     assert one == vectors[3:4]
     empty = {"indices": [], "values": []}

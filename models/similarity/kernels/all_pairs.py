@@ -87,32 +87,3 @@ def add_products(histogram, counts):
                     both = h * beside[u]
                     its_apart[u] += both
                     its_summed[u] += both
-
-
-@kernel
-def best_border(counts):
-    """The border of greatest gain, see `kernels._best_split`, under costs that balance both kinds.
-
-    Returns
-    -------
-    half, feature, bin, gain (the impurity is ``(1 - gain) / 2``), and pairs of one class and of two up to the bin.
-    """
-    all_same, all_different = 0.0, 0.0
-    for b in range(counts.shape[3]):
-        all_same += counts[0, 0, 0, b]
-        all_different += counts[1, 0, 0, b]
-    best = (0, 0, 0, 0.0, 0.0, 0.0)
-    most = -1.0
-    for half in range(2):
-        for k in range(counts.shape[2]):
-            same, different = 0.0, 0.0
-            for b in range(counts.shape[3]):
-                same += counts[0, half, k, b]
-                different += counts[1, half, k, b]
-                a, c = same / all_same, different / all_different
-                under = (a + c) * (2.0 - a - c)
-                gain = (a - c) * (a - c) / under if under > 0.0 else 0.0
-                if gain > most:
-                    most = gain
-                    best = (half, k, b, gain, same, different)
-    return best

@@ -65,6 +65,7 @@ def test_a_leaderboard_compares_fold_by_fold() -> None:
 
 def test_plda_wins_on_its_own_data_and_is_what_scores() -> None:
     assert MODEL.winner_ == "plda"
+    assert isinstance(MODEL.model_, Plda)
     alone = Plda(**MODEL.model_.get_params()).fit(X, Y)
     assert MODEL.pair_score(X[:30], X[30:60]).tobytes() == alone.pair_score(X[:30], X[30:60]).tobytes()
     assert MODEL.transform(X).tobytes() == alone.transform(X).tobytes()

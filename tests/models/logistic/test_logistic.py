@@ -141,6 +141,7 @@ def test_the_race_finds_it_on_sparse_rows(listed: bool) -> None:
     model = auto.fit_pairs(rows[LEFT], rows[RIGHT], SAME) if listed else auto.fit(rows, Y)
     assert model.winner_ == "logistic"
     line = next(line for line in model.leaderboard_ if line["chosen"])
+    assert isinstance(model.model_, SimilarityLogistic)
     assert line["params"] == {"C": model.model_.C}
 
 

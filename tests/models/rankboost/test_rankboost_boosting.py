@@ -10,11 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
+from scipy.stats import kendalltau
+from sklearn.metrics import roc_auc_score
 
 from pairmark.models import RankBoostKernel
 from pairmark.models.rankboost.binning import binned, sparse_rows
-from pairmark.models.rankboost.boosting import Settings, Task, _Search, _Weights, boost, ranking_auc
-from pairmark.models.rankboost.kernels import boosting as kernels
+from pairmark.models.rankboost.boosting import Settings, Task, _Search, _Weights, boost
 
 
 def world(seed: int, n: int = 14, d: int = 4, levels: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -176,21 +177,7 @@ def test_one_feature_that_decides_all_gives_a_finite_weight_and_ends() -> None:
         model = RankBoostKernel(n_estimators=50, criterion=criterion, random_state=0).fit(X, y)
         assert len(model.rules_) == 1
         assert 0 < abs(model.rules_.alpha[0]) < 10
-        assert model.score(X, y) == 1.0
-        assert model.margin(X, y) == pytest.approx(abs(model.rules_.alpha[0]) / 2)
-
-
-def test_staged_scores_and_margin_are_those_of_their_rounds() -> None:
-    X, y = world(7, n=60)
-    model = RankBoostKernel(n_estimators=12, random_state=0).fit(X, y)
-    stages = list(model.staged_score(X, y))
-    assert len(stages) == len(model.rules_)
-    for rounds in (1, 5, len(stages)):
-        part = RankBoostKernel(n_estimators=rounds, random_state=0).fit(X, y)
-        scores = part.decision_function(X)
-        above = scores[y == 1][:, None] - scores[y == 0][None, :]
-        assert stages[rounds - 1] == pytest.approx(((above > 0) + 0.5 * (above == 0)).mean())
-    assert model.margin(X, y) == pytest.approx(above.min() / 2)
+        assert roc_auc_score(y, model.decision_function(X)) == 1.0
 
 
 def test_graded_labels_rank_all_levels() -> None:
@@ -198,14 +185,15 @@ def test_graded_labels_rank_all_levels() -> None:
     X = rng.normal(size=(300, 5)).astype(np.float32)
     y = np.digitize(X[:, 0] + X[:, 1], [-1.0, 0.0, 1.0])
     model = RankBoostKernel(n_estimators=60, ranking="graded", random_state=0).fit(X, y)
-    assert model.score(X, y) > 0.9
+    assert kendalltau(model.decision_function(X), y).statistic > 0.75
     means = [model.decision_function(X)[y == level].mean() for level in range(4)]
     assert all(a < b for a, b in pairwise(means))
     only = [[0.0, 0.0, 0.0, 1.0]] + [[0.0] * 4] * 3
     ends = RankBoostKernel(n_estimators=10, ranking="graded", preference=only, random_state=0).fit(X, y)
     part = (y == 0) | (y == 3)
     two = RankBoostKernel(n_estimators=10, random_state=0).fit(X[part], y[part])
-    assert ends.score(X, y) == pytest.approx(two.score(X[part], y[part]), abs=0.02)
+    found, wanted = (roc_auc_score(y[part] > 0, one.decision_function(X[part])) for one in (ends, two))
+    assert found == pytest.approx(wanted, abs=0.02)
 
 
 @settings(max_examples=40, deadline=None)
@@ -257,13 +245,3 @@ def test_bins_hold_every_value_and_few_bins_hold_equal_shares() -> None:
                 assert rows.tolist() == np.flatnonzero((column > below) & (column <= upto)).tolist()
                 if most < 400 and np.unique(column).size == 400:
                     assert abs(rows.size - 400 / most) <= 1
-
-
-def test_auc_of_two_levels_is_the_usual_one() -> None:
-    rng = np.random.default_rng(0)
-    scores, levels = rng.integers(0, 5, 50).astype(float), rng.integers(0, 2, 50)
-    above = scores[levels == 1][:, None] - scores[levels == 0][None, :]
-    assert ranking_auc(scores, levels, preference_of(2)) == pytest.approx(
-        ((above > 0) + 0.5 * (above == 0)).mean()
-    )
-    assert kernels.BY_R != kernels.BY_Z

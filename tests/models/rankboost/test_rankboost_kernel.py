@@ -45,16 +45,6 @@ def test_map_holds_alpha_where_rankers_fire() -> None:
     np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
 
 
-def test_distorted_features_add_up_to_the_ranking_score() -> None:
-    two = y > 0
-    model = RankBoostKernel(n_estimators=20, random_state=0).fit(X[two], y[two])
-    distorted = model.distorted(X[two])
-    assert distorted.shape == X[two].shape
-    np.testing.assert_allclose(distorted.sum(axis=1), model.decision_function(X[two]), atol=1e-12)
-    with pytest.raises(ValueError, match="stumps of one ranking"):
-        fitted().distorted(X)
-
-
 @pytest.mark.parametrize("whiten", [False, True])
 def test_embedding_is_the_chain_of_its_stages(whiten: bool) -> None:
     phi = fitted().map_rows(X).toarray()
@@ -223,7 +213,7 @@ def test_words_grade_only_with_a_preference() -> None:
         RankBoostKernel(ranking="graded").fit(X, words)
     upper = np.triu(np.ones((3, 3)), 1).tolist()
     model = RankBoostKernel(n_estimators=5, ranking="graded", preference=upper, random_state=0).fit(X, words)
-    assert model.score(X, words) > 0.9
+    assert roc_auc_score(y > 1, model.decision_function(X)) > 0.9
 
 
 @pytest.mark.parametrize("how", [{}, {"weak": "grid"}, {"coordinates": "features"}, {"chain": "A-D"}])
@@ -233,7 +223,6 @@ def test_everything_it_can_do_survives_the_disk(how: dict[str, Any], tmp_path: P
     loaded = pairmark.load(tmp_path / "model")
     for name in ("decision_function", "transform", "svm_score", "predict"):
         assert np.asarray(getattr(loaded, name)(X)).tobytes() == np.asarray(getattr(model, name)(X)).tobytes()
-    assert loaded.score(X, y) == model.score(X, y)
 
 
 def test_rows_that_fill_the_allocated_space_are_mapped_alike() -> None:

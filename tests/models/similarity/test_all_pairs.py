@@ -11,8 +11,7 @@ from sklearn.datasets import load_digits
 from pairmark.models import SimilarityForest, SimilarityTree
 from pairmark.models.pairs.sampling import pair_features
 from pairmark.models.similarity import all_pairs, growing
-from pairmark.models.similarity.all_pairs import pair_counts, split_of_counts
-from pairmark.models.similarity.binning import quantise
+from pairmark.models.similarity.all_pairs import pair_counts
 from tests.models.similarity.axis_trees import axis
 
 X, y = load_digits(return_X_y=True)
@@ -36,27 +35,6 @@ def test_counts_equal_enumeration(pair_map: Any, n_classes: int) -> None:
             for k in range(3):
                 expected = np.bincount(bins[which, 3 * half + k], minlength=counts.shape[3])
                 assert counts[kind, half, k].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("pair_map", ["diff-sum", "max-min"])
-def test_the_root_split_is_that_of_a_tree_grown_on_every_pair(pair_map: Any) -> None:
-    grid = quantise(X[:400])
-    found = split_of_counts(pair_counts(grid.codes, y[:400], pair_map), grid, pair_map)
-    left, right = np.triu_indices(400, 1)
-    same = y[left] == y[right]
-    f = pair_features(X[left], X[right], pair_map)
-    assert (found.n_same, found.n_different) == (same.sum(), (~same).sum())
-    half = ("|x - x'|", "max(x, x')").count(found.map) == 0
-    low = f[:, 64 * half + found.feature] <= found.threshold
-    assert (found.low_same, found.low_different) == ((low & same).sum(), (low & ~same).sum())
-    tree = (
-        SimilarityTree(max_depth=1, leaf_depth=1, n_pairs=None, pair_map=pair_map)
-        .fit(X[:400], y[:400])
-        .trees_[0]
-    )
-    grown = f[:, axis(tree).features[0]] <= tree.splits.thresholds[0]
-    a, c = (grown & same).sum() / same.sum(), (grown & ~same).sum() / (~same).sum()
-    assert found.impurity == pytest.approx(a * c / (a + c) + (1 - a) * (1 - c) / (2 - a - c), rel=1e-9)
 
 
 @pytest.mark.parametrize("pair_map", ["diff-sum", "max-min", "products"])

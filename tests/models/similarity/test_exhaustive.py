@@ -12,12 +12,14 @@ from sklearn.metrics import roc_auc_score
 
 from pairmark import SimilarityTree
 from pairmark.models.similarity.exhaustive import LEFT, MOST_BORDERS, Region, best_region
+from pairmark.models.similarity.splits import AxisSplits
 
 COLUMNS = np.array([4, 9, 11])
 
 
 def gone_left(region: Region, f: np.ndarray) -> np.ndarray:
     """Node by node, pair by pair."""
+    assert isinstance(region.splits, AxisSplits)
     names = {int(name): place for place, name in enumerate(COLUMNS)}
     found = []
     for row in f:
@@ -83,4 +85,6 @@ def test_more_features_than_borders_are_drawn_from() -> None:
     assert region is not None
     again = best_region(f, mass, np.arange(MOST_BORDERS), np.random.default_rng(1))
     assert again is not None
+    assert isinstance(region.splits, AxisSplits)
+    assert isinstance(again.splits, AxisSplits)
     assert again.splits.features.tolist() == region.splits.features.tolist()

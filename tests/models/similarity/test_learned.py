@@ -351,7 +351,7 @@ def test_listed_pairs_with_long_tails_are_tamed_and_others_left_straight() -> No
     for curve, curved in ((np.asarray, False), (np.sinh, True)):
         rows = np.concatenate([curve(left), curve(right)]).astype(np.float32)
         found, _ = learn("discriminant", rows, codes, np.random.RandomState(0), listed=True)
-        assert found.map.curved is curved
+        assert found.map.scaling.curved is curved
 
 
 def test_they_make_better_forests() -> None:

@@ -18,12 +18,11 @@ import pairmark
 from pairmark.models import SimilarityForest, SimilarityTree, load, save
 from pairmark.models.core.progress import listening
 from pairmark.models.pairs.sampling import pair_features, sample_pairs
-from pairmark.models.similarity.bagging import leaf_numbers
+from pairmark.models.similarity.bagging import WeightedPairs, evenly, leaf_numbers
 from pairmark.models.similarity.choice import candidates
 from pairmark.models.similarity.kernels import layout
-from pairmark.models.similarity.pruning import counted, gains, kept_cells, prices, pruned
+from pairmark.models.similarity.pruning import counted, kept_cells, prices, pruned
 from pairmark.models.similarity.trees import Tree
-from pairmark.models.similarity.weighted import WeightedPairs, evenly
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -262,7 +261,7 @@ def subtrees(tree: Tree, cell: int = 0) -> list[frozenset[int]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_subtree_of_a_price_is_the_best_of_all_subtrees(seed: int) -> None:
     model = SimilarityTree(max_depth=3, leaf_depth=1, n_pairs=300, random_state=seed).fit(X[:, :2], y)
-    tree, gain = model.trees_[0], gains(model.trees_[0])
+    tree, gain = model.trees_[0], model.trees_[0].gains()
     everything = subtrees(tree)
     assert 0.5 + gain.sum() == pytest.approx(model.auc_)
     seen = set()
@@ -282,7 +281,7 @@ def test_the_subtree_of_a_price_is_the_best_of_all_subtrees(seed: int) -> None:
             stop = next(c for c in path if c not in kept)
             depth, position = tree.cells[stop, :2]
             assert score == 8 * (1 - position / 2**depth)
-        assert 0.5 + gains(cut).sum() == pytest.approx(0.5 + sum(gain[c] for c in kept))
+        assert 0.5 + cut.gains().sum() == pytest.approx(0.5 + sum(gain[c] for c in kept))
     assert len(seen) > 2
 
 
@@ -304,7 +303,7 @@ def test_held_out_counts_give_the_held_out_auc() -> None:
     model = SimilarityTree(max_depth=4, n_pairs=300, random_state=0).fit(X[::2], y[::2])
     tree = model.trees_[0]
     counts = counted(tree, leaf_of(tree, X[LEFT], X[RIGHT]), SAME, np.ones(len(SAME), dtype=np.int64))
-    assert 0.5 + gains(tree, counts).sum() == pytest.approx(
+    assert 0.5 + tree.gains(counts).sum() == pytest.approx(
         roc_auc_score(SAME, model.pair_score(X[LEFT], X[RIGHT]))
     )
 

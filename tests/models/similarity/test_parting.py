@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pairmark.models import SimilarityTree
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels.partition import gather_left, partition
-from pairmark.models.similarity.trees import Tree
+from pairmark.models.similarity.trees import Tree, joined_arrays
 
 # What a weight and a number are of a pair of rows, so that one that went elsewhere shows.
 ROWS = 500
@@ -127,5 +127,5 @@ def test_trees_do_not_depend_on_the_order_of_pairs(weights: str) -> None:
 
     one, other = grown(np.arange(n)), grown(rng.permutation(n))
     assert len(one.cells) > 30
-    for name, array in one.to_arrays().items():
-        np.testing.assert_array_equal(array, other.to_arrays()[name])
+    for name, array in joined_arrays([one]).items():
+        np.testing.assert_array_equal(array, joined_arrays([other])[name])
