@@ -90,16 +90,10 @@ def may_see(names: frozenset[str] | None, name: str) -> bool:
     return names is None or name in names
 
 
-_loopback: dict[str, bool] = {"127.0.0.1": True, "::1": True, "localhost": True}
-
-
 def is_loopback(host: str) -> bool:
     """Whether an address (or a Host header's name) is this machine itself."""
-    known = _loopback.get(host)
-    if known is not None:
-        return known
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from starlette.types import Message
 
 from pairmark.service.api.wire import JSON, Answer, Call
 from pairmark.service.audit.actor import Actor, acting
-from pairmark.service.settings import Settings
 
 HEADER: Final = b"pairmark-log-decision"
 LOGGED: Final = 1_000
 """Most scores of one entry; the digest of the answer stands for the rest."""
-
-
-def wants_log(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
-    """Whether a decision is to be logged: always by a setting, or by the request's own header."""
-    return settings.log_decisions or headers.get(HEADER) == b"true"
 
 
 async def logged_decision(handler: Callable[[Call], Awaitable[Answer]], call: Call, actor: Actor) -> Answer:

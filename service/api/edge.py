@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairmark.service.api.admission import Admission
 from pairmark.service.api.deadlines import Deadlines
-from pairmark.service.api.decisions import logged_decision, wants_log
+from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
 from pairmark.service.api.problems import Internal, MethodNotAllowed, NotFound, SlowBody, TimedOut, render
 from pairmark.service.api.routing import Route, RouteTable
@@ -107,7 +107,7 @@ class Edge:
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
                 call = Call(self._services, scope, headers, receive, query, found.path)
-                if route.decides and wants_log(headers, self._settings):
+                if route.decides and (self._settings.log_decisions or headers.get(HEADER) == b"true"):
                     work = logged_decision(route.handler, call, _actor(scope))
                 else:
                     work = route.handler(call)

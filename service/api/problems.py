@@ -57,204 +57,112 @@ class Page:
     error: type[PairmarkError]
     status: int
     fix: str
-    retry_after: int | None = None
+    retry_after: int | None
 
 
-PAGES: dict[str, Page] = {
-    page.error.slug: page
-    for page in (
-        Page(
-            error=errors.InvalidInput,
-            status=422,
-            fix="`detail` names the field and what was expected. Vectors are lists of finite numbers (no NaN, no "
-            "infinities, no strings) that fit float32. Their length is the model's number of features.",
-        ),
-        Page(
-            error=errors.TooLarge,
-            status=413,
-            fix="Send less at a time. `detail` names the limit; the operator can raise it with the `PAIRMARK_MAX_*` "
-            "settings. Raw float32 bodies (`application/octet-stream`) are far smaller than JSON.",
-        ),
-        Page(
-            error=errors.UnknownModel,
-            status=404,
-            fix="Write a model as `name` (its production version), `name@alias` or `name:version`. `GET /models` "
-            "lists all models. A new version answers to the plain name once it is promoted to `production`.",
-        ),
-        Page(
-            error=errors.AmbiguousModel,
-            status=422,
-            fix="Name one of the models listed in `models`, in the body's `model` field (or `?model=` for binary "
-            "bodies).",
-        ),
-        Page(
-            error=errors.ModelNotCapable,
-            status=422,
-            fix="`GET /models` shows the learner of each model, and `GET /learners` what each learner can do.",
-        ),
-        Page(
-            error=errors.InsufficientCalibration,
-            status=422,
-            fix="A guarantee at this rate needs more people (closed-set: samples) than the calibration data has. "
-            "Ask for `smallest_fpr` or a higher rate, lower `confidence`, or calibrate on `required_units` people or "
-            "samples: `POST /models/{name}/versions/{version}/calibrations`. "
-            "`alternatives` shows what the other methods would answer. The guarantee of `method=bootstrap` is "
-            "asymptotic; `method=estimate` gives no guarantee.",
-        ),
-        Page(
-            error=errors.CalibrationOverlap,
-            status=422,
-            fix="Scores of training data are too good, so a threshold from them is wrong. Calibrate on people (or, "
-            "closed-set, rows) that were not in the training data.",
-        ),
-        Page(
-            error=errors.UnknownCalibration,
-            status=404,
-            fix="`GET /models/{name}/versions/{version}` lists a version's calibrations. `POST /calibrations` "
-            "calibrates scores of another system.",
-        ),
-        Page(
-            error=errors.UnknownDataset,
-            status=404,
-            fix="Write a dataset as `name` (its newest version) or `name:version`. `GET /datasets` lists them.",
-        ),
-        Page(
-            error=errors.UnknownGallery,
-            status=404,
-            fix="`GET /galleries` lists all galleries; `PUT /galleries/{name}` with a model creates one.",
-        ),
-        Page(
-            error=errors.UnknownItem,
-            status=404,
-            fix="`GET /galleries/{name}/items` lists a gallery's items; add `?subject=` for those of one subject.",
-        ),
-        Page(
-            error=errors.UnknownEvaluation,
-            status=404,
-            fix="`POST /galleries/{name}/evaluations` makes an evaluation and answers with its `id`.",
-        ),
-        Page(
-            error=errors.SearchTooLong,
-            status=503,
-            fix="Send fewer queries at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
-            retry_after=5,
-        ),
-        Page(error=errors.UnknownJob, status=404, fix="`GET /jobs` lists the jobs."),
-        Page(
-            error=errors.UnknownLearner,
-            status=404,
-            fix="`GET /learners` lists the kinds with the JSON Schema of their parameters.",
-        ),
-        Page(error=errors.UnknownKey, status=404, fix="`pairmark keys list` shows the keys."),
-        Page(
-            error=errors.Conflict,
-            status=409,
-            fix="`detail` names the conflict. Resolve it, or change the request.",
-        ),
-        Page(
-            error=errors.PreconditionFailed,
-            status=412,
-            fix="Read the alias again and send its new ETag, if you still want the change.",
-        ),
-        Page(
-            error=errors.RateLimited,
-            status=429,
-            fix="Wait as many seconds as the `Retry-After` header says, and send fewer requests at a time.",
-            retry_after=1,
-        ),
-        Page(
-            error=errors.Unauthenticated,
-            status=401,
-            fix="Send `Authorization: Bearer KEY` or `X-API-Key: KEY`. Keys are made with "
-            "`pairmark keys create --scope score`.",
-        ),
-        Page(
-            error=errors.Forbidden,
-            status=403,
-            fix="Use a key that carries the scope named in `detail`: `pairmark keys create --scope SCOPE`.",
-        ),
-        Page(
-            error=errors.NotReady,
-            status=503,
-            fix="The service is starting, or its database does not answer. Wait until `GET /readyz` answers 200, and "
-            "try again.",
-            retry_after=2,
-        ),
-        Page(
-            error=errors.StorageFailed,
-            status=507,
-            fix="Nothing was stored. Free disk space (or repair the storage), then send the request again.",
-        ),
-        Page(
-            error=errors.CorruptArtefact,
-            status=503,
-            fix="The checksum of the stored file differs from the registered one, so this version is not served. "
-            "Restore the file from a backup, promote another version, or train again.",
-            retry_after=30,
-        ),
-        Page(
-            error=errors.TrainingFailed,
-            status=500,
-            fix="`GET /jobs/{id}` lists the attempts and their errors; search the worker's log for the job's id. Fix "
-            "the cause and submit the job again.",
-        ),
-        Page(
-            error=errors.OutOfMemory,
-            status=500,
-            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_MEMORY_BYTES` on workers that "
-            "have more memory, then submit again.",
-        ),
-        Page(
-            error=errors.TrainingKilled,
-            status=500,
-            fix="The system ended the job's process at each attempt, most often because memory ran out. Give workers "
-            "more memory, or train on fewer pairs (`n_pairs`), then submit again.",
-        ),
-        Page(
-            error=errors.JobTimeout,
-            status=500,
-            fix="Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_TIMEOUT_S` on the workers, "
-            "then submit again.",
-        ),
-        Page(
-            error=errors.Fenced,
-            status=409,
-            fix="Another attempt does the job now. You do not have to do anything.",
-        ),
-        Page(error=NotFound, status=404, fix="`/docs` lists all addresses of this service."),
-        Page(
-            error=MethodNotAllowed,
-            status=405,
-            fix="The `Allow` header names the methods of this address. `/docs` lists all addresses.",
-        ),
-        Page(
-            error=NotAcceptable,
-            status=406,
-            fix="Ask for `application/json` or, where raw scores are offered, `application/octet-stream`.",
-        ),
-        Page(
-            error=UnsupportedMediaType,
-            status=415,
-            fix="Send `application/json`. Scoring routes also read `application/octet-stream` and `application/x-npz`; "
-            "datasets are sent as `multipart/form-data`.",
-        ),
-        Page(
-            error=SlowBody,
-            status=408,
-            fix="Send the whole body, with the length that `Content-Length` states, without a pause.",
-        ),
-        Page(
-            error=TimedOut,
-            status=503,
-            fix="Send fewer pairs at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
-            retry_after=5,
-        ),
-        Page(
-            error=Internal,
-            status=500,
-            fix="This is a bug of the service. Report it with its `request_id`, which is in the logs too.",
-        ),
-    )
+_FIXES: dict[int, dict[type[PairmarkError], str]] = {
+    401: {
+        errors.Unauthenticated: "Send `Authorization: Bearer KEY` or `X-API-Key: KEY`. Keys are made with `pairmark "
+        "keys create --scope score`.",
+    },
+    403: {
+        errors.Forbidden: "Use a key that carries the scope named in `detail`: `pairmark keys create --scope SCOPE`.",
+    },
+    404: {
+        errors.UnknownModel: "Write a model as `name` (its production version), `name@alias` or `name:version`. `GET "
+        "/models` lists all models. A new version answers to the plain name once it is promoted to `production`.",
+        errors.UnknownCalibration: "`GET /models/{name}/versions/{version}` lists a version's calibrations. `POST "
+        "/calibrations` calibrates scores of another system.",
+        errors.UnknownDataset: "Write a dataset as `name` (its newest version) or `name:version`. `GET /datasets` "
+        "lists them.",
+        errors.UnknownGallery: "`GET /galleries` lists all galleries; `PUT /galleries/{name}` with a model creates "
+        "one.",
+        errors.UnknownItem: "`GET /galleries/{name}/items` lists a gallery's items; add `?subject=` for those of one "
+        "subject.",
+        errors.UnknownEvaluation: "`POST /galleries/{name}/evaluations` makes an evaluation and answers with its `id`.",
+        errors.UnknownJob: "`GET /jobs` lists the jobs.",
+        errors.UnknownLearner: "`GET /learners` lists the kinds with the JSON Schema of their parameters.",
+        errors.UnknownKey: "`pairmark keys list` shows the keys.",
+        NotFound: "`/docs` lists all addresses of this service.",
+    },
+    405: {
+        MethodNotAllowed: "The `Allow` header names the methods of this address. `/docs` lists all addresses.",
+    },
+    406: {
+        NotAcceptable: "Ask for `application/json` or, where raw scores are offered, `application/octet-stream`.",
+    },
+    408: {
+        SlowBody: "Send the whole body, with the length that `Content-Length` states, without a pause.",
+    },
+    409: {
+        errors.Conflict: "`detail` names the conflict. Resolve it, or change the request.",
+        errors.Fenced: "Another attempt does the job now. You do not have to do anything.",
+    },
+    412: {
+        errors.PreconditionFailed: "Read the alias again and send its new ETag, if you still want the change.",
+    },
+    413: {
+        errors.TooLarge: "Send less at a time. `detail` names the limit; the operator can raise it with the "
+        "`PAIRMARK_MAX_*` settings. Raw float32 bodies (`application/octet-stream`) are far smaller than JSON.",
+    },
+    415: {
+        UnsupportedMediaType: "Send `application/json`. Scoring routes also read `application/octet-stream` and "
+        "`application/x-npz`; datasets are sent as `multipart/form-data`.",
+    },
+    422: {
+        errors.InvalidInput: "`detail` names the field and what was expected. Vectors are lists of finite numbers (no "
+        "NaN, no infinities, no strings) that fit float32. Their length is the model's number of features.",
+        errors.AmbiguousModel: "Name one of the models listed in `models`, in the body's `model` field (or `?model=` "
+        "for binary bodies).",
+        errors.ModelNotCapable: "`GET /models` shows the learner of each model, and `GET /learners` what each learner "
+        "can do.",
+        errors.InsufficientCalibration: "A guarantee at this rate needs more people (closed-set: samples) than the "
+        "calibration data has. Ask for `smallest_fpr` or a higher rate, lower `confidence`, or calibrate on "
+        "`required_units` people or samples: `POST /models/{name}/versions/{version}/calibrations`. `alternatives` "
+        "shows what the other methods would answer. The guarantee of `method=bootstrap` is asymptotic; "
+        "`method=estimate` gives no guarantee.",
+        errors.CalibrationOverlap: "Scores of training data are too good, so a threshold from them is wrong. "
+        "Calibrate on people (or, closed-set, rows) that were not in the training data.",
+    },
+    429: {
+        errors.RateLimited: "Wait as many seconds as the `Retry-After` header says, and send fewer requests at a time.",
+    },
+    500: {
+        errors.TrainingFailed: "`GET /jobs/{id}` lists the attempts and their errors; search the worker's log for the "
+        "job's id. Fix the cause and submit the job again.",
+        errors.OutOfMemory: "Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_MEMORY_BYTES` on "
+        "workers that have more memory, then submit again.",
+        errors.TrainingKilled: "The system ended the job's process at each attempt, most often because memory ran "
+        "out. Give workers more memory, or train on fewer pairs (`n_pairs`), then submit again.",
+        errors.JobTimeout: "Train on fewer pairs (`n_pairs`), rows or trees, or raise `PAIRMARK_JOB_TIMEOUT_S` on the "
+        "workers, then submit again.",
+        Internal: "This is a bug of the service. Report it with its `request_id`, which is in the logs too.",
+    },
+    503: {
+        errors.SearchTooLong: "Send fewer queries at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
+        errors.NotReady: "The service is starting, or its database does not answer. Wait until `GET /readyz` answers "
+        "200, and try again.",
+        errors.CorruptArtefact: "The checksum of the stored file differs from the registered one, so this version is "
+        "not served. Restore the file from a backup, promote another version, or train again.",
+        TimedOut: "Send fewer pairs at a time, or raise `PAIRMARK_REQUEST_TIMEOUT_S`.",
+    },
+    507: {
+        errors.StorageFailed: "Nothing was stored. Free disk space (or repair the storage), then send the request "
+        "again.",
+    },
+}
+"""How to fix each problem, by its status."""
+_RETRY_AFTER: dict[type[PairmarkError], int] = {
+    errors.RateLimited: 1,
+    errors.SearchTooLong: 5,
+    errors.NotReady: 2,
+    errors.CorruptArtefact: 30,
+    TimedOut: 5,
+}
+PAGES = {
+    error.slug: Page(error=error, status=status, fix=fix, retry_after=_RETRY_AFTER.get(error))
+    for status, fixes in _FIXES.items()
+    for error, fix in fixes.items()
 }
 
 

@@ -387,7 +387,10 @@ def _match_answer(
             for entry, one in zip(entries, worth, strict=True):
                 entry["log_lr"] = one
         if call.query.detail:
-            for entry, power in zip(entries, _rarity(call, scored.scores, decision), strict=True):
+            powers = call.services.runtime.decisions.log10_fpr(
+                decision.public["calibration_id"], scored.scores, call.query.confidence, call.query.method
+            )
+            for entry, power in zip(entries, powers.tolist(), strict=True):
                 entry["log10_fpr"] = power
         listed = to_json(entries)
     else:
@@ -402,14 +405,6 @@ def _match_answer(
         )
     body = b'{"model":%b,"matches":%b,"operating_point":%b}' % (scored.model, listed, decision.json)
     return sum(decided), (body, JSON, ())
-
-
-def _rarity(call: Call, scores: Any, decision: Decision) -> list[float]:
-    """log10 of the bound on how often a different pair scores so high."""
-    found: list[float] = call.services.runtime.decisions.log10_fpr(
-        decision.public["calibration_id"], scores, call.query.confidence, call.query.method
-    ).tolist()
-    return found
 
 
 def _point_headers(model: bytes, decision: Decision) -> tuple[tuple[bytes, bytes], ...]:

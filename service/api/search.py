@@ -67,7 +67,8 @@ async def search(call: Call) -> Answer:
             ) -> State | tuple[bytes, int]:
                 # Read and searched in one go: a turn of the event loop between them would cost as much as both.
                 state = services.galleries.state(name)
-                if served is None or not _serves(served, state):
+                at = state.model_id, state.version
+                if served is None or (served.entry.model_id, served.entry.version) != at:
                     return state
                 return services.searches.search(
                     state, served, request, decision, scores=call.shows_scores(served)
@@ -177,7 +178,3 @@ async def _served(call: Call, state: State) -> Served | None:
         served_by.clear()
     served_by[state.name] = reference
     return served
-
-
-def _serves(served: Served, state: State) -> bool:
-    return (served.entry.model_id, served.entry.version) == (state.model_id, state.version)
