@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
+from pairmark.models.core.schema import State
 from pairmark.models.core.spec import check_params
 from pairmark.models.metric import explain
 from pairmark.models.metric.kernels import distances as kernels
 from pairmark.models.metric.params import Metric, MetricParams
-from pairmark.models.metric.state import MetricState
 from pairmark.models.metric.whitening import whitening_matrix, within_deviations
 from pairmark.models.search.forms import LENGTHS, Measure, SearchForm, lengths, root_measure, same_measure
 from pairmark.models.search.index import Rows, sealed
@@ -45,7 +45,7 @@ _FORMS: Final[dict[int, tuple[Measure, Callable[[float], float]]]] = {
 _DENSE_BLOCK_BYTES = 64 * 1024 * 1024
 
 
-class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class MetricSimilarity(PairScorerMixin, EmbedderMixin, BaseEstimator):
     """A known metric, optionally after whitening within identities; nothing else is learned.
 
     Scores, higher is more similar: the cosine, Pearson's correlation of the two rows, or the inner product (``dot``);
@@ -263,6 +263,18 @@ class MetricSimilarity(MetricState, PairScorerMixin, EmbedderMixin, BaseEstimato
                 "metric 'hamming' counts features that differ, which whitening makes all of them: "
                 "use whiten=False or another metric"
             )
+
+    def to_state(self) -> State:
+        """Mean and matrix of the whitening, where there is one."""
+        return ({"mean": self.mean_, "whitening": self.whitening_} if self.whiten else {}), {}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        if self.whiten:
+            # Copies, so that kernels meet one kind of array whether the file was mapped or read.
+            self.mean_ = np.array(arrays["mean"], dtype=np.float64)
+            self.whitening_ = np.array(arrays["whitening"], dtype=np.float64, order="C")
+        return self._finish()
 
     def _finish(self) -> Self:
         self._code = _CODES[self.metric]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pairmark.models.core.schema import Array, Loaded, StateSchema
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.metric.estimator import MetricSimilarity
 from pairmark.models.metric.params import MetricParams
-from pairmark.models.metric.state import SCHEMA
+
+
+def _layout(loaded: Loaded) -> dict[str, Array]:
+    if not loaded.params["whiten"]:
+        return {}
+    d = loaded.n_features
+    return {"mean": Array(kind="float64", shape=(d,)), "whitening": Array(kind="float64", shape=(d, d))}
+
 
 METRIC = LearnerSpec(
     kind="metric",
@@ -13,7 +21,7 @@ METRIC = LearnerSpec(
     estimator=MetricSimilarity,
     capabilities=frozenset({"similarity", "match", "search", "embed"}),
     params=MetricParams,
-    state=SCHEMA,
+    state=StateSchema(layout=_layout),
     accepts_sparse=True,
     learns=lambda params: bool(params.get("whiten")),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix
+from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
+from pairmark.models.core.schema import State
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding, network
 from pairmark.models.rankboost.binning import parts, sparse_rows
 from pairmark.models.rankboost.kernels import aligned as kernels
 from pairmark.models.rankboost.params import AlignedKernelParams, Loss
 from pairmark.models.rankboost.sparse_input import KnownColumns
-from pairmark.models.rankboost.state import NetworkState
 from pairmark.models.search.forms import LENGTHS, SearchForm, lengths
 from pairmark.models.search.index import Rows, numbered, sealed
 
@@ -35,7 +35,7 @@ _WATCHED: Final = 64
 """Rows whose pairs tell whether training makes anything better."""
 
 
-class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class AlignedKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by a network that is trained towards yy' (Sokolov, Urvoy and Ricard 2011, section 3.2).
 
     With ``psd``, tanh layers map each row to phi(x), and K(x, x') = <phi(x), phi(x')> / S, S being the last layer's
@@ -59,6 +59,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
     """
 
     _accepts_sparse = True
+    pivots_: tuple[Float64, Float64] | None
+    projection_: Float64 | None
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         self.rates_: dict[float, float] = {}
         rate = self.learning_rate
         if rate == "auto":
-            sample = network.search_sample(n, rng)
+            sample = rng.permutation(n)[: network.SEARCH_ROWS]
             folds = np.array_split(sample, min(_FOLDS, max(2, n // 4)))
 
             def fold(number: int) -> tuple[csr_array, network.Batches, network.Batch, network.Batch]:
@@ -217,8 +219,7 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
     def _finish(self, pool: Any, rng: np.random.Generator) -> Self:
         self._prepare()
-        self.pivots_: tuple[Float64, Float64] | None = None
-        self.projection_: Float64 | None = None
+        self.pivots_ = self.projection_ = None
         if not self.psd:
             progress.report(0.95, "drawing pivots")
             n = embedding.number_of_pivots(None, pool.shape[0])
@@ -308,12 +309,8 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
 
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         n = left.shape[0]
-        places = []
-        sides = []
-        for side in (left, right):
-            alone = isinstance(side, np.ndarray) and n > 1 and side.strides[0] == 0
-            sides.append(side[:1] if alone else side)
-            places.append(np.zeros(n, np.int64) if alone else np.arange(n))
+        sides = one_of_equals(left), one_of_equals(right)
+        places = [np.arange(n) if side.shape[0] == n else np.zeros(n, np.int64) for side in sides]
         return self._scored(sides[0], self._index_arrays_of(sides[1]), places[0], places[1])
 
     def _index_arrays_of(self, rows: Matrix) -> tuple[Any, ...]:
@@ -338,6 +335,34 @@ class AlignedKernel(NetworkState, KnownColumns, PairScorerMixin, EmbedderMixin, 
         gallery = tuple(index.arrays[name] for name in names)
         scores = self._scored(queries, gallery, left, right)
         return np.asarray(scores.reshape(n, numbers.size))
+
+    def to_state(self) -> State:
+        """Named arrays and the course of training."""
+        arrays: dict[str, NDArray[Any]] = {"columns": self.columns_}
+        for at, (weight, bias) in enumerate(zip(self.weights_, self.biases_, strict=True)):
+            arrays[f"weight_{at}"], arrays[f"bias_{at}"] = weight, bias
+        if self.second_ is not None and self.pivots_ is not None:
+            arrays["second"] = self.second_
+            arrays["pivots_left"], arrays["pivots_right"] = self.pivots_
+        if self.projection_ is not None:
+            arrays["projection"] = self.projection_
+        facts = {"layers": len(self.weights_), "learning_rate": self.learning_rate_}
+        return arrays, {**facts, "loss_curve": [float(value) for value in self.loss_curve_]}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        layers = range(int(meta["layers"]))
+        self.columns_ = np.array(arrays["columns"], dtype=np.int64)
+        self.weights_ = [np.array(arrays[f"weight_{at}"], dtype=np.float64, order="C") for at in layers]
+        self.biases_ = [np.array(arrays[f"bias_{at}"], dtype=np.float64) for at in layers]
+        self.second_ = np.array(arrays["second"], dtype=np.float64) if "second" in arrays else None
+        self.pivots_ = None
+        if "pivots_left" in arrays:
+            self.pivots_ = np.array(arrays["pivots_left"]), np.array(arrays["pivots_right"])
+        self.projection_ = np.array(arrays["projection"]) if "projection" in arrays else None
+        self.learning_rate_ = float(meta["learning_rate"])
+        self.loss_curve_ = [float(value) for value in meta["loss_curve"]]
+        return self._prepare()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_flat")

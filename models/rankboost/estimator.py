@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import progress
 from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
-from pairmark.models.core.inputs import checked_identities, checked_matrix
+from pairmark.models.core.inputs import checked_identities, checked_matrix, one_of_equals
+from pairmark.models.core.schema import State
 from pairmark.models.core.spec import check_params
 from pairmark.models.rankboost import embedding
 from pairmark.models.rankboost.binning import binned, sparse_rows
@@ -25,7 +26,6 @@ from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoost
 from pairmark.models.rankboost.params import Coordinates as CoordinatesName
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
 from pairmark.models.rankboost.sparse_input import KnownColumns
-from pairmark.models.rankboost.state import RankersState
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 from pairmark.models.search.index import Rows, numbered
@@ -47,7 +47,7 @@ _SVM_C = 1.0
 """Penalty of the linear SVM of stage D, as in the paper's experiments."""
 
 
-class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -80,6 +80,9 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
     """
 
     _accepts_sparse = True
+    classes_: NDArray[Any] | None
+    svm_: LinearRule | None
+    projection_: Float64 | None
 
     def __init__(
         self,
@@ -339,10 +342,9 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
         return out
 
     def _mapped(self, rows: Any) -> Coordinates:
-        n = rows.shape[0]
-        if isinstance(rows, np.ndarray) and n > 1 and rows.strides[0] == 0:
-            return self._map(sparse_rows(rows[:1])).repeated(n)
-        return self._map(sparse_rows(rows))
+        some = one_of_equals(rows)
+        mapped = self._map(sparse_rows(some))
+        return mapped if some is rows else mapped.repeated(rows.shape[0])
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         numbers = numbered(rows)
@@ -353,6 +355,46 @@ class RankBoostKernel(RankersState, KnownColumns, PairScorerMixin, EmbedderMixin
             *_as_args(mapped), *gallery, numbers, self._map.width, self._map.whole, out
         )
         return out
+
+    def to_state(self) -> State:
+        """Named arrays. Pivots are in the projection, mapped and mixed: no row as it was."""
+        arrays = {name: np.asarray(array) for name, array in vars(self.rules_).items()}
+        arrays |= {"task": self.task_, "value": self.value_, "centre": self._map.centre}
+        if self.projection_ is not None:
+            arrays["projection"] = self.projection_
+        if self.classes_ is not None:
+            # Words of any length instead of objects.
+            plain = self.classes_.dtype.kind in "biufSU"
+            arrays["classes"] = self.classes_ if plain else self.classes_.astype(np.str_)
+        if self.svm_ is not None:
+            arrays["svm_coef"], arrays["svm_intercept"] = self.svm_.coef, self.svm_.intercept
+        return arrays, {}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        self.rules_ = Rules(
+            features=np.array(arrays["features"], dtype=np.int64),
+            low=np.array(arrays["low"], dtype=np.float32),
+            high=np.array(arrays["high"], dtype=np.float32),
+            alpha=np.array(arrays["alpha"], dtype=np.float64),
+        )
+        self.task_ = np.array(arrays["task"], dtype=np.int64)
+        self.value_ = np.array(arrays["value"], dtype=np.float64)
+        self._map = FeatureMap(
+            self.rules_, self.value_, self.task_, self.coordinates, int(meta["n_features_in"])
+        )
+        self._map.centred(np.array(arrays["centre"], dtype=np.float64))
+        # Copies, so that kernels meet one kind of array whether the file was mapped or read.
+        self.projection_ = (
+            np.array(arrays["projection"], dtype=np.float64, order="C") if "projection" in arrays else None
+        )
+        self.classes_ = np.array(arrays["classes"]) if "classes" in arrays else None
+        self.svm_ = None
+        if "svm_coef" in arrays:
+            self.svm_ = LinearRule(
+                coef=np.array(arrays["svm_coef"]), intercept=np.array(arrays["svm_intercept"])
+            )
+        return self
 
     def _check_params(self) -> None:
         check_params(self, RankBoostKernelParams)

@@ -19,7 +19,8 @@ MOST_PAIRS = 2_048
 RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Learning rates tried on folds."""
 _BATCH = 64
-_SEARCH_ROWS, _SEARCH_PASSES = 2_000, 8
+SEARCH_ROWS, _SEARCH_PASSES = 2_000, 8
+"""Rows, or pairs, that the search for a rate looks at, and how often."""
 _WORSE = 1.1
 
 
@@ -250,8 +251,3 @@ def searched_rate(
             "smaller one, or scale the features"
         )
     return best, found
-
-
-def search_sample(n: int, rng: np.random.Generator) -> Int64:
-    """Rows, or pairs, that the search looks at."""
-    return np.asarray(rng.permutation(n)[:_SEARCH_ROWS], dtype=np.int64)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import Float32, checked_weight
 from pairmark.models.pairs.sampling import PairMap, PairPopulation
 from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps, folds_of
-from pairmark.models.similarity.packing import packed_trees
+from pairmark.models.similarity.packing import RowPairs, packed_trees
 from pairmark.models.similarity.trees import Tree
 
 WEIGHT_TOTAL = 2**30
@@ -123,15 +123,20 @@ class PairSource:
             )
 
 
-def integer_weights(weight: NDArray[np.float64]) -> NDArray[np.int32]:
+def integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
     """Weights >= 0 as integers: themselves where they are small integers, else scaled to nearly use the range.
 
-    ``weight`` : (n,) finite. Positive ones stay positive; the sum is at most an eighth of `WEIGHT_TOTAL`, or n beyond.
+    Positive ones stay positive; the sum is at most an eighth of `WEIGHT_TOTAL`, or n beyond.
     """
+    if sample_weight is None:
+        return np.ones(n, dtype=np.int32)
+    weight = checked_weight(sample_weight, n)
+    # Numbers of any size: their sum must not overflow.
+    largest = float(weight.max())
+    weight = weight if largest < WEIGHT_TOTAL else weight / largest
     whole = np.rint(weight)
     if weight.sum() < WEIGHT_TOTAL // 4 and np.allclose(weight, whole, rtol=1e-9, atol=0.0):
         return np.asarray(whole, dtype=np.int32)
-    n = weight.size
     scale = (WEIGHT_TOTAL // 4 - n if n < WEIGHT_TOTAL // 8 else WEIGHT_TOTAL // 8) / weight.sum()
     return np.where(weight > 0, np.maximum(np.rint(weight * scale), 1), 0).astype(np.int32)
 
@@ -170,7 +175,7 @@ def leaf_numbers(tree: Tree, X: Float32, pairs: WeightedPairs, pair_map: PairMap
             left = np.zeros((values.shape[0], 1 + 2 * m), dtype=np.float32)
             left[:, 1 + m :] = values
             columns, forms = (left, np.zeros_like(left)), np.zeros((m, 1), dtype=np.float32)
-        reached = packed.sums(X[table[0]], X[table[1]], learned=columns, forms=forms)
+        reached = packed.sums(RowPairs(X[table[0]], X[table[1]], columns, forms))
         out[start : start + _SCORED_AT_A_TIME] = reached.astype(np.int64)
     return out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,7 +20,6 @@ from pairmark.models.core.inputs import (
     checked_identities,
     checked_matrix,
     checked_same,
-    checked_weight,
     feature_names_of,
 )
 from pairmark.models.core.progress import report
@@ -36,7 +35,6 @@ from pairmark.models.similarity.bagging import (
     EACH_GIVEN,
     LEAST_DESCRIBED,
     LEAST_GIVEN,
-    WEIGHT_TOTAL,
     PairSource,
     integer_weights,
     weighted,
@@ -48,10 +46,10 @@ from pairmark.models.similarity.growing import Grower, grow_each
 from pairmark.models.similarity.leaf_rank import checked_leaf_rank
 from pairmark.models.similarity.learned import LearnedFeatures, PairFeatures
 from pairmark.models.similarity.learning import default_of_listed, learn
-from pairmark.models.similarity.packing import PackedTrees, packed_trees
+from pairmark.models.similarity.packing import PackedTrees, RowPairs, packed_trees
 from pairmark.models.similarity.params import MaxFeatures
 from pairmark.models.similarity.search_arrays import CODES, column_arrays
-from pairmark.models.similarity.splits import Splits, splits_of
+from pairmark.models.similarity.splits import splits_of
 from pairmark.models.similarity.trees import Tree, joined_arrays, parted_trees
 
 TREES_VERSION = 7
@@ -141,7 +139,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         n = a.shape[0]
         if n > MAX_PAIRS:
             raise ValueError(f"{n} pairs given; expected at most {MAX_PAIRS}")
-        flags, weight = checked_same(same, n), _integer_weights(sample_weight, n)
+        flags, weight = checked_same(same, n), integer_weights(sample_weight, n)
         used = np.flatnonzero(weight > 0).astype(np.int32)
         used = np.concatenate([used[flags[used]], used[~flags[used]]])
         n_same = int(np.count_nonzero(flags[used]))
@@ -241,7 +239,8 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         )
         kind = splits_of(self.leaf_rank)
         kept = self._checkpoints(X, source) if kind.has_state else None
-        done = {} if kept is None else dict(_stored_trees(kept, seeds, kind))
+        stored = {seed: kept.load(f"tree-{seed}") for seed in seeds} if kept is not None else {}
+        done = {seed: parted_trees(arrays, kind)[0] for seed, arrays in stored.items() if arrays is not None}
         growing = grow_each(grower, [seed for seed in seeds if seed not in done], self.n_jobs)
         trees: list[Tree] = []
         with closing(growing):
@@ -294,7 +293,7 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
     def _scored(self, left: Float32, right: Float32, columns: tuple[Float32, Float32] | None) -> Float32:
         n_threads = 1 if self.n_jobs is None else effective_n_jobs(self.n_jobs)
         forms = None if self.learned_ is None else self.learned_.forms
-        sums = self._packed.sums(left, right, n_threads, learned=columns, forms=forms)
+        sums = self._packed.sums(RowPairs(left, right, columns, forms), n_threads)
         return (sums / len(self.trees_)).astype(np.float32)
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
@@ -364,13 +363,6 @@ class SimilarityBase(PairScorerMixin, BaseEstimator):
         return hasattr(self, "_packed")
 
 
-def _stored_trees(kept: Checkpoints, seeds: list[int], kind: type[Splits]) -> Iterator[tuple[int, Tree]]:
-    for seed in seeds:
-        stored = kept.load(f"tree-{seed}")
-        if stored is not None:
-            yield seed, parted_trees(stored, kind)[0]
-
-
 def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
     """How many features a cell tries."""
     if max_features is None:
@@ -386,13 +378,3 @@ def resolved_max_features(max_features: MaxFeatures, n_features: int) -> int:
 
 def _seeds(random: np.random.RandomState, n: int) -> list[int]:
     return [int(seed) for seed in random.randint(0, np.iinfo(np.int64).max, size=n, dtype=np.int64)]
-
-
-def _integer_weights(sample_weight: ArrayLike | None, n: int) -> NDArray[np.int32]:
-    """Weights as integers: themselves where they are small integers, else scaled so that they nearly use the range."""
-    if sample_weight is None:
-        return np.ones(n, dtype=np.int32)
-    weight = checked_weight(sample_weight, n)
-    # Numbers of any size: their sum must not overflow.
-    largest = float(weight.max())
-    return integer_weights(weight if largest < WEIGHT_TOTAL else weight / largest)

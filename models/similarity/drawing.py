@@ -61,10 +61,9 @@ def tree_svg(data: Mapping[str, Any], *, depth: int = 5, title: str = "") -> str
         f'<text x="{_EDGE}" y="44" fill="{_QUIET}">{_words(shown)}</text>',
         *_legend(),
     ]
-    for cell, (row, level) in place.items():
-        parts += _links(cells, nodes, cell, row, level, place)
-    for cell, (row, level) in place.items():
-        parts += _box(cells, nodes, cell, row, level, place)
+    for draw in (_links, _box):
+        for cell in place:
+            parts += draw(cells, nodes, cell, place)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -87,15 +86,13 @@ def _corner(row: float, level: int) -> tuple[float, float]:
     return _EDGE + level * (_WIDTH + _ACROSS), _TOP + row * (_HEIGHT + _BETWEEN)
 
 
-def _links(
-    cells: list[Any], nodes: list[Any], cell: int, row: float, level: int, place: dict[int, tuple[float, int]]
-) -> list[str]:
+def _links(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[float, int]]) -> list[str]:
     """Curves to both children, with what leads there where one question decides."""
     out = []
     shown = cells[cell]
     if shown.get("left") not in place:
         return []
-    x, y = _corner(row, level)
+    x, y = _corner(*place[cell])
     single = _single(nodes, shown)
     for side in ("left", "right"):
         child = shown[side]
@@ -116,11 +113,9 @@ def _links(
     return out
 
 
-def _box(
-    cells: list[Any], nodes: list[Any], cell: int, row: float, level: int, place: dict[int, tuple[float, int]]
-) -> list[str]:
+def _box(cells: list[Any], nodes: list[Any], cell: int, place: dict[int, tuple[float, int]]) -> list[str]:
     shown = cells[cell]
-    x, y = _corner(row, level)
+    x, y = _corner(*place[cell])
     hidden = "split" in shown and shown["left"] not in place
     if hidden:
         last = f"+ {_many(_below(cells, cell))} cells below"
@@ -141,11 +136,7 @@ def _box(
         f"{dash}/>",
     ]
     for number, line in enumerate(lines):
-        style = (
-            f'font-weight="600" fill="{_TEXT}"'
-            if number == 0
-            else f'fill="{_TEXT if number == 2 else _QUIET}"'
-        )
+        style = ('font-weight="600" ' if number == 0 else "") + f'fill="{_QUIET if number == 1 else _TEXT}"'
         out.append(
             f'<text x="{x + 9:g}" y="{y + 16 + 15 * number:g}" font-size="11" {style}>{_words(_short(line))}</text>'
         )
@@ -155,13 +146,8 @@ def _box(
 def _single(nodes: list[Any], shown: Mapping[str, Any]) -> Any | None:
     """The only question of a cell's split, where it has one and that has a border."""
     first = nodes[shown["split"]]
-    if (
-        "node" in first["low"]
-        or "node" in first["high"]
-        or first["map"] in ("plane", "boosting", "classifier")
-    ):
-        return None
-    return first
+    several = "node" in first["low"] or "node" in first["high"]
+    return None if several or first["map"] in ("plane", "boosting", "classifier") else first
 
 
 def _asked(nodes: list[Any], shown: Mapping[str, Any]) -> list[Any]:

@@ -14,7 +14,6 @@ from pairmark.models.pairs.sampling import PairMap, pair_features
 from pairmark.models.similarity.kernels import boosting as boosting_kernels
 from pairmark.models.similarity.kernels import layout
 from pairmark.models.similarity.kernels import scoring as scoring_kernels
-from pairmark.models.similarity.narrow import narrow_nodes
 from pairmark.models.similarity.search_arrays import SearchTrees, search_trees
 from pairmark.models.similarity.splits import AxisSplits, PlaneSplits, RuleSplits, Splits, StumpSplits
 from pairmark.models.similarity.trees import PAIR_MAPS, Tree
@@ -51,6 +50,62 @@ class RowPairs(NamedTuple):
         return np.hstack([f, values])
 
 
+class Narrow(NamedTuple):
+    """Nodes of one word each, see `scoring_kernels.score_narrow`.
+
+    Attributes
+    ----------
+    nodes : (n_nodes,) uint64. thresholds : (n_nodes,) float32. lows, scales : (features,) float32.
+    """
+
+    nodes: NDArray[np.uint64]
+    thresholds: Float32
+    lows: Float32
+    scales: Float32
+
+    def spanning(self, n_features: int) -> Narrow:
+        """The same with entries for so many features: none is tested beyond those there are."""
+        if n_features <= self.lows.size:
+            return self
+        more = np.zeros(n_features - self.lows.size, dtype=np.float32)
+        return self._replace(lows=np.append(self.lows, more), scales=np.append(self.scales, more))
+
+
+def narrow_nodes(
+    node_features: list[NDArray[np.int32]],
+    node_thresholds: list[Float32],
+    children: list[list[NDArray[np.uint64]]],
+) -> Narrow | None:
+    """The nodes as words, tree by tree, or None where a tree or the number of features is too large for their bits.
+
+    The steps of a feature's places span all but the outermost thousandths of its thresholds: where many values fall
+    on one step scoring is slower, never wrong.
+    """
+    features = np.concatenate(node_features)
+    last = max((int(side.max(initial=0)) for its in children for side in its), default=0)
+    n_features = int(features.max(initial=-1)) + 1
+    if last >> scoring_kernels.CHILD_BITS or n_features > 1 << scoring_kernels.FEATURE_BITS:
+        return None
+    thresholds = np.concatenate(node_thresholds).astype(np.float32) + np.float32(0.0)
+    order = np.argsort(features.astype(np.uint16), kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(features, minlength=n_features))])
+    lows, scales = np.zeros(n_features), np.ones(n_features)
+    for f in range(n_features):
+        own = np.sort(thresholds[order[bounds[f] : bounds[f + 1]]]).astype(np.float64)
+        if own.size:
+            rest = own.size // 1_000
+            low, span = own[rest], own[own.size - 1 - rest] - own[rest]
+            if span == 0.0:
+                span = max(abs(low) * 1e-3, 1e-12)
+            lows[f] = max(low - span / 2.0, -3e38)
+            scales[f] = scoring_kernels.TOP_PLACE / (2.0 * span)
+    words = np.empty(features.size, dtype=np.uint64)
+    narrow = Narrow(words, thresholds, lows.astype(np.float32), scales.astype(np.float32))
+    low, high = (np.concatenate([its[side] for its in children]) for side in range(2))
+    scoring_kernels.pack_narrow(features, thresholds, low, high, narrow.lows, narrow.scales, words)
+    return narrow
+
+
 class PackedTrees(ABC):
     """Trees in the form that they are scored in; see `packed_trees`.
 
@@ -69,21 +124,10 @@ class PackedTrees(ABC):
             np.cumsum([0, *(leaf.size for leaf in values)], dtype=np.int64),
         )
 
-    def sums(
-        self,
-        left: Float32,
-        right: Float32,
-        n_threads: int = 1,
-        *,
-        learned: tuple[Float32, Float32] | None = None,
-        forms: Float32 | None = None,
-    ) -> NDArray[np.float64]:
-        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads.
-
-        ``learned`` : learned columns of the rows of ``left`` and ``right``; ``forms`` : see `learned.LearnedFeatures`.
-        """
-        total = np.zeros(left.shape[0], dtype=np.float64)
-        _in_threads(self._scorer(RowPairs(left, right, learned, forms), total), left.shape[0], n_threads)
+    def sums(self, pairs: RowPairs, n_threads: int = 1) -> NDArray[np.float64]:
+        """Sum of leaf values over the trees for each pair; the same to the last bit for any number of threads."""
+        total = np.zeros(pairs.left.shape[0], dtype=np.float64)
+        _in_threads(self._scorer(pairs, total), total.size, n_threads)
         return total
 
     @abstractmethod

@@ -9,7 +9,7 @@ import pytest
 
 from pairmark.models import SimilarityForest
 from pairmark.models.similarity import packing
-from pairmark.models.similarity.packing import AxisTrees
+from pairmark.models.similarity.packing import AxisTrees, RowPairs
 from tests.models.similarity.axis_trees import axis, packed
 
 
@@ -64,8 +64,7 @@ def test_narrow_nodes_score_as_wide_ones(
     for n_pairs in (n, 40, 9, 1):
         part = None if columns is None else (columns[0][:n_pairs], columns[1][:n_pairs])
         sums = [
-            its.sums(left[:n_pairs], right[:n_pairs], learned=part, forms=forms)
-            for its in (model._packed, other)
+            its.sums(RowPairs(left[:n_pairs], right[:n_pairs], part, forms)) for its in (model._packed, other)
         ]
         assert sums[0].tobytes() == sums[1].tobytes()
 
