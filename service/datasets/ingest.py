@@ -62,16 +62,8 @@ class Datasets:
         filename : where the format is read from when the request names none; default: the path's name.
         pairs : CSV or Parquet of explicit pairs: ``left``, ``right``, ``same`` and perhaps ``weight``.
 
-        Raises
-        ------
-        InvalidInput
-            When the file cannot be read as asked; names row and column and says how to fix it.
-        TooLarge
-            Beyond the settings' bounds.
-        StorageFailed
-            When storage is full; nothing is left behind.
-        RateLimited
-            When as many uploads as allowed are being read already: each takes hundreds of megabytes.
+        `InvalidInput` and `TooLarge` name row and column and say how to fix it; with `StorageFailed` (storage is full)
+        nothing is left behind; `RateLimited`: as many uploads are being read as may be (each takes hundreds of MB).
         """
         checked_name(request.name, "name")
         kind, limits = _kind_of(file, request, filename), self._limits
@@ -121,7 +113,7 @@ class Datasets:
             if row is not None and same and row.summary["spec"] == found["summary"]["spec"]:
                 # The same upload, sent twice at once.
                 return dataset_out(row, existing=True)
-            row = repository.insert_version(session, name=name, created_at=self._db.now(session), **found)
+            row = repository.insert_version(session, name, {**found, "created_at": self._db.now(session)})
             where = f"dataset:{row.name}:{row.version}"
             record(session, row.created_at, "dataset.create", where, after=_facts(row))
             return dataset_out(row)

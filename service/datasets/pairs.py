@@ -29,11 +29,6 @@ def read_pairs(
     ----------
     rows : how many points there are.
     row_of : row id -> row, where the dataset has an id column; else left and right are 0-based rows.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the pair that is wrong: an unknown row, a ``same`` other than 0 and 1, a negative weight.
     """
     scratch.mkdir()
     try:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pairmark.models.evaluation.suspects import near_duplicates
 from pairmark.service.datasets.arrays import Npz, row_blocks, svmlight_blocks
 from pairmark.service.datasets.data import Pairs
-from pairmark.service.datasets.duplicates import duplicate_warnings
 from pairmark.service.datasets.pairs import read_pairs
 from pairmark.service.datasets.rankings import RankingColumn
 from pairmark.service.datasets.schemas import MAX_LISTED_FEATURES, MAX_LISTED_LABELS, DatasetRequest, Format
@@ -20,6 +21,8 @@ from pairmark.service.datasets.text import plain_text
 from pairmark.service.datasets.writer import MAX_RANKED, Block, DatasetWriter, Limits, Stored, as_text, listed
 from pairmark.service.errors import InvalidInput, TooLarge
 
+_SHOWN = 3
+"""Near-duplicate pairs that a warning names."""
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -65,11 +68,6 @@ def read_dataset(
     kind : ``csv``, ``parquet``, ``npz`` or ``svmlight``.
     spec : what the caller wants recorded next to the data.
     pairs : a pairs file and its format.
-
-    Raises
-    ------
-    InvalidInput, TooLarge
-        Naming what is wrong and how to fix it.
     """
     scratch.mkdir(exist_ok=True)
     labelled = bool(request.label or request.ranking or request.unlabelled or pairs)
@@ -99,7 +97,7 @@ def read_dataset(
             read = read_pairs(file, scratch / "pairs", form, limits, rows=writer.rows, row_of=writer.row_of())
         stored = writer.finish(read, spec)
     stored.warnings[:0] = warnings
-    stored.warnings += duplicate_warnings(out)
+    stored.warnings += _duplicate_warnings(out)
     return stored, _summary(stored, kind, request, spec, read)
 
 
@@ -134,6 +132,33 @@ def _summary(
         "n_same_pairs": 0 if pairs is None else int(pairs.same.sum()),
         "warnings": stored.warnings,
     }
+
+
+def _duplicate_warnings(folder: Path) -> list[str]:
+    """What a stored dataset of dense rows says about near-duplicates."""
+    if not (folder / "X.npy").exists():
+        return []
+    X: Any = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False)
+    y = np.load(folder / "y.npy", allow_pickle=False) if (folder / "y.npy").exists() else None
+    across, within = near_duplicates(X, y)
+    reported = []
+    if len(across):
+        reported.append(
+            f"nearly equal rows with different labels: {_counted(across)}. Check for a wrong label, or for one "
+            "person under two names. Guarantees count these rows as different people. Nothing was removed"
+        )
+    if len(within):
+        reported.append(
+            f"nearly equal rows{'' if y is None else ' with the same label'}: {_counted(within)}. "
+            "A copy adds no information. Nothing was removed"
+        )
+    return reported
+
+
+def _counted(pairs: NDArray[np.int64]) -> str:
+    shown = ", ".join(f"{left} and {right}" for left, right in pairs[:_SHOWN].tolist())
+    first = "first: " if len(pairs) > _SHOWN else ""
+    return f"{len(pairs)} pair{'s' if len(pairs) > 1 else ''} ({first}rows {shown}, counted from 0)"
 
 
 def _from_table(table: Table, out: Path, limits: Limits) -> tuple[DatasetWriter, Iterator[Block], list[str]]:

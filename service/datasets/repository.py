@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import delete, or_, select, tuple_
@@ -58,10 +59,7 @@ def newest(session: Session, name: str) -> DatasetRow | None:
     )
 
 
-def insert_version(
-    session: Session, *, name: str, sha256: str, blob: str, rows: int, features: int, size_bytes: int,
-    summary: dict[str, Any], created_at: float,
-) -> DatasetRow:  # fmt: skip
+def insert_version(session: Session, name: str, facts: Mapping[str, Any]) -> DatasetRow:
     """Add the next version of ``name``. Numbers are never given twice, not even after a deletion."""
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     counted = insert(DatasetName).values(name=name, next_version=2)
@@ -70,18 +68,7 @@ def insert_version(
     )
     following = session.scalar(counted.returning(DatasetName.next_version))
     assert following is not None
-    row = DatasetRow(
-        id=secrets.token_hex(16),
-        name=name,
-        version=following - 1,
-        sha256=sha256,
-        blob=blob,
-        rows=rows,
-        features=features,
-        size_bytes=size_bytes,
-        summary=summary,
-        created_at=created_at,
-    )
+    row = DatasetRow(id=secrets.token_hex(16), name=name, version=following - 1, **facts)
     session.add(row)
     session.flush()
     return row
