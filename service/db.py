@@ -25,7 +25,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import DataError, IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DataError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
@@ -75,15 +75,13 @@ class Database:
             postgres.bound(self.engine, timeout_s)
 
     @contextmanager
-    def read(self) -> Iterator[Session]:
-        """A session for reading; anything written in it is lost.
-
-        Raises
-        ------
-        NotReady
-            When the database does not answer.
-        """
-        with _in_our_words(), Session(self.engine, expire_on_commit=False) as session:
+    def read(self, *, one_moment: bool = False) -> Iterator[Session]:
+        """A session for reading; anything written in it is lost. `NotReady` when the database does not answer. With
+        ``one_moment``, all that it reads is of one moment."""
+        engine = self.engine
+        if one_moment and not self.is_sqlite:
+            engine = engine.execution_options(isolation_level="REPEATABLE READ")
+        with _in_our_words(), Session(engine, expire_on_commit=False) as session:
             yield session
 
     @contextmanager
@@ -155,13 +153,7 @@ class Database:
             yield session
 
     def upgrade(self, to: str = migrations.HEAD) -> None:
-        """Bring the schema to a revision, by default the newest. Safe to call from several processes at once.
-
-        Raises
-        ------
-        SchemaMismatch
-            When the database is at a revision that this version does not know.
-        """
+        """Bring the schema to a revision, by default the newest. Safe to call from several processes at once."""
         found = self.revision()
         if found == to:
             return
@@ -198,13 +190,7 @@ class Database:
                     driver.execute("PRAGMA foreign_keys=ON")
 
     def revision(self) -> str | None:
-        """The migration that the schema is at; None for a database without tables.
-
-        Raises
-        ------
-        NotReady
-            When the database does not answer.
-        """
+        """The migration that the schema is at; None for a database without tables."""
         try:
             with self.engine.connect() as connection:
                 found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
@@ -241,11 +227,6 @@ class Database:
         """Write a consistent copy of an embedded database, while it is in use.
 
         Another process may migrate it meanwhile: then the copy is of no use, and is not kept.
-
-        Raises
-        ------
-        StorageFailed
-            When there is no space for it.
         """
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
@@ -300,12 +281,6 @@ def bump_revision(session: Session) -> None:
 def open_database(settings: Settings) -> Database:
     """The database that the settings name."""
     return Database(settings.resolved_database_url, settings.database_timeout_s)
-
-
-def is_unique_violation(error: IntegrityError) -> bool:
-    """Whether the write clashed with an existing row (as against a missing parent)."""
-    said = str(error.orig).lower()
-    return "unique" in said
 
 
 @contextmanager

@@ -61,13 +61,7 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
 
 
 def start_of(limit: int, cursor: str | None, *kinds: type) -> Any:
-    """Where a page starts: the mark of the cursor (its value, where it is one), None for the first page.
-
-    Raises
-    ------
-    InvalidInput
-        On a limit out of bounds, and on a cursor that is none of ours.
-    """
+    """Where a page starts: the mark of the cursor (its value, where it is one), None for the first page."""
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidInput(f"limit is {limit}; expected 1 to {MAX_LIMIT}", field="limit")
     mark = None if cursor is None else decode_cursor(cursor, *kinds)

@@ -320,10 +320,10 @@ class GalleryRow(Base):
     next_model_id: Mapped[str | None] = mapped_column(String(32))
     next_version: Mapped[int | None]
     dimension: Mapped[int]
-    items: Mapped[int] = mapped_column(BigInteger)
-    seq: Mapped[int] = mapped_column(BigInteger)
-    floor: Mapped[int] = mapped_column(BigInteger)
-    fields: Mapped[list[Any]]
+    items: Mapped[int] = mapped_column(BigInteger, default=0)
+    seq: Mapped[int] = mapped_column(BigInteger, default=0)
+    floor: Mapped[int] = mapped_column(BigInteger, default=0)
+    fields: Mapped[list[Any]] = mapped_column(default=list)
     created_at: Mapped[float]
     updated_at: Mapped[float]
 
@@ -366,9 +366,7 @@ class GalleryCalibrationRow(Base):
     __tablename__ = "gallery_calibrations"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     gallery_id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"),
-        ForeignKey("galleries.id", ondelete="CASCADE"),
-        index=True,
+        Serial, ForeignKey("galleries.id", ondelete="CASCADE"), index=True
     )
     model_id: Mapped[str] = mapped_column(String(32))
     version: Mapped[int]
@@ -402,9 +400,7 @@ class GalleryEvaluationRow(Base):
     __tablename__ = "gallery_evaluations"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     gallery_id: Mapped[int] = mapped_column(
-        BigInteger().with_variant(Integer(), "sqlite"),
-        ForeignKey("galleries.id", ondelete="CASCADE"),
-        index=True,
+        Serial, ForeignKey("galleries.id", ondelete="CASCADE"), index=True
     )
     result: Mapped[dict[str, Any]]
     created_at: Mapped[float]

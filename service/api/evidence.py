@@ -15,8 +15,7 @@ from pairmark.models.calibration.likelihood_ratios import DEFAULT_METHOD, bayes_
 from pairmark.service.api.answers import ModelUsed
 from pairmark.service.api.query import Query
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.evidence import Ratios
-from pairmark.service.runtime.scoring import plain
+from pairmark.service.runtime.scoring import Ratios, plain
 
 _PROMISES: Final = ("fpr", "fnr", "confidence", "method", "simultaneous", "detail", "log_lr")
 
@@ -121,7 +120,7 @@ def bayes_answer(model: bytes, scores: Any, ratios: Ratios, query: Any, shown: b
     """The answer to a decision by prior and costs."""
     cost_ratio = 1.0 if query.cost_ratio is None else query.cost_ratio
     limit = bayes_threshold(query.prior, cost_ratio)
-    worth = ratios.log_lr(scores, query.lr_method).tolist()
+    worth = ratios.maps.log_lr(scores, query.lr_method).tolist()
     odds = math.log(query.prior) - math.log1p(-query.prior)
     entries: list[dict[str, Any]] = [
         {"score": score, "log_lr": one, "posterior": _chance(one + odds), "same": one > limit}
@@ -133,9 +132,9 @@ def bayes_answer(model: bytes, scores: Any, ratios: Ratios, query: Any, shown: b
         "prior": query.prior,
         "cost_ratio": cost_ratio,
         "log_lr_threshold": limit,
-        "score_threshold": ratios.threshold(limit, query.lr_method) if shown else None,
+        "score_threshold": ratios.maps.threshold(limit, query.lr_method) if shown else None,
         "lr_method": query.lr_method,
-        "log_lr_limits": ratios.limits,
+        "log_lr_limits": [ratios.maps.low, ratios.maps.high],
         "calibration_id": ratios.calibration_id,
         "guarantee": "none",
     }

@@ -16,8 +16,9 @@ from pairmark.service.api.models import picture_format
 from pairmark.service.api.problems import UnsupportedMediaType
 from pairmark.service.api.query import FROM_QUERY, PageQuery, Query
 from pairmark.service.api.services import InServices, Services, check_may, key_of
+from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import Forbidden, InvalidInput
-from pairmark.service.galleries.imports import KINDS, ImportOptions, file_batches, json_batches
+from pairmark.service.galleries.imports import KINDS, file_batches, json_batches
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors
 from pairmark.service.galleries.schemas import (
@@ -28,6 +29,7 @@ from pairmark.service.galleries.schemas import (
     GalleryOut,
     GalleryPage,
     GalleryRequest,
+    ImportOptions,
     ItemOut,
     ItemPage,
     ProbesRequest,
@@ -47,16 +49,8 @@ Made = TypeVar("Made", GalleryCalibrationOut, GalleryEvaluationOut)
 _TASKS: Final[dict[str, Task]] = {"calibration": "gallery-calibration", "evaluation": "gallery-evaluation"}
 
 
-class ImportQuery(Query):
+class ImportQuery(ImportOptions, Query):
     """How a bulk body becomes items."""
-
-    prefix: str = Field("", max_length=256, description="raw float32: the prefix of all ids")
-    first: int = Field(0, ge=0, lt=2**53, description="raw float32: the number in the first row's id")
-    id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
-    subject: str = Field("subject", max_length=256, description="CSV, Parquet: column of subjects")
-    metadata: str | None = Field(
-        None, max_length=4096, description="CSV, Parquet: columns kept as metadata, joined by commas"
-    )
 
 
 class ItemsQuery(PageQuery):
@@ -153,15 +147,18 @@ async def upsert_items(
     errors = RowErrors()
     if kind == "json":
         body = await request.body()
-        async with services.galleries.places.write() as place:
+        async with services.galleries.write_place() as place:
             return await place.run(
                 lambda: services.galleries.write(
                     gallery, json_batches(body, state.dimension, errors), errors, served
                 )
             )
-    metadata = tuple(name for name in (query.metadata or "").split(",") if name)
-    options = ImportOptions(**{**query.model_dump(), "metadata": metadata})
-    async with services.galleries.places.bulk_import() as place:
+    limits = Limits(
+        rows=services.settings.max_gallery_items,
+        features=state.dimension,
+        stored_bytes=services.settings.max_dataset_bytes,
+    )
+    async with services.galleries.import_place() as place:
         with services.galleries.workspace() as folder:
             upload, scratch = folder / "upload", folder / "scratch"
             scratch.mkdir()
@@ -170,9 +167,7 @@ async def upsert_items(
                     stream.write(piece)
 
             def work() -> UpsertOut:
-                batches = file_batches(
-                    kind, upload, scratch, state.dimension, errors, options, services.galleries.limits
-                )
+                batches = file_batches(kind, upload, scratch, state.dimension, errors, query, limits)
                 return services.galleries.write(gallery, batches, errors, served)
 
             return await place.run(work)

@@ -29,7 +29,7 @@ async def create_key(services: InServices, response: Response, request: KeyReque
     made = await asyncio.to_thread(
         services.keys.create, request.name, request.scopes, expires_in_s=seconds, rate=request.rate
     )
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     response.headers["Cache-Control"] = "no-store"
     return made
 
@@ -39,7 +39,7 @@ async def rotate_key(
 ) -> NewKey:
     """Create a new key with the same scopes. Both keys work during the overlap; then the old one expires."""
     made = await asyncio.to_thread(services.keys.rotate, key_id, overlap_s=request.overlap_hours * 3600)
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     response.headers["Cache-Control"] = "no-store"
     return made
 
@@ -47,4 +47,4 @@ async def rotate_key(
 async def revoke_key(services: InServices, key_id: KeyId) -> None:
     """Revoke a key at once, with its console sessions. Revoking it again changes nothing."""
     await asyncio.to_thread(services.keys.revoke, key_id)
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()

@@ -182,7 +182,7 @@ async def import_model(
         return services.store.version(model, version)
 
     imported = await asyncio.to_thread(work)
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     response.headers["Location"] = f"/models/{imported.model}/versions/{imported.version}"
     return imported
 
@@ -195,7 +195,7 @@ def get_model(services: InServices, name: Name) -> ModelOut:
 async def set_policy(services: InServices, name: Name, request: Policy) -> Policy:
     """Set whether `/match` may answer by the bootstrap when the finite-sample method refuses."""
     made = await asyncio.to_thread(services.store.set_policy, name, request)
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     return made
 
 
@@ -220,7 +220,7 @@ def _shown(http: Request, version: VersionOut) -> VersionOut:
 async def delete_version(services: InServices, name: Name, version: Number) -> None:
     """Delete a version with its calibrations; refused while an alias points to it."""
     await asyncio.to_thread(services.store.delete, name, version)
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
 
 
 def get_roc(
@@ -341,7 +341,7 @@ async def calibrate(
         made = await place.run(
             lambda: services.store.calibrations.calibrate(name, version, **request.model_dump())
         )
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     response.headers["Location"] = f"/calibrations/{made.id}"
     return made
 
@@ -384,7 +384,7 @@ async def move_alias(
         if_match=expected,
         reason=(request.reason or "").strip() or None,
     )
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     response.headers["ETag"] = f'"{moved.revision}"'
     return moved
 

@@ -87,9 +87,9 @@ async def _read(
     served = await runtime.version_for(query.model, capability, call.models)
     if kind == OCTETS:
         width = query.dim or served.n_features
-        return await lane.run(reading, lambda: parse_rows(body, dim=width, model=query.model)), served
+        return await lane.run(reading, lambda: parse_rows(body, dim=width)), served
     limit = call.services.settings.max_body_bytes
-    return await lane.run(reading, lambda: parse_npz_rows(body, model=query.model, max_bytes=limit)), served
+    return await lane.run(reading, lambda: parse_npz_rows(body, max_bytes=limit)), served
 
 
 def _embedded_answer(call: Call, served: Served, features: Features, raw: bool) -> Answer:

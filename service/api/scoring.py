@@ -20,13 +20,12 @@ from pairmark.service.api.query import Query
 from pairmark.service.api.wire import JSON, NPZ, OCTETS, Answer, Call, media, model_header
 from pairmark.service.errors import Forbidden, InvalidInput, TooLarge
 from pairmark.service.runtime.binary import parse_npz, parse_octets
-from pairmark.service.runtime.evidence import Ratios
 from pairmark.service.runtime.live import picked
 from pairmark.service.runtime.metrics import PAIRS
 from pairmark.service.runtime.parsing import holds_scores, parse_pairs, parse_scores
 from pairmark.service.runtime.places import Lane
 from pairmark.service.runtime.runtime import CONFIDENCE
-from pairmark.service.runtime.scoring import Decision, Served, plain
+from pairmark.service.runtime.scoring import Decision, Ratios, Served, plain
 from pairmark.service.runtime.vectors import Pairs
 from pairmark.service.store.subjects import SubjectClass
 
@@ -267,12 +266,10 @@ async def _read(
     if kind == OCTETS:
         dim, n_left = query.dim or served.n_features, query.n_left
         samples = (query.left_samples, query.right_samples)
-        pairs = await lane.run(
-            reading, lambda: parse_octets(body, dim=dim, n_left=n_left, model=query.model, samples=samples)
-        )
+        pairs = await lane.run(reading, lambda: parse_octets(body, dim=dim, n_left=n_left, samples=samples))
     else:
         limit = settings.max_body_bytes
-        pairs = await lane.run(reading, lambda: parse_npz(body, model=query.model, max_bytes=limit))
+        pairs = await lane.run(reading, lambda: parse_npz(body, max_bytes=limit))
     pairs.check_sizes(settings.max_batch_pairs, settings.max_subject_samples)
     return pairs, served
 
@@ -359,7 +356,7 @@ def _scores_answer(call: Call, scored: Scored, raw: bool, ratios: Ratios | None)
     if scored.aggregation is not None:
         body += b',"aggregation":"%b"' % scored.aggregation.encode()
     if ratios is not None:
-        worth = ratios.log_lr(scored.scores, call.query.lr_method).tolist()
+        worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
         facts = {"log_lr": worth, "lr_method": call.query.lr_method, "calibration_id": ratios.calibration_id}
         body += b",%b" % to_json(facts)[1:-1]
     return body + b"}", JSON, ()
@@ -383,7 +380,7 @@ def _match_answer(
             for entry, found in zip(entries, decision.decided(scored.scores).tolist(), strict=True):
                 entry["decision"] = DECISIONS[found]
         if ratios is not None:
-            worth = ratios.log_lr(scored.scores, call.query.lr_method).tolist()
+            worth = ratios.maps.log_lr(scored.scores, call.query.lr_method).tolist()
             for entry, one in zip(entries, worth, strict=True):
                 entry["log_lr"] = one
         if call.query.detail:

@@ -53,13 +53,14 @@ async def search(call: Call) -> Answer:
     services, name = call.services, call.path["gallery"]
     _limit(call, services.settings.search_limit, f"search {name}", f"searches of the gallery {name[:100]!r}")
     request = parse_search(await call.body(), services.settings)
-    async with services.galleries.places.search() as place:
+    asked = request.asked
+    async with services.galleries.search_place() as place:
         served = await _expected(call, name)
         while True:
             decision = None
-            if served is not None and request.fpr is not None:
+            if served is not None and asked.fpr is not None:
                 decision = await services.runtime.decide(
-                    served, request.fpr, request.confidence, "auto", None, fnr=request.fnr
+                    served, asked.fpr, asked.confidence, "auto", None, fnr=asked.fnr
                 )
 
             def work(
@@ -96,7 +97,7 @@ async def verify(call: Call) -> Answer:
     limited = f"verifications of the subject {subject[:100]!r}"
     _limit(call, services.settings.verify_limit, f"verify {name}/{subject}", limited)
     probe = parse_probe(await call.body(), services.settings.max_subject_samples)
-    async with services.galleries.places.search() as place:
+    async with services.galleries.search_place() as place:
         while True:
             state = await place.run(lambda: services.galleries.state(name))
             served = await _served(call, state)

@@ -31,13 +31,8 @@ class Collected:
 
 
 def hold(session: Session, blobs: Blobs, *keys: str) -> None:
-    """Call in the transaction that commits a row naming ``keys``: until it ends nobody deletes them.
-
-    Raises
-    ------
-    StorageFailed
-        When one was deleted between `put_folder` and this call; put it again.
-    """
+    """Call in the transaction that commits a row naming ``keys``: until it ends nobody deletes them. `StorageFailed`
+    when one was deleted since `put_folder`: put it again."""
     lock_blobs(session, exclusive=False)
     for key in keys:
         if not blobs.exists(key):
@@ -45,12 +40,8 @@ def hold(session: Session, blobs: Blobs, *keys: str) -> None:
 
 
 def delete_unused(db: Database, blobs: Blobs, keys: Iterable[str]) -> list[str]:
-    """Delete those of ``keys`` that no row names (any more). Call after the rows' deletion is committed.
-
-    Returns
-    -------
-    The keys that were deleted; none while a backup is under way.
-    """
+    """Delete those of ``keys`` that no row names (any more). Call after the rows' deletion is committed. Returns those
+    that were deleted; none while a backup is under way."""
     wanted = set(keys)
     if not wanted:
         return []

@@ -48,7 +48,7 @@ async def login(request: Request, services: InServices, query: Annotated[LoginQu
     if known is None:
         return page(request, "login.html", status=403, wrong=True)
     word = await asyncio.to_thread(services.sessions.begin, known.id)
-    await services.runtime.changed()
+    await services.runtime.catalogue.changed()
     answer = RedirectResponse(_own_page(query.next), status_code=303, headers={"cache-control": "no-store"})
     answer.set_cookie(
         COOKIE,
@@ -67,7 +67,7 @@ async def logout(request: Request, services: InServices) -> Response:
     word = request.cookies.get(COOKIE)
     if word:
         await asyncio.to_thread(services.sessions.end, word)
-        await services.runtime.changed()
+        await services.runtime.catalogue.changed()
     answer = RedirectResponse("/login", status_code=303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

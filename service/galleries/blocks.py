@@ -6,10 +6,13 @@ and is never changed: rows replaced or deleted since are masked until the block 
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,13 +109,7 @@ class BlockFolder:
         self.path = path
 
     def keep(self, block: Block, estimator: Any) -> Block:
-        """Write a block and give it back memory-mapped. It appears by one rename, whole.
-
-        Raises
-        ------
-        OSError
-            When the disk does not take it.
-        """
+        """Write a block and give it back memory-mapped. It appears by one rename, whole."""
         make_folders(self.path)
         part = self.path / f".part-{secrets.token_hex(8)}"
         try:
@@ -147,7 +144,7 @@ class BlockFolder:
         The caller holds the gallery's lock, so nothing half-made belongs to anybody.
         """
         found = []
-        for path in self._folders():
+        for path in _folders(self.path):
             try:
                 if path.name.startswith(".part-"):
                     raise ArtefactError("left by a process that was killed")
@@ -166,16 +163,10 @@ class BlockFolder:
                 remove(block.folder)
         return chosen
 
-    def _folders(self) -> list[Path]:
-        try:
-            return [path for path in self.path.iterdir() if path.is_dir()]
-        except FileNotFoundError:
-            return []
-
     def drop_holders(self, ids: list[str]) -> int:
         """Remove every block that holds one of these ids, alive or replaced; returns how many."""
         dropped = 0
-        for path in self._folders():
+        for path in _folders(self.path):
             try:
                 held = Texts.read(path, "ids")
                 holds = any(held.find(name) >= 0 for name in ids)
@@ -185,6 +176,60 @@ class BlockFolder:
                 remove(path)
                 dropped += 1
         return dropped
+
+
+class GalleryDisk:
+    """Where all of one gallery's blocks are kept. ``path`` is named by the gallery's key: another database's galleries
+    have others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep out every other thread and process of this machine that makes or removes blocks of the gallery."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        number = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(number)
+
+    def blocks(self, model_id: str, version: int) -> BlockFolder:
+        """The blocks of one version."""
+        return BlockFolder(self.path / f"{model_id}-{version}")
+
+    def drop_holders(self, ids: list[str]) -> int:
+        """Remove the blocks, of whatever version, that hold one of these ids, alive or replaced."""
+        if not self.path.exists():
+            return 0
+        with self.lock():
+            return sum(BlockFolder(folder).drop_holders(ids) for folder in _folders(self.path))
+
+    def keep_only(self, versions: set[tuple[str, int]]) -> int:
+        """Remove blocks of versions that no longer serve the gallery; returns of how many."""
+        named = {f"{model_id}-{version}" for model_id, version in versions}
+        if not any(folder.name not in named for folder in _folders(self.path)):
+            return 0
+        with self.lock():
+            others = [folder for folder in _folders(self.path) if folder.name not in named]
+            for folder in others:
+                remove(folder)
+        return len(others)
+
+    def drop(self) -> None:
+        """Remove everything."""
+        if self.path.exists():
+            with self.lock():
+                shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return [found for found in path.iterdir() if found.is_dir()]
+    except FileNotFoundError:
+        return []
 
 
 def open_block(path: Path, estimator: Any) -> Block:

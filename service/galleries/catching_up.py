@@ -19,8 +19,8 @@ from pairmark.service.galleries import item_repository
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.records import RECORD, scores_of
 from pairmark.service.galleries.repository import State
-from pairmark.service.galleries.templates import Key, SubjectHit, Templates
-from pairmark.service.galleries.view import View
+from pairmark.service.galleries.templates import Templates
+from pairmark.service.galleries.view import Key, View, whose
 from pairmark.service.runtime.scoring import Served
 
 Float32 = NDArray[np.float32]
@@ -60,24 +60,13 @@ class KeptProbes:
 
     @cached_property
     def calibration(self) -> GalleryCalibration:
-        """What the strangers among them say.
-
-        Raises
-        ------
-        ValueError
-            When none is left.
-        """
+        """What the strangers among them say; there must be one."""
         best, mated = scores_of(self.records)
         return GalleryCalibration(best, gallery_size=max(self.size, 1), mated_scores=mated)
 
 
 class CatchingUp:
-    """Brings probes up to a view, a few probes at a time; it can be left and resumed.
-
-    Parameters
-    ----------
-    kept : at an earlier moment than the view.
-    """
+    """Brings probes up to a view, a few probes at a time; it can be left and resumed."""
 
     def __init__(
         self, galleries: Galleries, state: State, served: Served, kept: KeptProbes, view: View
@@ -127,21 +116,16 @@ class CatchingUp:
         """Score of a probe with its own subject."""
         return float(served.score(probe, items).max())
 
-    def run(self, deadline: float | None = None) -> KeptProbes:
-        """Search until everything is done.
-
-        Raises
-        ------
-        SearchTooLong
-            When the deadline passed; what was done is kept for the next call.
-        """
+    def run(self, deadline: float | None = None, share: float = 0.9) -> KeptProbes:
+        """Search until everything is done; that is reported as ``share`` of the whole work. `SearchTooLong` when the
+        deadline passed; what was done is kept for the next call."""
         while self._todo:
             if deadline is not None and time.monotonic() > deadline:
                 raise SearchTooLong(
                     f"much was written to gallery {self._state.name!r}: its threshold is being brought up to date "
                     f"({1 - len(self._todo) / self._n:.0%} done); ask again"
                 )
-            report(0.9 * (1 - len(self._todo) / self._n), "searching with probes")
+            report(share * (1 - len(self._todo) / self._n), "searching with probes")
             self._todo[0]()
             self._todo.pop(0)
         return replace(self._kept, records=self._records, seq=self.view.seq, size=self.view.n_items)
@@ -200,10 +184,6 @@ class CatchingUpSubjects(CatchingUp):
     A subject's score may rise or fall with each of its items, so a write or an erasure touches the subject as a whole:
     probes meet the touched subjects as they are now, and the others, of which the best is known, need no search, except
     for probes whose best one was touched.
-
-    Parameters
-    ----------
-    searched : of the same probes earlier, if there is anything.
     """
 
     def __init__(
@@ -239,7 +219,8 @@ class CatchingUpSubjects(CatchingUp):
         hits = self._subjects.base.best(SampleSets.of_rows(self._kept.vectors[some]), 1, None)
         for at, found in zip(some.tolist(), hits, strict=True):
             if found:
-                self.searched.best[at], self.searched.whose[at] = found[0].score, _key(found[0])
+                subject, id = found[0].subject, found[0].id or ""
+                self.searched.best[at], self.searched.whose[at] = found[0].score, whose(subject, id)
         self.searched.known[some] = True
 
     def _meet(self, some: Indices) -> None:
@@ -255,10 +236,6 @@ class CatchingUpSubjects(CatchingUp):
                 for at, found in zip(probes.tolist(), templates.best(sets, 1, None, without), strict=True):
                     if found:
                         best[at] = max(best[at], np.float32(found[0].score))
-
-
-def _key(hit: SubjectHit) -> Key:
-    return ("item", hit.id or "") if hit.subject is None else ("subject", hit.subject)
 
 
 def _pieces(which: Indices) -> list[Indices]:

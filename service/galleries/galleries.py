@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -25,11 +26,9 @@ from pairmark.service.errors import (
     UnknownModel,
 )
 from pairmark.service.galleries import item_repository, probe_repository, repository
-from pairmark.service.galleries.imports import ImportLimits
 from pairmark.service.galleries.live import BLOCK_ROWS, TAIL_ROWS, LiveGallery
 from pairmark.service.galleries.opened import OpenGalleries
-from pairmark.service.galleries.places import GalleryPlaces
-from pairmark.service.galleries.receipts import Erased, receipt
+from pairmark.service.galleries.receipts import keeping_rows, left_to_do
 from pairmark.service.galleries.records import erase_probes
 from pairmark.service.galleries.repository import State
 from pairmark.service.galleries.rows import RowErrors, Rows, checked_id, within_fields
@@ -38,9 +37,12 @@ from pairmark.service.galleries.sweeping import remove_rows, sweep, workspace
 from pairmark.service.names import checked_name
 from pairmark.service.pagination import start_of
 from pairmark.service.runtime.catalogue import View as Catalogue
+from pairmark.service.runtime.places import Places
 from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
+from pairmark.service.tables import GalleryRow
+from pairmark.service.times import iso
 
 log = logging.getLogger("pairmark.galleries")
 
@@ -52,36 +54,32 @@ class Galleries:
 
     Attributes
     ----------
-    places : where searches, writes and imports run.
+    database : where the rows are.
     views : the galleries that this process has open.
+    search_place, write_place, import_place : where searches, writes and bulk imports run.
     """
 
     def __init__(self, db: Database, settings: Settings) -> None:
-        self._db = db
+        self.database = self._db = db
         self._settings = settings
         self._home = settings.home / "galleries"
         self.views = OpenGalleries(db, settings)
-        self.places = GalleryPlaces(settings)
+        # Unlike a batch, one search is short: many may wait for the cores.
+        waiting = settings.max_waiting_searches
+        self.search_place = Places("gallery", os.cpu_count() or 1, waiting)
+        # Writers wait for the disk, and searches must not wait for them.
+        self.write_place = Places("gallery-write", 4, waiting, beside=self.search_place)
+        imports = settings.max_concurrent_uploads
+        self.import_place = Places("gallery-import", imports, imports)
         self.on_move: Callable[[], None] = lambda: None
         """Called when a gallery began to move to another version."""
         self.on_import: Callable[[State, Served], None] = lambda state, served: None
         """Called in the background after many items were written."""
 
-    @property
-    def database(self) -> Database:
-        """Where the rows are."""
-        return self._db
-
-    @property
-    def limits(self) -> ImportLimits:
-        """Bounds of one bulk body."""
-        return ImportLimits(
-            rows=self._settings.max_gallery_items, unpacked_bytes=self._settings.max_dataset_bytes
-        )
-
     def close(self) -> None:
         """Let threads end."""
-        self.places.close()
+        for places in (self.search_place, self.write_place, self.import_place):
+            places.close()
         self.views.close()
 
     # ------------------------------------------------------------ galleries
@@ -91,11 +89,6 @@ class Galleries:
 
         An empty gallery moves at once; one with items is indexed anew in the background while the version it has
         serves on.
-
-        Raises
-        ------
-        Conflict
-            When its items are of another width than the version takes.
         """
         checked_name(name, "gallery")
         for attempt in range(3):
@@ -115,26 +108,25 @@ class Galleries:
             if model is None or store_repository.find_version(session, model.id, entry.version) is None:
                 raise UnknownModel(f"{entry.name}:{entry.version} was deleted", field="model")
             now = self._db.now(session)
-            number = repository.lock(session, name)
-            if number is None:
-                repository.add_gallery(
-                    session,
+            state = repository.locked(session, name)
+            if state is None:
+                made = GalleryRow(
                     key=secrets.token_hex(16),
                     name=name,
                     model_id=entry.model_id,
                     version=entry.version,
                     dimension=served.n_features,
-                    now=now,
+                    created_at=now,
+                    updated_at=now,
                 )
+                repository.add(session, made)
                 aim = f"{entry.name}:{entry.version}"
                 record(session, now, "gallery.create", f"gallery:{name}", after={"model": aim})
             else:
-                state = repository.state_by_id(session, number)
-                assert state is not None
                 self._aim(session, state, served, now)
             found = repository.state_of(session, name)
             assert found is not None
-            if number is not None and found.next_version is not None:
+            if state is not None and found.next_version is not None:
                 record(
                     session,
                     now,
@@ -145,7 +137,7 @@ class Galleries:
                 )
         if found.next_version is not None:
             self.on_move()
-        return GalleryOut.of(found), number is None
+        return GalleryOut.of(found), state is None
 
     def _aim(self, session: Any, state: State, served: Served, now: float) -> None:
         wanted = (served.entry.model_id, served.entry.version)
@@ -175,12 +167,8 @@ class Galleries:
 
     def state(self, name: str) -> State:
         """The gallery's row, or `UnknownGallery`."""
-        askable = name.isascii() and name.isprintable() and len(name) <= 200
         with self._db.read() as session:
-            found = repository.state_of(session, name) if askable else None
-        if found is None:
-            raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
-        return found
+            return _there(name, partial(repository.state_of, session))
 
     def get(self, name: str) -> GalleryOut:
         """A gallery."""
@@ -207,7 +195,7 @@ class Galleries:
     def delete(self, name: str) -> None:
         """Delete a gallery with everything in it."""
         with self._db.write() as session:
-            state = self._locked(session, name)
+            state = _there(name, partial(repository.locked, session))
             repository.remove_gallery(session, state.id)
             held = {"model": f"{state.model}:{state.version}", "items": state.items}
             record(session, self._db.now(session), "gallery.delete", f"gallery:{name}", before=held)
@@ -226,15 +214,11 @@ class Galleries:
         self, name: str, batches: Iterable[Rows], errors: RowErrors, served: Served | None
     ) -> UpsertOut:
         """Store batches of rows, one transaction each: each is whole or not there, and seen by the next search.
+        `InvalidInput` when no row could be stored, or the body cannot be read; batches before that stay.
 
         Parameters
         ----------
         served : the gallery's version, to index while more rows come; None: the next search will.
-
-        Raises
-        ------
-        InvalidInput
-            When no row could be stored, or the body as a whole cannot be read; batches before that stay.
         """
         stored = 0
         for rows in batches:
@@ -259,7 +243,7 @@ class Galleries:
 
     def _write(self, name: str, rows: Rows, errors: RowErrors) -> tuple[int, State]:
         with self._db.write() as session:
-            state = self._locked(session, name)
+            state = _there(name, partial(repository.locked, session))
             if rows.vectors.shape[1] != state.dimension:
                 raise Conflict(f"gallery {name!r} was moved to a version of another width meanwhile")
             if state.items + len(rows) > self._settings.max_gallery_items:
@@ -276,14 +260,6 @@ class Galleries:
             found = repository.state_by_id(session, state.id)
             assert found is not None
         return len(rows), found
-
-    def _locked(self, session: Any, name: str) -> State:
-        askable = name.isascii() and name.isprintable() and len(name) <= 200
-        number = repository.lock(session, name) if askable else None
-        state = None if number is None else repository.state_by_id(session, number)
-        if state is None:
-            raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
-        return state
 
     def _index_meanwhile(self, state: State, served: Served, *, at_once: bool = False) -> None:
         if (served.entry.model_id, served.entry.version) != (state.model_id, state.version):
@@ -337,15 +313,10 @@ class Galleries:
     def erase(
         self, name: str, catalogue: Catalogue, *, id: str | None = None, subject: str | None = None
     ) -> Receipt:
-        """Remove an item, or all of a subject's, from rows, index and files; returns what was removed.
-
-        Raises
-        ------
-        UnknownItem
-            When there is no such item. (A subject without items gives a receipt of none: what is asked for holds.)
-        """
+        """Remove an item, or all of a subject's, from rows, index and files; returns what was removed. A subject
+        without items gives a receipt of none: what is asked for holds."""
         with self._db.write() as session:
-            state = self._locked(session, name)
+            state = _there(name, partial(repository.locked, session))
             if id is not None:
                 there = item_repository.find_item(session, state.id, checked_id(id))
                 ids = [] if there is None else [id]
@@ -369,19 +340,26 @@ class Galleries:
             self.views.in_background(live, partial(live.view, state.seq + 1))
         if id is not None and not ids:
             raise UnknownItem(f"gallery {name!r} has no item {id[:100]!r}", field="id")
-        erased = Erased(
+        complete, pending = left_to_do(
+            len(ids) + probes,
+            unfinished=unfinished,
+            log_empty=log_empty,
+            sqlite=self._db.is_sqlite,
+            spread=self._settings.dask_scheduler is not None,
+        )
+        return Receipt(
             gallery=name,
             id=id,
             subject=subject,
             items=len(ids),
             probes=probes,
-            blocks=blocks,
-            at=now,
-            log_empty=log_empty,
-            unfinished=unfinished,
+            index_blocks=blocks,
+            database="sqlite" if self._db.is_sqlite else "postgresql",
+            database_complete=complete,
+            pending=pending,
+            models_with_training_rows=keeping_rows(catalogue),
+            erased_at=iso(now),
         )
-        spread = self._settings.dask_scheduler is not None
-        return receipt(erased, catalogue, sqlite=self._db.is_sqlite, spread=spread)
 
     # ------------------------------------------------------------ upkeep
 
@@ -402,8 +380,7 @@ class Galleries:
         except UnknownGallery:
             return
         with self._db.write() as session:
-            number = repository.lock(session, state.name)
-            now = None if number is None else repository.state_by_id(session, number)
+            now = repository.locked(session, state.name)
             if now is None or now.key != state.key:
                 return
             if (now.next_model_id, now.next_version) != (state.next_model_id, state.next_version):
@@ -425,3 +402,11 @@ class Galleries:
     def workspace(self) -> AbstractContextManager[Path]:
         """A folder for one import; `sweep` removes those of killed processes."""
         return workspace(self._home)
+
+
+def _there(name: str, find: Callable[[str], State | None]) -> State:
+    """The gallery of that name, or `UnknownGallery`; names that none can have are not asked for."""
+    found = find(name) if name.isascii() and name.isprintable() and len(name) <= 200 else None
+    if found is None:
+        raise UnknownGallery(f"there is no gallery {name[:100]!r}", field="gallery")
+    return found

@@ -9,9 +9,8 @@ gallery travel with a task. It maps a block's files where it sees them and else 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,8 @@ from pairmark.service.store.store import ModelStore
 Float32 = NDArray[np.float32]
 ESTIMATORS = 4
 """Versions that one worker process keeps loaded."""
+_loading = threading.Lock()
+"""Each is loaded once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,61 +89,32 @@ class HeldBlock:
         return hold, (self.recipe,)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The best of some blocks.
-
-    Attributes
-    ----------
-    hits : of each query, best first.
-    as_of : of each block, the sequence number whose rows it holds.
-    """
-
-    hits: list[list[Hit]]
-    as_of: list[int]
-
-
-class _WorkerServices:
-    """What one worker process keeps open."""
-
-    def __init__(self) -> None:
-        self.settings = Settings()
-        self.database: Database = open_database(self.settings)
-        self._store = ModelStore(self.database, open_blobs(self.settings), self.settings)
-        self._estimators: OrderedDict[tuple[str, int], Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def estimator(self, recipe: Recipe) -> Any:
-        """The version's, loaded once."""
-        key = (recipe.model_id, recipe.version)
-        with self._lock:
-            found = self._estimators.get(key)
-            if found is None:
-                found = self._estimators[key] = self._store.load(recipe.model, recipe.version)
-                while len(self._estimators) > ESTIMATORS:
-                    self._estimators.popitem(last=False)
-            self._estimators.move_to_end(key)
-        return found
-
-
 @cache
-def _worker_services() -> _WorkerServices:
-    return _WorkerServices()
+def _opened() -> tuple[Settings, Database, ModelStore]:
+    """What one worker process keeps open."""
+    settings = Settings()
+    database = open_database(settings)
+    return settings, database, ModelStore(database, open_blobs(settings), settings)
+
+
+@lru_cache(maxsize=ESTIMATORS)
+def _estimator(model_id: str, model: str, version: int) -> Any:
+    return _opened()[2].load(model, version)
 
 
 def hold(recipe: Recipe) -> HeldBlock:
     """Open a block where its files are seen, else make it from the rows."""
-    services = _worker_services()
-    estimator = services.estimator(recipe)
+    settings, database, _ = _opened()
+    with _loading:
+        estimator = _estimator(recipe.model_id, recipe.model, recipe.version)
     if recipe.folder is not None:
-        versions = services.settings.home / "galleries" / recipe.gallery
+        versions = settings.home / "galleries" / recipe.gallery
         folder = versions / f"{recipe.model_id}-{recipe.version}" / recipe.folder
         try:
             return HeldBlock(recipe, open_block(folder, estimator), estimator)
         except (ArtefactError, OSError, ValueError, KeyError):
             pass
-    with services.database.read() as session:
-        item_repository.one_snapshot(session)
+    with database.read(one_moment=True) as session:
         state = repository.state_by_id(session, recipe.gallery_id)
         # Another database may have a gallery of that number.
         if state is None or state.key != recipe.gallery:
@@ -152,8 +124,10 @@ def hold(recipe: Recipe) -> HeldBlock:
     return HeldBlock(recipe, block, estimator)
 
 
-def search(blocks: list[HeldBlock], gone: list[NDArray[np.int64]], asked: Question) -> Found:
-    """The best rows of some blocks together.
+def search(
+    blocks: list[HeldBlock], gone: list[NDArray[np.int64]], asked: Question
+) -> tuple[list[list[Hit]], int]:
+    """The best rows of some blocks together, of each query, and the newest sequence number whose rows a block holds.
 
     Parameters
     ----------
@@ -173,4 +147,4 @@ def search(blocks: list[HeldBlock], gone: list[NDArray[np.int64]], asked: Questi
         hits: list[list[Hit]] = [[] for _ in asked.queries]
     else:
         hits = best_of_blocks(blocks[0].estimator, asked.queries, asked.k, chosen, asked.above, None)
-    return Found(hits, [held.block.as_of for held in blocks])
+    return hits, max(held.block.as_of for held in blocks)

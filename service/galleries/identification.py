@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.calibration.identification import GalleryCalibration, cmc
+from pairmark.models.calibration.identification import cmc
 from pairmark.service.datasets.ingest import Datasets, dataset_out
 from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import (
@@ -18,14 +19,14 @@ from pairmark.service.errors import (
     UnknownCalibration,
     UnknownEvaluation,
 )
-from pairmark.service.galleries import probe_repository, repository
+from pairmark.service.galleries import item_repository, probe_repository, repository
 from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.kept import MAX_KEPT_BYTES, Thresholds, calibration_of, is_stale, point_of
-from pairmark.service.galleries.probe_scores import ProbeScores
-from pairmark.service.galleries.probes import Float32, ProbeReader
-from pairmark.service.galleries.records import columns_of
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.probe_scores import ranks_of, search_left_out
+from pairmark.service.galleries.probes import Float32, ProbeReader, Probes
+from pairmark.service.galleries.records import columns_of, scores_of
+from pairmark.service.galleries.repository import Measured, State
 from pairmark.service.galleries.schemas import (
     GalleryCalibrationOut,
     GalleryCalibrationRequest,
@@ -34,6 +35,8 @@ from pairmark.service.galleries.schemas import (
     ModelOfGallery,
     ProbesRequest,
 )
+from pairmark.service.galleries.templates import SubjectHit
+from pairmark.service.galleries.view import Hit, View
 from pairmark.service.jobs.leases import persist
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob, Task
@@ -44,6 +47,7 @@ from pairmark.service.tables import GalleryCalibrationRow, GalleryEvaluationRow
 from pairmark.service.times import iso
 
 Ending = Callable[[Session, str], None]
+"""Called in the transaction that keeps a measurement, with its id."""
 
 
 class Identification:
@@ -60,19 +64,10 @@ class Identification:
         self._galleries = galleries
         self._thresholds = Thresholds(galleries) if thresholds is None else thresholds
         self._reader = ProbeReader(galleries, datasets, store)
-        self._scores = ProbeScores(galleries)
         self._queue = JobQueue(galleries.database, settings)
 
     def submit(self, name: str, task: Task, request: ProbesRequest) -> JobOut:
-        """Queue a calibration or an evaluation as a job, with probes of a dataset.
-
-        Raises
-        ------
-        InvalidInput
-            When the probes came with the request: those are measured at once.
-        Conflict
-            When the gallery is empty.
-        """
+        """Queue a calibration or an evaluation as a job, with probes of a dataset."""
         state = self._galleries.state(name)
         if request.dataset is None or request.vectors is not None or request.subjects is not None:
             raise InvalidInput(
@@ -100,34 +95,17 @@ class Identification:
     def calibrate(
         self, name: str, served: Served, request: GalleryCalibrationRequest, *, ending: Ending | None = None
     ) -> GalleryCalibrationOut:
-        """Learn what strangers score in a gallery.
-
-        Parameters
-        ----------
-        ending : called in the transaction that keeps the calibration, with its id.
-
-        Raises
-        ------
-        InvalidInput
-            When every probe's subject is enrolled, or probes are not of the expected form.
-        CalibrationOverlap
-            When a dataset of probes holds rows or identities that the version was trained on.
-        Conflict
-            When the gallery is empty or moved to another version meanwhile.
-        """
+        """Learn what strangers score in a gallery."""
         state, probes, warnings = self._reader.read(name, served, request, refuse_overlap=True)
-        view = self._scores.view(state, served)
-        strangers = ~probes.enrolled
-        if not strangers.any():
+        if probes.enrolled.all():
             raise InvalidInput(
                 f"all {len(probes.subjects)} subjects of the probes are enrolled; expected some who are not, because "
                 "the threshold comes from their scores",
                 field="subjects",
             )
         how = None if request.aggregation is None else served.aggregation(request.aggregation)
-        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, how)
-        way = CatchingUp if how is None else CatchingUpSubjects
-        kept = way(self._galleries, state, served, fresh, view).run()
+        view = self._galleries.views.live(state, served.estimator).view(state.seq)
+        kept = self._searched(state, served, probes, how, view)
         calibration = kept.calibration
         keeps = request.keep_probes and probes.vectors.nbytes <= MAX_KEPT_BYTES
         if request.keep_probes and not keeps:
@@ -135,10 +113,8 @@ class Identification:
                 f"the probes take more than {MAX_KEPT_BYTES >> 20} MiB and are not kept: the threshold does not follow "
                 "the gallery, and is refused once more than a tenth of it has changed"
             )
-        row: GalleryCalibrationRow | None = None
 
-        def keep(session: Session) -> None:
-            nonlocal row
+        def make(session: Session) -> GalleryCalibrationRow:
             row = GalleryCalibrationRow(
                 id=secrets.token_hex(16),
                 gallery_id=state.id,
@@ -155,47 +131,38 @@ class Identification:
             )
             if not keeps:
                 row.kept = None
-            self._still_there(session, state)
             repository.add(session, row)
             if keeps:
                 probe_repository.add_probes(session, row, kept.subjects, kept.vectors)
-            if ending is not None:
-                ending(session, row.id)
+            return row
 
-        self._kept(keep, ending)
-        assert row is not None
-        return calibration_out(state, row, state.seq)
+        return calibration_out(state, self._stored(state, make, ending))
 
     def calibration(self, name: str, id: str) -> GalleryCalibrationOut:
         """A calibration, or `UnknownCalibration`."""
-        state = self._galleries.state(name)
-        with self._galleries.database.read() as session:
-            row = repository.find(session, GalleryCalibrationRow, state.id, id) if _askable(id) else None
+        state, row = self._found(name, GalleryCalibrationRow, id)
         if row is None:
             raise UnknownCalibration(f"gallery {name!r} has no calibration {id[:64]!r}", field="calibration")
-        return calibration_out(state, row, state.seq)
+        return calibration_out(state, row)
 
     def evaluate(
         self, name: str, served: Served, request: GalleryEvaluationRequest, *, ending: Ending | None = None
     ) -> GalleryEvaluationOut:
-        """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id.
-
-        Parameters
-        ----------
-        ending : called in the transaction that keeps the evaluation, with its id.
-        """
+        """Measure who is found: CMC, FNIR at FPIR, and what the gallery's own threshold does; kept under an id."""
         state, probes, warnings = self._reader.read(name, served, request, refuse_overlap=False)
-        view = self._scores.view(state, served)
+        view = self._galleries.views.live(state, served.estimator).view(state.seq)
         how = None if request.aggregation is None else served.aggregation(request.aggregation)
-        own = self._scores.mated(state, served, probes, how)
-        ranks = self._scores.ranks(state, view, probes, own, request.max_rank, how)
-        best = self._scores.best(state, view, probes.vectors[~probes.enrolled], (0.5, 0.8), how)
+        scored = self._searched(state, served, probes, how, view, share=0.4)
+        best, own = scores_of(scored.records)
+        search = partial(self._subjects, state, view, how)
+        ranks = ranks_of(search, probes, scored.records, request.max_rank)
         identification: list[dict[str, Any]] = []
         if best.size:
-            calibration = GalleryCalibration(best, gallery_size=view.n_items, mated_scores=own)
             for rate in request.fpir:
                 try:
-                    identification.append(plain(point_of(calibration, rate, request.confidence).as_dict()))
+                    identification.append(
+                        plain(point_of(scored.calibration, rate, request.confidence).as_dict())
+                    )
                 except InsufficientCalibration as error:
                     identification.append({"fpir": rate, "refused": error.detail, **error.facts})
         else:
@@ -209,7 +176,9 @@ class Identification:
             if threshold is None:
                 warnings.append("leave-one-out needs a threshold: calibrate the gallery, or send strangers")
             else:
-                left_out = self._scores.left_out(state, view, threshold, request.confidence, how)
+                with self._galleries.database.read() as session:
+                    items = item_repository.read_range(session, state, 0, view.seq)
+                    left_out = search_left_out(search, items, threshold, request.confidence)
         curve = cmc(ranks, request.max_rank, request.confidence) if ranks.size else None
         result = plain(
             {
@@ -227,11 +196,8 @@ class Identification:
                 "warnings": warnings,
             }
         )
-        row: GalleryEvaluationRow | None = None
 
-        def keep(session: Session) -> None:
-            nonlocal row
-            self._still_there(session, state)
+        def make(session: Session) -> GalleryEvaluationRow:
             row = GalleryEvaluationRow(
                 id=secrets.token_hex(16),
                 gallery_id=state.id,
@@ -239,27 +205,54 @@ class Identification:
                 created_at=self._galleries.database.now(session),
             )
             repository.add(session, row)
+            return row
+
+        return evaluation_out(self._stored(state, make, ending))
+
+    def _searched(
+        self, state: State, served: Served, probes: Probes, how: str | None, view: View, share: float = 0.9
+    ) -> KeptProbes:
+        """The probes with their scores in a view of the gallery, which is that share of the whole work."""
+        fresh = KeptProbes.unsearched(probes.subjects, probes.vectors, how)
+        way = CatchingUp if how is None else CatchingUpSubjects
+        return way(self._galleries, state, served, fresh, view).run(share=share)
+
+    def _subjects(
+        self, state: State, view: View, how: str | None, probes: Float32, k: int
+    ) -> list[list[Hit]] | list[list[SubjectHit]]:
+        """The best subjects of each probe, by their best item or, with ``how``, as wholes."""
+        views = self._galleries.views
+        if how is not None:
+            return views.live(state, view.estimator).subjects.at(view, how).search(probes, k)
+        return view.search(probes, k, elsewhere=views.elsewhere(state, (), view.seq), by_subject=True)
+
+    def _stored(self, state: State, make: Callable[[Session], Measured], ending: Ending | None) -> Measured:
+        """What ``make`` inserts, unless the gallery was moved or deleted meanwhile."""
+
+        def keep(session: Session) -> Measured:
+            now = repository.state_by_id(session, state.id)
+            if now is None or (now.model_id, now.version) != (state.model_id, state.version):
+                raise Conflict(f"gallery {state.name!r} was moved or deleted meanwhile")
+            row = make(session)
             if ending is not None:
                 ending(session, row.id)
+            return row
 
-        self._kept(keep, ending)
-        assert row is not None
-        return evaluation_out(row)
-
-    def _kept(self, keep: Callable[[Session], None], ending: Ending | None) -> None:
-        database = self._galleries.database
-        if ending is None:
-            with database.write() as session:
-                keep(session)
-        else:
+        if ending is not None:
             # A job's work is not thrown away because the database is away for a moment.
-            persist(database, keep)
+            return persist(self._galleries.database, keep)
+        with self._galleries.database.write() as session:
+            return keep(session)
+
+    def _found(self, name: str, table: type[Measured], id: str) -> tuple[State, Measured | None]:
+        state = self._galleries.state(name)
+        askable = id.isascii() and id.isalnum() and len(id) <= 32
+        with self._galleries.database.read() as session:
+            return state, repository.find(session, table, state.id, id) if askable else None
 
     def evaluation(self, name: str, id: str) -> GalleryEvaluationOut:
         """An evaluation, or `UnknownEvaluation`."""
-        state = self._galleries.state(name)
-        with self._galleries.database.read() as session:
-            row = repository.find(session, GalleryEvaluationRow, state.id, id) if _askable(id) else None
+        _, row = self._found(name, GalleryEvaluationRow, id)
         if row is None:
             raise UnknownEvaluation(f"gallery {name!r} has no evaluation {id[:64]!r}", field="evaluation")
         return evaluation_out(row)
@@ -287,15 +280,10 @@ class Identification:
         }
         return float(threshold), {**point, **seen}
 
-    def _still_there(self, session: Any, state: State) -> None:
-        now = repository.state_by_id(session, state.id)
-        if now is None or (now.model_id, now.version) != (state.model_id, state.version):
-            raise Conflict(f"gallery {state.name!r} was moved or deleted meanwhile")
 
-
-def calibration_out(state: State, row: GalleryCalibrationRow, seq: int) -> GalleryCalibrationOut:
+def calibration_out(state: State, row: GalleryCalibrationRow) -> GalleryCalibrationOut:
     """A calibration as JSON shows it."""
-    changed = max(seq - row.seq, 0)
+    changed = max(state.seq - row.seq, 0)
     size = int(row.summary["gallery_size"])
     same = (row.model_id, row.version) == (state.model_id, state.version)
     return GalleryCalibrationOut(
@@ -322,7 +310,3 @@ def evaluation_out(row: GalleryEvaluationRow) -> GalleryEvaluationOut:
     return GalleryEvaluationOut.model_validate(
         {**row.result, "id": row.id, "created_at": iso(row.created_at)}
     )
-
-
-def _askable(id: str) -> bool:
-    return id.isascii() and id.isalnum() and len(id) <= 32

@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, TooLarge
 from pairmark.service.galleries.rows import RowChecks, RowErrors, Rows
+from pairmark.service.galleries.schemas import ImportOptions
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,39 +38,8 @@ _MEMORY = 1024**3
 _ITEM_FIELDS = frozenset({"id", "subject", "vector", "metadata"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportOptions:
-    """How a body is read.
-
-    Attributes
-    ----------
-    prefix, first : raw: row i has the id ``prefix`` + (``first`` + i).
-    id, subject : tables: their columns. metadata : tables: columns kept as metadata.
-    """
-
-    prefix: str = ""
-    first: int = 0
-    id: str = "id"
-    subject: str = "subject"
-    metadata: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportLimits:
-    """The most that one body may hold."""
-
-    rows: int
-    unpacked_bytes: int
-
-
 def json_batches(body: bytes | bytearray, dimension: int, errors: RowErrors) -> Iterator[Rows]:
-    """``{"items": [{"id", "subject"?, "vector", "metadata"?}]}``.
-
-    Raises
-    ------
-    InvalidInput
-        When it is not of that form at all.
-    """
+    """``{"items": [{"id", "subject"?, "vector", "metadata"?}]}``."""
     try:
         given = from_json(body)
     except ValueError as error:
@@ -145,7 +115,7 @@ def file_batches(
     dimension: int,
     errors: RowErrors,
     options: ImportOptions,
-    limits: ImportLimits,
+    limits: Limits,
 ) -> Iterator[Rows]:
     """Rows of a file of that kind.
 
@@ -153,10 +123,6 @@ def file_batches(
     ----------
     kind : ``npz``, ``raw``, ``csv`` or ``parquet``.
     scratch : an empty folder for what is unpacked.
-
-    Raises
-    ------
-    InvalidInput, TooLarge
     """
     checks = RowChecks(dimension, errors)
     if kind == "npz":
@@ -167,15 +133,10 @@ def file_batches(
         yield from _table(kind, path, scratch, dimension, checks, options, limits)
 
 
-def _npz(
-    path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: ImportLimits
-) -> Iterator[Rows]:
+def _npz(path: Path, scratch: Path, dimension: int, checks: RowChecks, limits: Limits) -> Iterator[Rows]:
     from pairmark.service.datasets.arrays import Npz
-    from pairmark.service.datasets.writer import Limits
 
-    arrays = Npz(
-        path, scratch, Limits(rows=limits.rows, features=dimension, stored_bytes=limits.unpacked_bytes)
-    )
+    arrays = Npz(path, scratch, limits)
     extra = sorted(set(arrays.names) - {"ids", "vectors", "subjects", "metadata"})
     if extra:
         raise InvalidInput(
@@ -216,7 +177,7 @@ def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
         return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: ImportLimits) -> None:
+def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: Limits) -> None:
     if vectors.dtype.kind not in "fiu":
         raise InvalidInput(f"array 'vectors' holds {vectors.dtype}; expected numbers", field="vectors")
     if not n:
@@ -230,13 +191,13 @@ def _check_matrix(vectors: NDArray[Any], n: int, dimension: int, limits: ImportL
     _check_rows(n, limits)
 
 
-def _check_rows(n: int, limits: ImportLimits) -> None:
+def _check_rows(n: int, limits: Limits) -> None:
     if n > limits.rows:
         raise TooLarge(f"the body has {n} rows; at most {limits.rows} are taken", limit=limits.rows)
 
 
 def _raw(
-    path: Path, dimension: int, checks: RowChecks, options: ImportOptions, limits: ImportLimits
+    path: Path, dimension: int, checks: RowChecks, options: ImportOptions, limits: Limits
 ) -> Iterator[Rows]:
     size = path.stat().st_size
     if not size or size % (4 * dimension):
@@ -262,7 +223,7 @@ def _table(
     dimension: int,
     checks: RowChecks,
     options: ImportOptions,
-    limits: ImportLimits,
+    limits: Limits,
 ) -> Iterator[Rows]:
     import duckdb
 
@@ -276,7 +237,7 @@ def _table(
             start = 0
             while rows := result.fetchmany(min(BATCH_ROWS, max(256, 2_000_000 // dimension))):
                 _check_rows(start + len(rows), limits)
-                yield _table_batch(checks, start, rows, dimension, options.metadata)
+                yield _table_batch(checks, start, rows, dimension, options.columns)
                 start += len(rows)
         except duckdb.Error as error:
             first = str(error).partition("\n")[0][:200]
@@ -287,7 +248,7 @@ def _table(
 
 
 def _source(
-    connection: duckdb.DuckDBPyConnection, kind: str, path: Path, scratch: Path, limits: ImportLimits
+    connection: duckdb.DuckDBPyConnection, kind: str, path: Path, scratch: Path, limits: Limits
 ) -> tuple[str, list[Any], dict[str, str]]:
     """SQL of the table, its parameters, and each column's name -> type."""
     import duckdb
@@ -296,7 +257,7 @@ def _source(
         from pairmark.service.datasets.tabular import CSV_SOURCE, csv_given
         from pairmark.service.datasets.text import first_record, plain_text
 
-        plain = plain_text(path, scratch, limits.unpacked_bytes)
+        plain = plain_text(path, scratch, limits.stored_bytes)
         delimiter, header = first_record(plain)
         if len(set(header)) != len(header):
             raise InvalidInput("the header names a column twice; expected different names", field="file")
@@ -315,16 +276,16 @@ def _cells(names: dict[str, str], dimension: int, options: ImportOptions) -> lis
     if options.id not in names:
         known = ", ".join(list(names)[:20])
         raise InvalidInput(f"there is no column {options.id[:60]!r} of ids; columns: {known}", field="id")
-    missing = [name for name in options.metadata if name not in names]
+    missing = [name for name in options.columns if name not in names]
     if missing:
         raise InvalidInput(f"there is no column {missing[0][:60]!r} for metadata", field="metadata")
     subject = options.subject if options.subject in names else None
     if subject is None and options.subject != "subject":
         raise InvalidInput(f"there is no column {options.subject[:60]!r} of subjects", field="subject")
-    features = [name for name in names if name not in {options.id, subject, *options.metadata}]
+    features = [name for name in names if name not in {options.id, subject, *options.columns}]
     vector = _vector_sql(features, names, dimension)
     whose = "NULL" if subject is None else f"CAST({_quoted(subject)} AS VARCHAR)"
-    return [f"CAST({_quoted(options.id)} AS VARCHAR)", whose, vector, *map(_quoted, options.metadata)]
+    return [f"CAST({_quoted(options.id)} AS VARCHAR)", whose, vector, *map(_quoted, options.columns)]
 
 
 def _vector_sql(features: list[str], names: dict[str, str], dimension: int) -> str:

@@ -48,12 +48,8 @@ class Removal:
 
 
 def upsert(session: Session, state: State, rows: Rows, now: float, new_fields: Sequence[str]) -> int:
-    """Write rows under the next sequence numbers; the gallery must be locked.
-
-    Returns
-    -------
-    How many of them are new; the others replaced an item of their id.
-    """
+    """Write rows under the next sequence numbers; the gallery must be locked. Returns how many of them are new; the
+    others replaced an item of their id."""
     first = state.seq + 1
     replaced = seqs_of(session, state.id, rows.ids)
     if replaced:
@@ -174,12 +170,6 @@ def prune_removals(session: Session, state: State) -> None:
 
 
 # ---------------------------------------------------------------- reading items
-
-
-def one_snapshot(session: Session) -> None:
-    """Let everything that the session reads be of one moment; to be called before it reads."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
 
 
 def removals(session: Session, gallery_id: int, after: int) -> list[Removal]:

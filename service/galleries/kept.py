@@ -31,7 +31,7 @@ from pairmark.models.calibration.identification import (
 )
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.service.errors import Conflict, InsufficientCalibration, SearchTooLong, UnknownCalibration
-from pairmark.service.galleries import item_repository, probe_repository
+from pairmark.service.galleries import probe_repository
 from pairmark.service.galleries.catching_up import CatchingUp, CatchingUpSubjects, KeptProbes, Searched
 from pairmark.service.galleries.galleries import Galleries
 from pairmark.service.galleries.probe_repository import CalibrationHead
@@ -73,18 +73,11 @@ class Thresholds:
         aggregation: str | None = None,
     ) -> tuple[dict[str, Any], np.float32, View]:
         """The operating point as JSON shows it, its threshold, and the view of the gallery that it is exact for.
+        `SearchTooLong` when so much was written that the deadline passed; the next call resumes the work.
 
         Parameters
         ----------
         aggregation : of searches for whole subjects; None: for single items.
-
-        Raises
-        ------
-        UnknownCalibration, InsufficientCalibration
-        SearchTooLong
-            When so much was written that the deadline passed; the work is resumed by the next call.
-        Conflict
-            When no probe is left, or none was kept and the gallery has changed too much.
         """
         with self._galleries.database.read() as session:
             head = probe_repository.newest_head(session, state, aggregation)
@@ -155,8 +148,7 @@ class Thresholds:
         """The newest known scores of a calibration, of this process or of the database."""
         kept = self._kept.get(head.id)
         if kept is None or kept.revision != head.revision:
-            with self._galleries.database.read() as session:
-                item_repository.one_snapshot(session)
+            with self._galleries.database.read(one_moment=True) as session:
                 loaded = load(session, head.id)
             if loaded is None:
                 raise Conflict("the calibration was replaced just now: ask again", calibration_id=head.id)
@@ -245,7 +237,7 @@ def load(session: Session, id: str) -> KeptProbes | None:
     row = session.get(GalleryCalibrationRow, id)
     if row is None or row.kept is None:
         return None
-    _, subjects, vectors = probe_repository.probes_of(session, id)
+    subjects, vectors = probe_repository.probes_of(session, id)
     records = np.frombuffer(row.kept, dtype=RECORD)
     size = int(row.summary["gallery_size"])
     return KeptProbes(id, row.revision, subjects, vectors, records, row.seq, size, row.aggregation)

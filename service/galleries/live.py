@@ -16,8 +16,7 @@ import numpy as np
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import item_repository, repository
-from pairmark.service.galleries.blocks import Block, make_block, remove
-from pairmark.service.galleries.disk import GalleryDisk
+from pairmark.service.galleries.blocks import Block, GalleryDisk, make_block, remove
 from pairmark.service.galleries.held import prefix_of
 from pairmark.service.galleries.item_repository import Removal
 from pairmark.service.galleries.repository import State
@@ -36,13 +35,7 @@ DEAD_SHARE = 0.25
 
 
 class LiveGallery:
-    """One gallery with one model version.
-
-    Parameters
-    ----------
-    estimator : the version's, loaded.
-    disk : where blocks are kept.
-    """
+    """One gallery with one model version."""
 
     def __init__(self, database: Database, disk: GalleryDisk, state: State, estimator: Any) -> None:
         self._db = database
@@ -65,13 +58,7 @@ class LiveGallery:
         return view if view is not None and view.seq >= seq else None
 
     def view(self, seq: int) -> View:
-        """A view that holds everything up to ``seq`` at least.
-
-        Raises
-        ------
-        UnknownGallery
-            When the gallery was deleted meanwhile.
-        """
+        """A view that holds everything up to ``seq`` at least. `UnknownGallery` when it was deleted meanwhile."""
         found = self.at_hand(seq)
         if found is not None:
             return found
@@ -93,13 +80,7 @@ class LiveGallery:
         return seq - max(self._seq, parts[-1].block.high if parts else 0)
 
     def fill(self) -> None:
-        """Make blocks of what waits, full ones only: while rows pour in, smaller ones would all be made again.
-
-        Raises
-        ------
-        UnknownGallery
-            When the gallery was deleted meanwhile.
-        """
+        """Make blocks of what waits, full ones only: while rows pour in, smaller ones would all be made again."""
         while True:
             with self._lock:
                 if self._step(BLOCK_ROWS):
@@ -113,8 +94,7 @@ class LiveGallery:
     def _catch_up(self, seq: int) -> None:
         if self._view is not None and len(self._tail) + seq - self._seq <= TAIL_ROWS:
             erased: list[str] | None = None
-            with self._db.read() as session:
-                item_repository.one_snapshot(session)
+            with self._db.read(one_moment=True) as session:
                 state = self._state(session)
                 if state.floor <= self._seq and len(self._tail) + state.seq - self._seq <= TAIL_ROWS:
                     erased = self._refresh(session, state)
@@ -127,16 +107,11 @@ class LiveGallery:
             pass
 
     def _step(self, least: int | None = None) -> bool:
-        """Open what others made, or make one block; says whether that was all.
-
-        Parameters
-        ----------
-        least : make no block of fewer rows at the end, and leave what is too young for one unseen.
-        """
+        """Open what others made, or make one block; says whether that was all. With ``least``, no block of fewer rows
+        is made at the end, and what is too young for one is left unseen."""
         with self._disk.lock():
             self._adopt()
-            with self._db.read() as session:
-                item_repository.one_snapshot(session)
+            with self._db.read(one_moment=True) as session:
                 state = self._state(session)
                 if state.floor > self._since(state):
                     self._forget()
@@ -268,12 +243,8 @@ class LiveGallery:
         return self._group() is not None
 
     def tidy(self) -> bool:
-        """Merge small blocks, and make anew those that lost their folder or many rows; searches go on meanwhile.
-
-        Returns
-        -------
-        Whether something was done.
-        """
+        """Merge small blocks, and make anew those that lost their folder or many rows; searches go on meanwhile. Says
+        whether something was done."""
         with self._lock:
             group = self._group()
         if group is None:
@@ -291,8 +262,7 @@ class LiveGallery:
                     misfit = True
                 made = block
             if made is None and not misfit:
-                with self._db.read() as session:
-                    item_repository.one_snapshot(session)
+                with self._db.read(one_moment=True) as session:
                     state = self._state(session)
                     made = self._built(session, state, low, high, 2**62)
                 made = self._keep(made)

@@ -18,7 +18,6 @@ from pairmark.service.jobs.progress import Progress
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import Claim
 from pairmark.service.runtime.runtime import Runtime
-from pairmark.service.runtime.scoring import Served
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
 
@@ -35,47 +34,29 @@ class Measurer:
         self._datasets = Datasets(db, blobs, settings)
 
     def run(self, claim: Claim) -> str:
-        """Measure and keep what was found; returns its id.
-
-        Raises
-        ------
-        Fenced
-            When the attempt was superseded or cancelled: nothing was kept.
-        PairmarkError
-            What a person can act on.
-        """
+        """Measure and keep what was found; returns its id."""
         assert claim.gallery is not None
         progress = Progress(self._queue, claim, STAGES)
         progress.stage("loading")
         galleries = Galleries(self._db, self._settings)
         try:
+            state = galleries.state(claim.gallery)
+            runtime = Runtime(self._store, self._db, self._settings)
+            served = asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))
             identification = Identification(galleries, self._datasets, self._store, self._settings)
-            served = self._served(galleries, claim.gallery)
             # The version of the dataset that there was when the job was submitted.
             given: dict[str, Any] = {**claim.params, "dataset": claim.dataset}
+            what = "calibration" if claim.task == "gallery-calibration" else "evaluation"
+
+            def end(session: Session, id: str) -> None:
+                self._queue.finish(claim, session, result={what: id}, message=f"{what} {id}")
+
             progress.stage("searching")
             with listening(progress.fit):
-                if claim.task == "gallery-calibration":
-                    request = GalleryCalibrationRequest.model_validate(given)
-                    return identification.calibrate(
-                        claim.gallery, served, request, ending=self._ending(claim, "calibration")
-                    ).id
-                return identification.evaluate(
-                    claim.gallery,
-                    served,
-                    GalleryEvaluationRequest.model_validate(given),
-                    ending=self._ending(claim, "evaluation"),
-                ).id
+                if what == "calibration":
+                    calibration = GalleryCalibrationRequest.model_validate(given)
+                    return identification.calibrate(state.name, served, calibration, ending=end).id
+                evaluation = GalleryEvaluationRequest.model_validate(given)
+                return identification.evaluate(state.name, served, evaluation, ending=end).id
         finally:
             galleries.close()
-
-    def _ending(self, claim: Claim, what: str) -> Any:
-        def end(session: Session, id: str) -> None:
-            self._queue.finish(claim, session, result={what: id}, message=f"{what} {id}")
-
-        return end
-
-    def _served(self, galleries: Galleries, name: str) -> Served:
-        state = galleries.state(name)
-        runtime = Runtime(self._store, self._db, self._settings)
-        return asyncio.run(runtime.version_for(f"{state.model}:{state.version}", "search"))

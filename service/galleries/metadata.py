@@ -32,13 +32,7 @@ Mask = NDArray[np.bool_]
 
 
 def checked_metadata(given: Any) -> str | None:
-    """Metadata as compact JSON text; None for none.
-
-    Raises
-    ------
-    InvalidInput
-        Unless it is a flat object of at most 64 fields and 4,096 bytes.
-    """
+    """Metadata as compact JSON text; None for none."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -115,17 +109,7 @@ Filter = tuple[Condition, ...]
 
 
 def parse_filter(given: Any, known: Iterable[str]) -> Filter:
-    """A filter, checked.
-
-    Parameters
-    ----------
-    known : the fields that the gallery's items have had.
-
-    Raises
-    ------
-    InvalidInput
-        For an unknown field or a condition of another form.
-    """
+    """A filter, checked. ``known``: the fields that the gallery's items have had."""
     if given is None:
         return ()
     if not isinstance(given, dict):

@@ -13,7 +13,7 @@ from typing import Any
 from pairmark.service.db import Database
 from pairmark.service.errors import UnknownGallery
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.disk import GalleryDisk
+from pairmark.service.galleries.blocks import GalleryDisk
 from pairmark.service.galleries.held import prefix_of
 from pairmark.service.galleries.live import LiveGallery
 from pairmark.service.galleries.metadata import Filter

@@ -12,7 +12,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from pairmark.service.db import touched
-from pairmark.service.galleries.repository import State, newest_first
+from pairmark.service.galleries.repository import State
 from pairmark.service.tables import GalleryCalibrationRow, GalleryProbe
 
 
@@ -27,10 +27,16 @@ class CalibrationHead:
 
 
 def newest_head(session: Session, state: State, aggregation: str | None = None) -> CalibrationHead | None:
-    """As `newest_first`, without its arrays."""
+    """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
+    subjects by an aggregation."""
     table = GalleryCalibrationRow
-    columns = select(table.id, table.seq, table.revision, table.kept.is_not(None))
-    row = session.execute(newest_first(columns, state, aggregation)).first()
+    newest = (
+        select(table.id, table.seq, table.revision, table.kept.is_not(None))
+        .where(table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version)
+        .where(table.aggregation.is_not_distinct_from(aggregation))
+        .order_by(table.created_at.desc(), table.id)
+    )
+    row = session.execute(newest.limit(1)).first()
     return None if row is None else CalibrationHead(*row)
 
 
@@ -49,7 +55,7 @@ def add_probes(
         table.gallery_id == row.gallery_id,
         table.model_id == row.model_id,
         table.version == row.version,
-        table.aggregation.is_(None) if row.aggregation is None else table.aggregation == row.aggregation,
+        table.aggregation.is_not_distinct_from(row.aggregation),
         table.id != row.id,
     )
     session.execute(delete(GalleryProbe).where(GalleryProbe.calibration_id.in_(earlier)))
@@ -71,47 +77,38 @@ def add_probes(
         )
 
 
-def probes_of(session: Session, calibration_id: str) -> tuple[list[int], list[str], NDArray[np.float32]]:
-    """Places, subjects and vectors of the probes that a calibration keeps, by place."""
+def probes_of(session: Session, calibration_id: str) -> tuple[list[str], NDArray[np.float32]]:
+    """Subjects and vectors of the probes that a calibration keeps, by place."""
     probe = GalleryProbe
     rows = session.execute(
-        select(probe.place, probe.subject, probe.vector)
+        select(probe.subject, probe.vector)
         .where(probe.calibration_id == calibration_id)
         .order_by(probe.place)
     ).all()
-    body = b"".join(row[2] for row in rows)
+    body = b"".join(row[1] for row in rows)
     vectors = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(len(rows), -1 if rows else 0)
-    return [row[0] for row in rows], [row[1] for row in rows], vectors
+    return [row[0] for row in rows], vectors
 
 
-def probes_about(session: Session, gallery_id: int, subject: str) -> dict[str, list[int]]:
-    """Places of a subject's probes by calibration."""
+def calibrations_with(session: Session, gallery_id: int, subject: str) -> list[str]:
+    """The calibrations of a gallery that keep probes of a subject."""
     probe = GalleryProbe
-    found: dict[str, list[int]] = {}
-    for id, place in session.execute(
-        select(probe.calibration_id, probe.place)
-        .where(probe.gallery_id == gallery_id, probe.subject == subject)
-        .order_by(probe.calibration_id, probe.place)
-    ):
-        found.setdefault(id, []).append(place)
-    return found
+    found = select(probe.calibration_id).where(probe.gallery_id == gallery_id, probe.subject == subject)
+    return list(session.scalars(found.distinct().order_by(probe.calibration_id)))
 
 
-def places_of(session: Session, calibration_id: str) -> list[int]:
-    """Places of the probes that a calibration keeps, ascending."""
+def subjects_of(session: Session, calibration_id: str) -> list[str]:
+    """Subjects of the probes that a calibration keeps, by place."""
     probe = GalleryProbe
-    return list(
-        session.scalars(
-            select(probe.place).where(probe.calibration_id == calibration_id).order_by(probe.place)
-        )
-    )
+    found = select(probe.subject).where(probe.calibration_id == calibration_id).order_by(probe.place)
+    return list(session.scalars(found))
 
 
-def remove_probes(session: Session, calibration_id: str, places: Sequence[int]) -> None:
-    """Delete these probes."""
+def remove_probes(session: Session, calibration_id: str, subject: str) -> int:
+    """Delete a subject's probes of a calibration; returns how many there were."""
     probe = GalleryProbe
-    session.execute(
-        delete(probe).where(probe.calibration_id == calibration_id, probe.place.in_(list(places)))
+    return touched(
+        session, delete(probe).where(probe.calibration_id == calibration_id, probe.subject == subject)
     )
 
 

@@ -46,12 +46,7 @@ class ProbeReader:
     def read(
         self, name: str, served: Served, request: ProbesRequest, *, refuse_overlap: bool
     ) -> tuple[State, Probes, list[str]]:
-        """The gallery, one probe a subject, and warnings.
-
-        Raises
-        ------
-        InvalidInput, Conflict, CalibrationOverlap
-        """
+        """The gallery, one probe a subject, and warnings."""
         state = self._galleries.state(name)
         if (state.model_id, state.version) != (served.entry.model_id, served.entry.version):
             raise Conflict(f"gallery {name!r} moved to another version just now: ask again")

@@ -47,16 +47,15 @@ def columns_of(records: NDArray[np.void], seq: int, size: int, summary: dict[str
 def erase_probes(session: Session, gallery_id: int, subject: str) -> int:
     """Remove a subject's probes from every calibration of a gallery, with their scores; the gallery must be locked."""
     n = 0
-    for id, places in probe_repository.probes_about(session, gallery_id, subject).items():
+    for id in probe_repository.calibrations_with(session, gallery_id, subject):
         row = session.get(GalleryCalibrationRow, id)
         assert row is not None
         assert row.kept is not None
-        left = ~np.isin(probe_repository.places_of(session, id), places)
+        left = np.array([other != subject for other in probe_repository.subjects_of(session, id)])
         records = np.frombuffer(row.kept, dtype=RECORD)[left]
         columns = columns_of(records, row.seq, int(row.summary["gallery_size"]), row.summary)
         for name, value in columns.items():
             setattr(row, name, value)
         row.revision += 1
-        probe_repository.remove_probes(session, id, places)
-        n += len(places)
+        n += probe_repository.remove_probes(session, id, subject)
     return n

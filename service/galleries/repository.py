@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar
 
-from sqlalchemy import Select, and_, delete, func, insert, select, update
+from sqlalchemy import and_, delete, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from pairmark.service.db import touched
@@ -21,7 +21,6 @@ from pairmark.service.tables import (
 )
 
 Measured = TypeVar("Measured", GalleryCalibrationRow, GalleryEvaluationRow)
-Columns = TypeVarTuple("Columns")
 
 _NEXT = aliased(Model)
 _NEXT_VERSION = aliased(ModelVersion)
@@ -110,9 +109,9 @@ def state_by_id(session: Session, gallery_id: int) -> State | None:
 
 
 def page(
-    session: Session, *, limit: int, after: str | None, names: frozenset[str] | None = None
+    session: Session, *, limit: int | None, after: str | None = None, names: frozenset[str] | None = None
 ) -> list[State]:
-    """Galleries by name."""
+    """Galleries by name; of some names if given."""
     statement = _STATE.order_by(GalleryRow.name).limit(limit)
     if after is not None:
         statement = statement.where(GalleryRow.name > after)
@@ -123,36 +122,20 @@ def page(
 
 def moving(session: Session) -> list[State]:
     """Galleries on their way to another version."""
-    return [
-        State(**row._mapping)
-        for row in session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
-    ]
+    found = session.execute(_STATE.where(GalleryRow.next_version.is_not(None)).limit(1000))
+    return [State(**row._mapping) for row in found]
 
 
-def lock(session: Session, name: str) -> int | None:
-    """Hold the gallery until the transaction ends: its writers go one at a time. Returns its number."""
-    return session.scalar(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
+def locked(session: Session, name: str) -> State | None:
+    """The gallery of that name, held until the transaction ends: its writers go one at a time."""
+    number = session.scalar(select(GalleryRow.id).where(GalleryRow.name == name).with_for_update())
+    return None if number is None else state_by_id(session, number)
 
 
-def add_gallery(
-    session: Session, *, key: str, name: str, model_id: str, version: int, dimension: int, now: float
-) -> None:
-    """Insert an empty gallery."""
-    session.execute(
-        insert(GalleryRow).values(
-            key=key,
-            name=name,
-            model_id=model_id,
-            version=version,
-            dimension=dimension,
-            items=0,
-            seq=0,
-            floor=0,
-            fields=[],
-            created_at=now,
-            updated_at=now,
-        )
-    )
+def add(session: Session, row: GalleryRow | GalleryCalibrationRow | GalleryEvaluationRow) -> None:
+    """Insert a gallery, a calibration or an evaluation."""
+    session.add(row)
+    session.flush()
 
 
 def change(session: Session, gallery_id: int, **values: Any) -> None:
@@ -197,30 +180,10 @@ def remove_orphans(session: Session, gallery_id: int, limit: int) -> int:
 # ---------------------------------------------------------------- what was measured
 
 
-def add(session: Session, row: GalleryCalibrationRow | GalleryEvaluationRow) -> None:
-    """Insert a calibration or an evaluation."""
-    session.add(row)
-    session.flush()
-
-
 def find(session: Session, table: type[Measured], gallery_id: int, id: str) -> Measured | None:
     """A calibration or an evaluation of this gallery."""
     row = session.get(table, id)
     return row if row is not None and row.gallery_id == gallery_id else None
-
-
-def newest_first(statement: Select[*Columns], state: State, aggregation: str | None) -> Select[*Columns]:
-    """The newest calibration of the gallery with the version that serves it: of searches for single items, or for
-    subjects by an aggregation."""
-    table = GalleryCalibrationRow
-    return (
-        statement.where(
-            table.gallery_id == state.id, table.model_id == state.model_id, table.version == state.version
-        )
-        .where(table.aggregation.is_(None) if aggregation is None else table.aggregation == aggregation)
-        .order_by(table.created_at.desc(), table.id)
-        .limit(1)
-    )
 
 
 def newest_evaluation(session: Session, gallery_id: int) -> str | None:

@@ -98,13 +98,7 @@ class RowErrors:
 
 
 class RowChecks:
-    """Checks rows one by one over a whole request, so that an id is taken once.
-
-    Parameters
-    ----------
-    dimension : numbers in a vector.
-    errors : where refused rows are listed.
-    """
+    """Checks rows one by one over a whole request, so that an id is taken once."""
 
     def __init__(self, dimension: int, errors: RowErrors) -> None:
         self._dimension = dimension
@@ -162,10 +156,7 @@ class RowChecks:
             names.append(name)
             whose.append(checked)
             facts.append(reported)
-        if len(kept) == len(ids):
-            chosen = np.ascontiguousarray(vectors, dtype=np.float32)
-        else:
-            chosen = np.ascontiguousarray(vectors[kept], dtype=np.float32)
+        chosen = np.ascontiguousarray(vectors if len(kept) == len(ids) else vectors[kept], dtype=np.float32)
         return Rows(
             ids=names, subjects=whose, vectors=chosen, metadata=facts, places=[start + at for at in kept]
         )
@@ -211,12 +202,7 @@ def _plain(texts: list[Any]) -> bool:
 
 
 def text_of(value: Any, field: str) -> str:
-    """An id or subject: 1 to 512 bytes of UTF-8 without control characters; whole numbers become text.
-
-    Raises
-    ------
-    InvalidInput
-    """
+    """An id or subject: 1 to 512 bytes of UTF-8 without control characters; whole numbers become text."""
     if type(value) is not str:
         if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
             return str(int(value))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.galleries.repository import State
 from pairmark.service.pagination import Page
-from pairmark.service.runtime.bodies import Side, Vectors
+from pairmark.service.runtime.bodies import Body, Side, Vectors
 from pairmark.service.tables import GalleryItem
 from pairmark.service.times import iso
 
@@ -91,6 +91,23 @@ class RowError(BaseModel):
     detail: str
 
 
+class ImportOptions(BaseModel):
+    """How a bulk body becomes items."""
+
+    prefix: str = Field("", max_length=256, description="raw float32: the prefix of all ids")
+    first: int = Field(0, ge=0, lt=2**53, description="raw float32: the number in the first row's id")
+    id: str = Field("id", max_length=256, description="CSV, Parquet: column of ids")
+    subject: str = Field("subject", max_length=256, description="CSV, Parquet: column of subjects")
+    metadata: str | None = Field(
+        None, max_length=4096, description="CSV, Parquet: columns kept as metadata, joined by commas"
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns kept as metadata."""
+        return tuple(name for name in (self.metadata or "").split(",") if name)
+
+
 class ItemIn(BaseModel):
     """An item to enrol or to replace."""
 
@@ -162,10 +179,8 @@ class Receipt(BaseModel):
     erased_at: str
 
 
-class SearchBody(BaseModel):
+class SearchBody(Body):
     """The vectors to search for, and which results to return."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     queries: Vectors = Field(description="a vector or a list of vectors", examples=[[0.1, 0.2, 0.3]])
     k: int = Field(10, ge=1, description="largest number of results per query")
@@ -221,10 +236,8 @@ class SearchOut(BaseModel):
     warning: str | None = None
 
 
-class VerifyBody(BaseModel):
+class VerifyBody(Body):
     """One vector or several samples, to be compared with all items of a subject."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     probe: Side = Field(
         description='one vector, or several samples `{"samples": [vector, ..]}`', examples=[[0.1, 0.2, 0.3]]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from pairmark.models.core.subjects import SampleSets
@@ -22,7 +21,7 @@ from pairmark.service.galleries.rows import StoredRows, checked_id
 from pairmark.service.galleries.schemas import SearchBody, VerifyBody
 from pairmark.service.galleries.templates import SubjectHit
 from pairmark.service.galleries.view import Hit
-from pairmark.service.runtime.diagnosis import check_side, check_vectors, json_object, raise_first_error
+from pairmark.service.runtime.diagnosis import check_side, check_vectors, validated
 from pairmark.service.runtime.parsing import side_of, subjects_of
 from pairmark.service.runtime.scoring import Decision, Served
 from pairmark.service.runtime.vectors import SparseRows, to_rows
@@ -35,33 +34,16 @@ MAX_TEMPLATES = 10_000
 """Most items of one subject that a verification compares."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """A search as it was asked for."""
+class SearchRequest(NamedTuple):
+    """A search as it was asked for, and the rows of its queries."""
 
+    asked: SearchBody
     queries: Float32 | SparseRows
-    k: int
-    filter: Any
-    by_subject: bool
-    fpir: float | None
-    fpr: float | None
-    confidence: float
-    aggregation: str | None = None
-    fnr: float | None = None
 
 
 def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
-    """Read a JSON body.
-
-    Raises
-    ------
-    InvalidInput, TooLarge
-        Naming the field and what was expected.
-    """
-    try:
-        given = SearchBody.model_validate_json(body)
-    except ValidationError as error:
-        _diagnose(body, error, "queries")
+    """Read a JSON body."""
+    given = validated(SearchBody, body, queries=check_vectors)
     if given.fpir is not None and given.fpr is not None:
         raise InvalidInput("fpir and fpr exclude one another; expected one of them", field="fpr")
     if given.fnr is not None and given.fpr is None:
@@ -74,17 +56,7 @@ def parse_search(body: bytes | bytearray, settings: Settings) -> SearchRequest:
             f"the request has {len(queries)} queries; at most {settings.max_search_queries} are taken at a time",
             limit=settings.max_search_queries,
         )
-    return SearchRequest(
-        queries=queries,
-        k=given.k,
-        filter=given.filter,
-        by_subject=given.group_by is not None,
-        fpir=given.fpir,
-        fpr=given.fpr,
-        confidence=given.confidence,
-        aggregation=given.aggregation,
-        fnr=given.fnr,
-    )
+    return SearchRequest(given, queries)
 
 
 def _check_whole_subjects(given: SearchBody) -> None:
@@ -109,10 +81,7 @@ def _check_whole_subjects(given: SearchBody) -> None:
 
 def parse_probe(body: bytes | bytearray, max_samples: int) -> Float32 | SparseRows:
     """Read the one vector of a verification, or the samples of its one subject."""
-    try:
-        given = VerifyBody.model_validate_json(body)
-    except ValidationError as error:
-        _diagnose(body, error, "probe")
+    given = validated(VerifyBody, body, probe=check_side)
     probe, counts = subjects_of(given.probe, "probe")
     if counts.size != 1:
         raise InvalidInput(
@@ -125,16 +94,6 @@ def parse_probe(body: bytes | bytearray, max_samples: int) -> Float32 | SparseRo
             limit=max_samples,
         )
     return probe
-
-
-def _diagnose(body: bytes | bytearray, error: ValidationError, name: str) -> NoReturn:
-    value = json_object(body)
-    if name not in value:
-        raise InvalidInput(
-            f"{name} is missing; expected a vector or a list of vectors", field=name
-        ) from error
-    (check_side if name == "probe" else check_vectors)(value[name], name)
-    raise_first_error(error)
 
 
 class Searches:
@@ -164,19 +123,20 @@ class Searches:
         decision : the operating point at the request's ``fpr``, if it has one.
         scores : whether hits carry theirs.
         """
+        asked = request.asked
         queries = dense(request.queries, "queries", state.dimension)
-        wanted = parse_filter(request.filter, state.fields) if state.items else ()
+        wanted = parse_filter(asked.filter, state.fields) if state.items else ()
         deadline = time.monotonic() + self._settings.request_timeout_s
         live = self._galleries.views.live(state, served.estimator)
         point, above, warning = None, None, None
-        how = None if request.aggregation is None else served.aggregation(request.aggregation)
-        if request.fpir is None:
+        how = None if asked.aggregation is None else served.aggregation(asked.aggregation)
+        if asked.fpir is None:
             view = live.view(state.seq)
         else:
             point, above, view = self._thresholds.at(
-                state, served, request.fpir, request.confidence, deadline, aggregation=how
+                state, served, asked.fpir, asked.confidence, deadline, aggregation=how
             )
-        k = min(request.k, max(view.n_items, 1))
+        k = min(asked.k, max(view.n_items, 1))
         if k * len(queries) > self._settings.max_search_results:
             raise TooLarge(
                 f"{len(queries)} queries with k = {k} may return {k * len(queries)} items; at most "
@@ -184,53 +144,35 @@ class Searches:
                 limit=self._settings.max_search_results,
             )
         if decision is not None:
-            point, above = decision.public, decision.lower
-            if above is None:
-                above = decision.threshold
-            assert request.fpr is not None
+            point = decision.public
+            above = decision.threshold if decision.lower is None else decision.lower
+            assert asked.fpr is not None
             warning = (
                 f"fpr is of one comparison: a search of {view.n_items} items with a person who is not enrolled is "
-                f"expected to return up to about {request.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
+                f"expected to return up to about {asked.fpr * view.n_items:.3g} strangers; ask for fpir, which is of "
                 "the whole search"
             )
+        hits: Sequence[Sequence[Hit | SubjectHit]]
         if how is not None:
-            found = live.subjects.at(view, how).search(queries, k, above)
-            self._galleries.views.tidy_later(live)
-            whole: dict[str, Any] = {
-                "model": served.model,
-                "results": [_reported_subjects(some, point, scores) for some in found],
-                "aggregation": how,
-                **({} if point is None else {"operating_point": point}),
-            }
-            return to_json(whole), sum(map(len, found))
-        hits = view.search(
-            queries,
-            k,
-            wanted=wanted,
-            above=above,
-            by_subject=request.by_subject,
-            deadline=deadline,
-            elsewhere=self._galleries.views.elsewhere(state, wanted, view.seq),
-        )
+            hits = live.subjects.at(view, how).search(queries, k, above)
+        else:
+            hits = view.search(
+                queries,
+                k,
+                wanted=wanted,
+                above=above,
+                by_subject=asked.group_by is not None,
+                deadline=deadline,
+                elsewhere=self._galleries.views.elsewhere(state, wanted, view.seq),
+            )
         self._galleries.views.tidy_later(live)
-        answer: dict[str, Any] = {
-            "model": served.model,
-            "results": [_hits_of(some, point, scores, decision) for some in hits],
-        }
-        if point is not None:
-            answer["operating_point"] = point
-        if warning is not None:
-            answer["warning"] = warning
-        return to_json(answer), sum(map(len, hits))
+        results = [_reported(some, point is not None, scores, decision) for some in hits]
+        facts = {"aggregation": how, "operating_point": point, "warning": warning}
+        stated = {name: fact for name, fact in facts.items() if fact is not None}
+        return to_json({"model": served.model, "results": results, **stated}), sum(map(len, hits))
 
     def enrolled(self, state: State, subject: str) -> StoredRows:
-        """A subject's items (blocking).
-
-        Raises
-        ------
-        UnknownItem
-            When the subject has no items.
-        """
+        """A subject's items (blocking)."""
         with self._galleries.database.read() as session:
             items = item_repository.subject_rows(
                 session, state, checked_id(subject, "subject"), MAX_TEMPLATES + 1
@@ -296,36 +238,24 @@ def dense(given: Float32 | SparseRows, name: str, dimension: int) -> Float32:
     return np.ascontiguousarray(rows, dtype=np.float32)
 
 
-def _hits_of(
-    hits: list[Hit], point: Any, scores: bool, decision: Decision | None = None
+def _reported(
+    hits: Sequence[Hit | SubjectHit], decides: bool, scores: bool, decision: Decision | None
 ) -> list[dict[str, Any]]:
-    if decision is not None and decision.lower is not None:
-        found = np.array([hit.score for hit in hits], dtype=np.float32)
-        return [
-            {
-                "id": hit.id,
-                "subject": hit.subject,
-                **({"score": hit.score} if scores else {}),
-                "match": code == 1,
-                "decision": DECISIONS[code],
-            }
-            for hit, code in zip(hits, decision.decided(found).tolist(), strict=True)
-        ]
-    more = {} if point is None else {"match": True}
-    if not scores:
-        return [{"id": hit.id, "subject": hit.subject, **more} for hit in hits]
-    return [{"id": hit.id, "subject": hit.subject, "score": hit.score, **more} for hit in hits]
-
-
-def _reported_subjects(hits: list[SubjectHit], point: Any, scores: bool) -> list[dict[str, Any]]:
-    more = {} if point is None else {"match": True}
-    return [
-        {
-            "id": hit.id,
-            "subject": hit.subject,
-            "items": hit.items,
-            **({"score": hit.score} if scores else {}),
-            **more,
-        }
-        for hit in hits
-    ]
+    """Hits as JSON shows them: all of them match, unless some are for review."""
+    codes = [1] * len(hits)
+    three_way = decision is not None and decision.lower is not None
+    if decision is not None and three_way:
+        codes = decision.decided(np.array([hit.score for hit in hits], dtype=np.float32)).tolist()
+    found = []
+    for hit, code in zip(hits, codes, strict=True):
+        entry: dict[str, Any] = {"id": hit.id, "subject": hit.subject}
+        if isinstance(hit, SubjectHit):
+            entry["items"] = hit.items
+        if scores:
+            entry["score"] = hit.score
+        if decides:
+            entry["match"] = code == 1
+        if three_way:
+            entry["decision"] = DECISIONS[code]
+        found.append(entry)
+    return found

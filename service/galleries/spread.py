@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,21 +38,12 @@ PATIENCE_S = 3600.0
 Float32 = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Blocks that one worker holds, for one of its threads."""
-
-    worker: str | None
-    keys: list[str]
+Group = tuple[str | None, list[str]]
+"""A worker, and blocks that it holds for one of its threads."""
 
 
 class Spread:
-    """The cluster, as searches of one process ask it.
-
-    Parameters
-    ----------
-    settings : ``dask_scheduler`` names it; None: there is none, and nothing is spread.
-    """
+    """The cluster, as searches of one process ask it. Where ``dask_scheduler`` names none, nothing is spread."""
 
     def __init__(self, settings: Settings) -> None:
         self._address = settings.dask_scheduler
@@ -86,7 +76,8 @@ class Spread:
             except Exception as error:
                 # Whatever is wrong over there, the blocks are here too.
                 log.warning("the Dask cluster cannot search; searches go on here", exc_info=error)
-                self._leave()
+                self._not_before = time.monotonic() + PAUSE_S
+                self.close()
                 return [], chosen
 
         return best
@@ -110,15 +101,15 @@ class Spread:
         asked = [
             client.submit(
                 held.search,
-                [blocks[key] for key in group.keys],
-                [_gone(parts[key]) for key in group.keys],
+                [blocks[key] for key in keys],
+                [_gone(parts[key]) for key in keys],
                 question,
-                workers=None if group.worker is None else [group.worker],
+                workers=None if worker is None else [worker],
                 # A worker that is lost meanwhile must not hold up the answer.
-                allow_other_workers=group.worker is not None,
+                allow_other_workers=worker is not None,
                 pure=False,
             )
-            for group in groups
+            for worker, keys in groups
         ]
         try:
             _waited(wait, asked, deadline)
@@ -128,12 +119,12 @@ class Spread:
             raise
         hits: list[list[Hit]] = [[] for _ in question.queries]
         done: set[int] = set()
-        for group, answer in zip(groups, answers, strict=True):
+        for (_, keys), (found, as_of) in zip(groups, answers, strict=True):
             # A block made from newer rows than the view's lacks what was replaced since: it is searched here.
-            if max(answer.as_of) > seq:
+            if as_of > seq:
                 continue
-            done.update(id(parts[key]) for key in group.keys)
-            for mine, theirs in zip(hits, answer.hits, strict=True):
+            done.update(id(parts[key]) for key in keys)
+            for mine, theirs in zip(hits, found, strict=True):
                 mine.extend(theirs)
         return hits, [(part, mask) for part, mask in chosen if id(part) not in done]
 
@@ -147,17 +138,17 @@ class Spread:
                     self._held[recipe.key] = client.submit(held.hold, recipe, key=recipe.key)
             return {recipe.key: self._held[recipe.key] for recipe in recipes}
 
-    def _groups(self, client: Any, blocks: dict[str, Any]) -> list[_Group]:
+    def _groups(self, client: Any, blocks: dict[str, Any]) -> list[Group]:
         where: dict[str, list[str]] = client.who_has(list(blocks.values()))
         threads: dict[str, int] = client.nthreads()
         of: dict[str | None, list[str]] = {}
         for key in blocks:
             workers = sorted(where.get(key, ()))
             of.setdefault(workers[0] if workers else None, []).append(key)
-        groups = []
+        groups: list[Group] = []
         for worker, keys in of.items():
             n = min(len(keys), max(1, threads.get(worker or "", 1)))
-            groups += [_Group(worker, keys[at::n]) for at in range(n)]
+            groups += [(worker, keys[at::n]) for at in range(n)]
         return groups
 
     def settle(self, prefix: str, kept: Collection[str] = ()) -> None:
@@ -172,13 +163,6 @@ class Spread:
                 assert self._address is not None
                 self._client = connected(self._address, CONNECT_S)
             return self._client
-
-    def _leave(self) -> None:
-        with self._lock:
-            client, self._client, self._held = self._client, None, {}
-            self._not_before = time.monotonic() + PAUSE_S
-        if client is not None:
-            client.close(timeout=2)
 
     def close(self) -> None:
         """Let go of the cluster."""

@@ -8,14 +8,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from pairmark.service.audit.recovery import recovered
 from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.galleries import repository
-from pairmark.service.galleries.disk import GalleryDisk
-from pairmark.service.galleries.repository import State
+from pairmark.service.galleries.blocks import GalleryDisk
 
 ERASED_AT_A_TIME = 20_000
 
@@ -26,7 +24,7 @@ def sweep(db: Database, home: Path) -> None:
     folders = list(home.iterdir()) if home.exists() else []
     with db.read() as session:
         gone = repository.orphans(session)
-        states = {state.key: state for state in _all_states(session)}
+        states = {state.key: state for state in repository.page(session, limit=None)}
     for number in gone:
         remove_rows(db, number)
     if gone:
@@ -69,21 +67,11 @@ def workspace(home: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _all_states(session: Any) -> Iterator[State]:
-    after = None
-    while True:
-        some = repository.page(session, limit=500, after=after)
-        yield from some
-        if len(some) < 500:
-            return
-        after = some[-1].name
-
-
 def _alive(pid: str) -> bool:
     try:
         os.kill(int(pid), 0)
     except (ProcessLookupError, ValueError):
         return False
     except PermissionError:
-        return True
+        pass
     return True

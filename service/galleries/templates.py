@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.subjects import SampleSets, SubjectIndex
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import TooLarge
 from pairmark.service.galleries.blocks import Block
-from pairmark.service.galleries.view import Part, View
+from pairmark.service.galleries.view import Key, Part, View, whose
+from pairmark.service.runtime.vectors import check_finite
 
 Float32 = NDArray[np.float32]
-Key = tuple[str, str]
-"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
-
 MAX_ITEMS = 4_000_000
 """Items that are held in memory by subject."""
 TOUCHED = 2_048
@@ -64,10 +62,7 @@ class Templates:
         rows, scores = self.estimator._top_k_subjects(
             queries, self.index, min(k, len(self.keys)), allowed, above
         )
-        if ((rows >= 0) & ~np.isfinite(scores)).any():
-            raise InvalidInput(
-                "scores are not finite: a query is too extreme for this model", field="queries"
-            )
+        check_finite(np.where(rows < 0, 0, scores), "score of query", "queries")
         return [
             [self._hit(row, score) for row, score in zip(some, values, strict=True) if row >= 0]
             for some, values in zip(rows.tolist(), scores.tolist(), strict=True)
@@ -134,8 +129,7 @@ def made_of(
 
 
 def _key(block: Block, row: int) -> Key:
-    subject = block.subject(row)
-    return ("item", block.ids[row]) if subject is None else ("subject", subject)
+    return whose(block.subject(row), block.ids[row])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,18 +153,12 @@ class SubjectView:
         ]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Base:
-    parts: tuple[Part, ...]
-    templates: Templates
-
-
 class SubjectViews:
     """The subjects of one gallery with one version, by aggregation; made when they are asked for first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bases: dict[str, _Base] = {}
+        self._bases: dict[str, tuple[tuple[Part, ...], Templates]] = {}
         self._views: dict[str, tuple[View, SubjectView]] = {}
 
     def at(self, view: View, aggregation: str) -> SubjectView:
@@ -179,28 +167,28 @@ class SubjectViews:
             known = self._views.get(aggregation)
             if known is not None and known[0] is view:
                 return known[1]
-            base = self._bases.get(aggregation)
-            touched = None if base is None else _touched(base, view)
+            parts, base = self._bases.get(aggregation, ((), None))
+            touched = None if base is None else _touched(parts, len(base.keys), view)
             if base is None or touched is None:
-                made = made_of(view.estimator, aggregation, view.parts, view.n_items)
-                base = self._bases[aggregation] = _Base(parts=view.parts, templates=made)
+                base = made_of(view.estimator, aggregation, view.parts, view.n_items)
+                self._bases[aggregation] = (view.parts, base)
                 # Of blocks as they are; what waits in the tail is touched, however much that is.
                 touched = view.tail_keys()
             fresh = made_of(
                 view.estimator, aggregation, view.all_parts if touched else (), view.n_items, touched
             )
-            found = SubjectView(base=base.templates, touched=frozenset(touched), fresh=fresh)
+            found = SubjectView(base=base, touched=frozenset(touched), fresh=fresh)
             self._views[aggregation] = (view, found)
             return found
 
 
-def _touched(base: _Base, view: View) -> set[Key] | None:
-    """Subjects that differ from the base; None: of too many, or of other blocks."""
-    if len(base.parts) != len(view.parts):
+def _touched(parts: tuple[Part, ...], n_subjects: int, view: View) -> set[Key] | None:
+    """Subjects that differ from a base made of these parts; None: of too many, or of other blocks."""
+    if len(parts) != len(view.parts):
         return None
     touched = view.tail_keys()
-    limit = max(TOUCHED, len(base.templates.keys) // 8)
-    for old, new in zip(base.parts, view.parts, strict=True):
+    limit = max(TOUCHED, n_subjects // 8)
+    for old, new in zip(parts, view.parts, strict=True):
         if old.block is not new.block:
             return None
         if old.alive is not new.alive and new.alive is not None:
@@ -209,4 +197,4 @@ def _touched(base: _Base, view: View) -> set[Key] | None:
             if gone.size > limit:
                 return None
             touched.update(_key(new.block, row) for row in gone.tolist())
-    return touched if len(touched) <= limit or not base.templates.keys else None
+    return touched if len(touched) <= limit or not n_subjects else None

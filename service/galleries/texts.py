@@ -3,6 +3,7 @@ vectors."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,8 @@ class Texts:
     def find(self, value: str) -> int:
         """Where a text is among *sorted* ones; -1 when it is not there."""
         wanted = value.encode()
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self.encoded(middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low if low < len(self) and self.encoded(low) == wanted else -1
+        at = bisect_left(range(len(self)), wanted, key=self.encoded)
+        return at if at < len(self) and self.encoded(at) == wanted else -1
 
     def write(self, folder: Path, name: str) -> None:
         """Two plain arrays."""

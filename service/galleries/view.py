@@ -12,14 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.search.index import merge_top_k
-from pairmark.service.errors import InvalidInput, SearchTooLong
+from pairmark.service.errors import SearchTooLong
 from pairmark.service.galleries.blocks import Block, Mask, make_block
 from pairmark.service.galleries.metadata import Filter, choose
 from pairmark.service.galleries.rows import StoredRows
+from pairmark.service.runtime.vectors import check_finite
 
 Float32 = NDArray[np.float32]
 
+Key = tuple[str, str]
+"""(``subject``, its name), or (``item``, its id) for an item without a subject, which stands for itself."""
+
 QUERIES_AT_A_TIME = 32
+
+
+def whose(subject: str | None, id: str) -> Key:
+    """What an item is part of."""
+    return ("item", id) if subject is None else ("subject", subject)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,12 +78,7 @@ it searched none), and the blocks that are left."""
 
 
 class View:
-    """Blocks and a small tail: everything that was written up to ``seq``. Never changes.
-
-    Parameters
-    ----------
-    tail : items by id.
-    """
+    """Blocks and a small tail: everything that was written up to ``seq``. Never changes."""
 
     def __init__(
         self, estimator: Any, seq: int, parts: tuple[Part, ...], tail: dict[str, TailItem], n_features: int
@@ -117,12 +121,9 @@ class View:
             found |= here if part.alive is None else here & part.alive[block.order[at]]
         return found
 
-    def tail_keys(self) -> set[tuple[str, str]]:
-        """Whose the items of the tail are: (``subject``, name), or (``item``, id) for those of nobody."""
-        return {
-            ("item", name) if item.subject is None else ("subject", item.subject)
-            for name, item in self._tail.items()
-        }
+    def tail_keys(self) -> set[Key]:
+        """Whose the items of the tail are."""
+        return {whose(item.subject, name) for name, item in self._tail.items()}
 
     @property
     def nbytes(self) -> int:
@@ -151,13 +152,6 @@ class View:
         deadline : monotonic time after which it is given up.
         elsewhere : who searches some of the blocks instead; it must be None with ``after``.
         after : only items that were written under a greater sequence number.
-
-        Raises
-        ------
-        InvalidInput
-            When a score is not finite: the query is too extreme for this model.
-        SearchTooLong
-            When the deadline passed.
         """
         masks = [self._mask(part, wanted, after) for part in self.all_parts]
         chosen = [
@@ -208,13 +202,10 @@ def _subjects(best: Best, query: Float32, k: int, n: int) -> list[Hit]:
     asked = min(4 * k, n)
     while True:
         items = best(query, asked)[0]
-        seen: set[tuple[str, str]] = set()
-        hits = []
+        of: dict[Key, Hit] = {}
         for hit in items:
-            whose = ("item", hit.id) if hit.subject is None else ("subject", hit.subject)
-            if whose not in seen:
-                seen.add(whose)
-                hits.append(hit)
+            of.setdefault(whose(hit.subject, hit.id), hit)
+        hits = list(of.values())
         if len(hits) >= k or len(items) < asked or asked >= n:
             return hits[:k]
         asked = min(4 * asked, n)
@@ -228,17 +219,8 @@ def best_of_blocks(
     above: np.float32 | None,
     deadline: float | None,
 ) -> list[list[Hit]]:
-    """The k best rows of some blocks together, of each query: best first, ties by id.
-
-    Parameters
-    ----------
-    blocks : each with a mask of the rows that may be found; None: all.
-
-    Raises
-    ------
-    InvalidInput, SearchTooLong
-        As `View.search`.
-    """
+    """The k best rows of some blocks together, of each query: best first, ties by id. Masks say which rows may be
+    found; None: all."""
     if not blocks:
         return [[] for _ in queries]
     results = []
@@ -252,7 +234,7 @@ def best_of_blocks(
             least = np.nextafter(best[:, :k].min(), np.float32(-np.inf), dtype=np.float32)
             floor = least if floor is None else max(floor, least)
         rows, scores = estimator.top_k(queries, block.index, k, allowed=mask, above=floor)
-        _check_finite(rows, scores)
+        check_finite(np.where(rows < 0, 0, scores), "score of query", "queries")
         results.append((rows, scores))
         best = -np.sort(-np.concatenate([best, scores], axis=1), axis=1)[:, :k]
     merged = merge_top_k(results, k, [block.ids for block, _ in blocks])
@@ -268,14 +250,3 @@ def best_of_blocks(
             ]
         )
     return found
-
-
-def _check_finite(rows: NDArray[np.intp], scores: Float32) -> None:
-    wrong = (rows >= 0) & ~np.isfinite(scores)
-    if wrong.any():
-        at = int(np.argmax(wrong.any(axis=1)))
-        raise InvalidInput(
-            f"scores of query {at} are not finite: it is too extreme for this model",
-            field="queries",
-            query=at,
-        )

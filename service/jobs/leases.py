@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.orm import Session
 
@@ -22,6 +22,7 @@ from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow, WorkerRow
 from pairmark.service.times import iso
 
+T = TypeVar("T")
 _COMMIT_RETRY_S = 60.0
 _SILENT_LEASES = 1.5
 _FORGET_S = 86_400.0
@@ -296,15 +297,15 @@ def _over(state: str, now: float) -> dict[str, Any]:
     return {"state": state, "stage": state, "lease_until": None, "finished_at": now}
 
 
-def persist(db: Database, work: Callable[[Session], None], *, patience_s: float = _COMMIT_RETRY_S) -> None:
+def persist(db: Database, work: Callable[[Session], T], *, patience_s: float = _COMMIT_RETRY_S) -> T:
     """Run ``work`` in one transaction, again while the database is away. ``work`` must bear being run twice."""
     deadline = time.monotonic() + patience_s
     pause = 0.2
     while True:
         try:
             with db.write() as session:
-                work(session)
-            return
+                made = work(session)
+            return made
         except NotReady:
             if time.monotonic() + pause > deadline:
                 raise

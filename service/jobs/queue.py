@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from pairmark.service.audit.actor import current_actor
 from pairmark.service.audit.log import record
-from pairmark.service.db import is_unique_violation
 from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
@@ -75,7 +74,7 @@ class JobQueue(Leases):
                 row = self._add(session, prepare(session), once)
                 return job_out(row, [], attended=bool(self._alive(session)))
         except IntegrityError as error:
-            if once is None or not is_unique_violation(error):
+            if once is None or "unique" not in str(error.orig).lower():
                 raise
             with self._db.read() as session:
                 earlier = self._earlier(session, once)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 
 import numpy as np
@@ -17,7 +18,6 @@ def parse_octets(
     *,
     dim: int,
     n_left: int | None,
-    model: str | None,
     samples: tuple[int, int] = (1, 1),
 ) -> Pairs:
     """Read little-endian float32 rows, all left ones and then all right ones.
@@ -48,7 +48,7 @@ def parse_octets(
             _even_counts(len(side), each, name)
             for side, each, name in zip((left, right), samples, ("left", "right"), strict=True)
         )
-    return Pairs(model, _finite(left, "left"), _finite(right, "right"), counts)  # type: ignore[arg-type]
+    return Pairs(_finite(left, "left"), _finite(right, "right"), counts)  # type: ignore[arg-type]
 
 
 def _even_counts(n_rows: int, each: int, side: str) -> Counts:
@@ -60,9 +60,9 @@ def _even_counts(n_rows: int, each: int, side: str) -> Counts:
     return np.full(n_rows // each, each, dtype=np.int64)
 
 
-def parse_rows(body: bytes | bytearray, *, dim: int, model: str | None) -> Features:
+def parse_rows(body: bytes | bytearray, *, dim: int) -> Features:
     """Read little-endian float32 rows of points, each of ``dim`` numbers."""
-    return Features(model, _finite(_octet_rows(body, dim), "features"))
+    return Features(_finite(_octet_rows(body, dim), "features"))
 
 
 def _octet_rows(body: bytes | bytearray, dim: int) -> Float32:
@@ -85,7 +85,7 @@ def _writable(body: bytes | bytearray, dtype: str) -> Float32:
     return np.frombuffer(buffer, dtype=dtype).astype(np.float32, copy=False)
 
 
-def parse_npz(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Pairs:
+def parse_npz(body: bytes | bytearray, *, max_bytes: int) -> Pairs:
     """Read an npz of arrays ``left`` and ``right``. Object arrays are refused and sizes bounded before unpacking.
 
     With ``left_counts`` or ``right_counts``, rows of that side are samples, subject after subject, so many each.
@@ -93,9 +93,9 @@ def parse_npz(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> 
     given = _npz_members(body, ("left", "right"), max_bytes, ("left_counts", "right_counts"))
     left, right = given["left"], given["right"]
     if len(given) == 2:
-        return Pairs(model, left, right)
+        return Pairs(left, right)
     a, b = (_counts(given.get(f"{side}_counts"), len(given[side]), side) for side in ("left", "right"))
-    return Pairs(model, left, right, None if a.max() == b.max() == 1 else (a, b))
+    return Pairs(left, right, None if a.max() == b.max() == 1 else (a, b))
 
 
 def _counts(given: Float32 | None, n_rows: int, side: str) -> Counts:
@@ -113,9 +113,9 @@ def _counts(given: Float32 | None, n_rows: int, side: str) -> Counts:
     return counts
 
 
-def parse_npz_rows(body: bytes | bytearray, *, model: str | None, max_bytes: int) -> Features:
+def parse_npz_rows(body: bytes | bytearray, *, max_bytes: int) -> Features:
     """Read an npz of one array ``features``, as `parse_npz` reads two."""
-    return Features(model, _npz_members(body, ("features",), max_bytes)["features"])
+    return Features(_npz_members(body, ("features",), max_bytes)["features"])
 
 
 def _npz_members(
@@ -171,9 +171,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, max
             f"{name} has shape {tuple(shape)}; expected (n, d), or (d,) for one vector", field=name
         )
     # Python integers: a header cannot make this overflow.
-    expected = dtype.itemsize
-    for length in shape:
-        expected *= int(length)
+    expected = math.prod(map(int, shape), start=dtype.itemsize)
     rest = len(data) - stream_.tell()
     if rest != expected:
         raise InvalidInput(f"{name} holds {rest} bytes where its header promises {expected}", field=name)

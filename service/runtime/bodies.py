@@ -19,10 +19,22 @@ Number = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
 """A number that float32 holds; NaN and infinities are outside these bounds."""
 
 
-class SparseVector(BaseModel):
-    """A vector by its non-zero entries; `indices` are 0-based and distinct."""
+class Body(BaseModel):
+    """What a client sends, taken as it is."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class AskingBody(Body):
+    """A request to a model."""
+
+    model: str | None = Field(
+        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
+    )
+
+
+class SparseVector(Body):
+    """A vector by its non-zero entries; `indices` are 0-based and distinct."""
 
     indices: list[int] = Field(examples=[[0, 17]])
     values: list[Number] = Field(examples=[[0.5, 2.0]])
@@ -35,10 +47,8 @@ Vectors = Annotated[
 ]
 
 
-class Subject(BaseModel):
+class Subject(Body):
     """One person or thing with several samples; `aggregation` says how their scores are combined."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     samples: Annotated[
         Annotated[list[Dense], _FAST] | Annotated[list[SparseVector], _FAST],
@@ -58,33 +68,21 @@ Side = Annotated[
 EXPECTED_SIDE = f'{EXPECTED}, or a subject {{"samples": [vector, ..]}} or a list of subjects'
 
 
-class PairsBody(BaseModel):
+class PairsBody(AskingBody):
     """Pairs to score: the same number of vectors (or subjects) on both sides, or a single one on one side."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
-
-    model: str | None = Field(
-        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
-    )
     left: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.2, 0.3]])
     right: Side = Field(description=EXPECTED_SIDE, examples=[[0.1, 0.25, 0.3]])
 
 
-class FeaturesBody(BaseModel):
+class FeaturesBody(AskingBody):
     """Points: one vector, or several."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
-
-    model: str | None = Field(
-        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
-    )
     features: Vectors = Field(description=EXPECTED, examples=[[[0.1, 0.2, 0.3]]])
 
 
-class ScoresBody(BaseModel):
+class ScoresBody(Body):
     """Scores of another system, to be decided with `calibration=`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     scores: Annotated[
         Annotated[list[Number], Field(min_length=1), _FAST]

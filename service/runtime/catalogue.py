@@ -77,12 +77,7 @@ class View:
         return found, key
 
     def resolve(self, ref: str | None, capability: str) -> VersionEntry:
-        """The version that a reference means, if it can do what is asked.
-
-        Raises
-        ------
-        UnknownModel, AmbiguousModel, ModelNotCapable
-        """
+        """The version that a reference means, if it can do what is asked."""
         if ref is None:
             return self._only_one(capability)
         entry = self.named(ref)
@@ -125,14 +120,7 @@ class View:
         return model.versions[at]
 
     def among(self, ref: str | None, capability: str, names: frozenset[str]) -> str:
-        """The reference as one to these models only, for who may use no others.
-
-        Raises
-        ------
-        Forbidden
-        UnknownModel, AmbiguousModel
-            When none is named, and none of them or several can do what is asked.
-        """
+        """The reference as one to these models only, for who may use no others."""
         if ref is None:
             return self._only_one(capability, names).name
         name = name_of(ref)
@@ -182,13 +170,7 @@ class Catalogue:
 
     @property
     def view(self) -> View:
-        """The view at hand, however old.
-
-        Raises
-        ------
-        NotReady
-            Before the first one.
-        """
+        """The view at hand, however old. `NotReady` before the first one."""
         if self._view is None:
             raise NotReady("the catalogue of models was not read yet")
         return self._view
@@ -198,13 +180,7 @@ class Catalogue:
         return self._view if time.monotonic() < self._fresh_until else None
 
     async def refreshed(self) -> View:
-        """A fresh view; when the database is slow or away, the one at hand.
-
-        Raises
-        ------
-        NotReady
-            When the database is away and there is no view at all.
-        """
+        """A fresh view; when the database is slow or away, the one at hand. `NotReady` when there is none."""
         if time.monotonic() < self._fresh_until and self._view is not None:
             return self._view
         task = self._refresh_task()
@@ -230,13 +206,8 @@ class Catalogue:
         return await self.refreshed()
 
     async def looked_up(self) -> View:
-        """A view read from now on, for whom an older one would tell that something does not exist.
-
-        Raises
-        ------
-        NotReady
-            When the database does not answer in time: whether it exists is not known.
-        """
+        """A view read from now on, for whom an older one would tell that something does not exist. `NotReady` when the
+        database does not answer in time: whether it exists is not known."""
         self.expire()
         try:
             async with asyncio.timeout(_LOOK_UP_PATIENCE_S):
@@ -284,41 +255,21 @@ class Catalogue:
             known = self._view
             if known is not None and known.revision == revision:
                 return known
-            rows = repository.models(session)
-            named = {row.id: row.name for row in rows}
-            allowed = {row.id: row.allow_asymptotic for row in rows}
-            versions: dict[str, dict[int, VersionEntry]] = {model_id: {} for model_id in named}
+            versions: dict[str, dict[int, VersionEntry]] = {}
+            aliases: dict[str, dict[str, int]] = {}
+            models = {
+                name: ModelEntry(id, name, versions.setdefault(id, {}), aliases.setdefault(id, {}), allowed)
+                for id, name, allowed in repository.models(session)
+            }
             for row in repository.versions(session):
-                if row.model_id in named:
-                    versions[row.model_id][row.version] = VersionEntry(
-                        model_id=row.model_id,
-                        name=named[row.model_id],
-                        version=row.version,
-                        kind=row.kind,
-                        capabilities=frozenset(row.capabilities),
-                        calibration_id=row.calibration_id,
-                        artefact_sha256=row.artefact_sha256,
-                    )
-            aliases: dict[str, dict[str, int]] = {model_id: {} for model_id in named}
-            for row in repository.aliases(session):
-                if row.model_id in named:
-                    aliases[row.model_id][row.alias] = row.version
-            keys = active_keys(session)
-            sessions = active_sessions(session)
-            locked = any_key(session)
-        return View(
-            revision=revision,
-            models={
-                name: ModelEntry(
-                    id=model_id,
-                    name=name,
-                    versions=versions[model_id],
-                    aliases=aliases[model_id],
-                    allow_asymptotic=allowed[model_id],
-                )
-                for model_id, name in named.items()
-            },
-            keys=keys,
-            sessions=sessions,
-            locked=locked,
-        )
+                entry = VersionEntry(**{**row._mapping, "capabilities": frozenset(row.capabilities)})
+                versions.setdefault(entry.model_id, {})[entry.version] = entry
+            for model_id, alias, version in repository.aliases(session):
+                aliases.setdefault(model_id, {})[alias] = version
+            return View(
+                revision=revision,
+                models=models,
+                keys=active_keys(session),
+                sessions=active_sessions(session),
+                locked=any_key(session),
+            )

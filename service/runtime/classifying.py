@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from pairmark.service.errors import InvalidInput, TooLarge
+from pairmark.service.errors import TooLarge
 from pairmark.service.runtime.scoring import Served
-from pairmark.service.runtime.vectors import Features, to_rows
+from pairmark.service.runtime.vectors import Features, check_finite, to_rows
 
 Float32 = NDArray[np.float32]
 
@@ -20,15 +17,7 @@ MAX_PROBABILITIES = 2_000_000
 
 
 def classified(served: Served, features: Features) -> tuple[NDArray[np.int64], Float32]:
-    """The most probable class of each point, (n,), and the probabilities of all, (n, n_classes).
-
-    Raises
-    ------
-    InvalidInput
-        When points are not of the model's dimension, or too extreme for it.
-    TooLarge
-        When the answer would hold more than `MAX_PROBABILITIES`.
-    """
+    """The most probable class of each point, (n,), and the probabilities of all, (n, n_classes)."""
     assert served.class_names is not None
     k = len(served.class_names)
     if len(features) * k > MAX_PROBABILITIES:
@@ -39,13 +28,7 @@ def classified(served: Served, features: Features) -> tuple[NDArray[np.int64], F
         )
     rows = to_rows(features.rows, "features", served.n_features, accepts_sparse=served.accepts_sparse)
     probabilities = np.asarray(served.estimator.predict_proba(rows))
-    if not np.isfinite(probabilities).all():
-        at = int(np.argmin(np.isfinite(probabilities).all(axis=1)))
-        raise InvalidInput(
-            f"the probabilities of point {at} are not finite: it is too extreme for this model",
-            field="features",
-            point=at,
-        )
+    check_finite(probabilities, "distribution of point", "features")
     best = probabilities.argmax(axis=1).astype(np.int64)
     return best, np.ascontiguousarray(probabilities, dtype=np.float32)
 
@@ -63,16 +46,3 @@ def classes_json(served: Served, features: Features) -> bytes:
         rows.append(b"{" + b",".join(parts) + b"}")
     labels = to_json([names[at] for at in best.tolist()])
     return b'{"model":%b,"labels":%b,"probabilities":[%b]}' % (served.model_json, labels, b",".join(rows))
-
-
-def seconds_to_classify(estimator: Any, n_features: int) -> float:
-    """How long one point takes when everything is warm: it decides whether a request may hold the event loop."""
-    zeros = np.zeros((1, n_features), dtype=np.float32)
-    estimator.predict_proba(zeros)
-    # The best of a few, in CPU time: a busy machine must not make a quick model look slow for good.
-    taken = []
-    for _ in range(3):
-        started = time.thread_time()
-        estimator.predict_proba(zeros)
-        taken.append(time.thread_time() - started)
-    return min(taken)

@@ -5,17 +5,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from pairmark.service.errors import InvalidInput
-from pairmark.service.runtime.bodies import EXPECTED, EXPECTED_SIDE, FLOAT32_MAX
+from pairmark.service.runtime.bodies import EXPECTED, FLOAT32_MAX
+
+Form = TypeVar("Form", bound=BaseModel)
 
 
-def json_object(body: bytes | bytearray) -> dict[str, Any]:
+def validated(form: type[Form], body: bytes | bytearray, **checks: Callable[[Any, str], None]) -> Form:
+    """A JSON body of that form, or `InvalidInput` that names the field and what was expected.
+
+    Parameters
+    ----------
+    checks : of each field that must be there, what raises for the first thing wrong with its value.
+    """
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as error:
+        value = _json_object(body)
+        for name, check in checks.items():
+            if name not in value:
+                expected = form.model_fields[name].description
+                raise InvalidInput(f"{name} is missing; expected {expected}", field=name) from error
+            check(value[name], name)
+        _raise_first_error(error)
+
+
+def _json_object(body: bytes | bytearray) -> dict[str, Any]:
     try:
         value = from_json(body)
     except ValueError as error:
@@ -23,15 +44,6 @@ def json_object(body: bytes | bytearray) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput(f"the body is {kind_of(value)}; expected a JSON object", field="body")
     return value
-
-
-def raise_of_pairs(body: bytes | bytearray, error: ValidationError) -> NoReturn:
-    value = json_object(body)
-    for name in ("left", "right"):
-        if name not in value:
-            raise InvalidInput(f"{name} is missing; expected {EXPECTED_SIDE}", field=name) from error
-        check_side(value[name], name)
-    raise_first_error(error)
 
 
 def check_side(value: Any, name: str) -> None:
@@ -66,7 +78,7 @@ def _walk_subject(value: dict[str, Any], name: str) -> None:
     check_vectors(samples, at)
 
 
-def raise_first_error(error: ValidationError) -> NoReturn:
+def _raise_first_error(error: ValidationError) -> NoReturn:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     said = first["msg"]

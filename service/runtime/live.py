@@ -198,12 +198,7 @@ class Watch:
 
 
 class LiveCheck:
-    """Watches what each version scores in this process. Used on the event loop only.
-
-    Parameters
-    ----------
-    load : calibration id -> `Calibration`; blocking.
-    """
+    """Watches what each version scores in this process. Used on the event loop only."""
 
     def __init__(self, load: Callable[[str], Calibration]) -> None:
         self._load = load

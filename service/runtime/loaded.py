@@ -7,7 +7,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pairmark.service.errors import CorruptArtefact, PairmarkError
 from pairmark.service.runtime.catalogue import VersionEntry, View
@@ -24,20 +24,9 @@ RETRY_FAILED_S = 5.0
 Identity = tuple[str, int]
 
 
-@dataclass(slots=True)
-class _Failure:
-    error: PairmarkError
-    until: float
-
-
 class LoadedVersions:
-    """At most ``limit`` versions, least recently used dropped first.
-
-    Parameters
-    ----------
-    load : reads, verifies and warms a version; blocking, runs in a thread.
-    limit : versions kept.
-    """
+    """At most ``limit`` versions, least recently used dropped first. ``load`` reads, verifies and warms one, in a
+    thread."""
 
     def __init__(self, load: Callable[[VersionEntry], Served], limit: int) -> None:
         self._load = load
@@ -45,7 +34,8 @@ class LoadedVersions:
         self._loaded: OrderedDict[Identity, Served] = OrderedDict()
         self._loading: dict[Identity, asyncio.Task[Served]] = {}
         self._started: dict[Identity, float] = {}
-        self._failed: dict[Identity, _Failure] = {}
+        self._failed: dict[Identity, tuple[PairmarkError, float]] = {}
+        """Why a version could not be loaded, and until when it is not tried again."""
         self._serving: dict[tuple[str, str], Identity] = {}
 
     def __len__(self) -> int:
@@ -64,13 +54,7 @@ class LoadedVersions:
 
     async def get(self, entry: VersionEntry, alias: str | None) -> Served:
         """The version, loaded; a request by ``alias`` is answered by what the alias served last while the new
-        version is loading for long, or cannot be loaded.
-
-        Raises
-        ------
-        CorruptArtefact, StorageFailed
-            When it cannot be loaded and there is nothing to fall back on.
-        """
+        version is loading for long, or cannot be loaded."""
         identity = (entry.model_id, entry.version)
         found = self.at_hand(entry)
         if found is None:
@@ -124,9 +108,9 @@ class LoadedVersions:
 
     async def _fetch(self, entry: VersionEntry) -> Served:
         identity = (entry.model_id, entry.version)
-        failure = self._failed.get(identity)
-        if failure is not None and time.monotonic() < failure.until:
-            raise type(failure.error)(failure.error.detail, **failure.error.facts)
+        known, until = self._failed.get(identity, (None, 0.0))
+        if known is not None and time.monotonic() < until:
+            raise type(known)(known.detail, **known.facts)
         try:
             version = await asyncio.get_running_loop().run_in_executor(None, self._load, entry)
         except Exception as error:
@@ -140,7 +124,7 @@ class LoadedVersions:
                 f"{entry.name}:{entry.version} could not be loaded; it is not served"
             )
             LOADS.labels("failed").inc()
-            self._failed[identity] = _Failure(said, time.monotonic() + RETRY_FAILED_S)
+            self._failed[identity] = (said, time.monotonic() + RETRY_FAILED_S)
             if kind is not None:
                 raise
             raise said from error

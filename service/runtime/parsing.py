@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from pairmark.service.errors import InvalidInput
 from pairmark.service.runtime.bodies import (
@@ -21,12 +20,11 @@ from pairmark.service.runtime.bodies import (
 )
 from pairmark.service.runtime.diagnosis import (
     check_numbers,
+    check_side,
     check_vectors,
-    json_object,
     kind_of,
-    raise_first_error,
-    raise_of_pairs,
     raise_ragged,
+    validated,
 )
 from pairmark.service.runtime.vectors import Counts, Features, Float32, Pairs, SparseRows
 
@@ -34,20 +32,14 @@ _SCORES_FIELD = re.compile(rb'"scores"\s*:')
 
 
 def parse_pairs(body: bytes | bytearray) -> Pairs:
-    """Read a JSON body of pairs.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the field and what was expected.
-    """
-    try:
-        given = PairsBody.model_validate_json(body)
-    except ValidationError as error:
-        raise_of_pairs(body, error)
+    """Read a JSON body of pairs."""
+    given = validated(PairsBody, body, left=check_side, right=check_side)
     left, right = given.left, given.right
     if _is_subjects(left) or _is_subjects(right):
-        return _subject_pairs(given.model, left, right)
+        # Vectors beside subjects are subjects of one sample.
+        (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
+        counts = None if of_a.max() == of_b.max() == 1 else (of_a, of_b)
+        return Pairs(a, b, counts, given.model)
     if (
         isinstance(left, list)
         and isinstance(right, list)
@@ -57,47 +49,19 @@ def parse_pairs(body: bytes | bytearray) -> Pairs:
     ):
         # Two vectors of one length, the most frequent request by far: one array for both.
         rows = np.array((left, right), dtype=np.float32)
-        return Pairs(given.model, rows[:1], rows[1:])
-    return Pairs(given.model, side_of(left, "left"), side_of(right, "right"))
+        return Pairs(rows[:1], rows[1:], None, given.model)
+    return Pairs(side_of(left, "left"), side_of(right, "right"), None, given.model)
 
 
 def parse_features(body: bytes | bytearray) -> Features:
-    """Read a JSON body of points; errors as `parse_pairs`."""
-    try:
-        given = FeaturesBody.model_validate_json(body)
-    except ValidationError as error:
-        value = json_object(body)
-        if "features" not in value:
-            raise InvalidInput(f"features is missing; expected {EXPECTED}", field="features") from error
-        check_vectors(value["features"], "features")
-        raise_first_error(error)
-    return Features(given.model, side_of(given.features, "features"))
+    """Read a JSON body of points."""
+    given = validated(FeaturesBody, body, features=check_vectors)
+    return Features(side_of(given.features, "features"), given.model)
 
 
 def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
     """Read a JSON body of scores made elsewhere: (n,) float32, or (n, n_systems) float64."""
-    try:
-        given = ScoresBody.model_validate_json(body)
-    except ValidationError as error:
-        value = json_object(body)
-        scores = value.get("scores")
-        if isinstance(scores, list):
-            if not scores:
-                raise InvalidInput("scores is empty; expected a list of numbers", field="scores") from error
-            if isinstance(scores[0], list):
-                for index, row in enumerate(scores):
-                    if not isinstance(row, list):
-                        at = f"scores[{index}]"
-                        raise InvalidInput(
-                            f"{at} is {kind_of(row)}; expected a list of numbers, as scores[0] is", field=at
-                        ) from error
-                    check_numbers(row, f"scores[{index}]")
-            check_numbers(scores, "scores")
-        elif "scores" in value:
-            raise InvalidInput(
-                f"scores is {kind_of(scores)}; expected a list of numbers", field="scores"
-            ) from error
-        raise_first_error(error)
+    given = validated(ScoresBody, body, scores=_check_scores)
     if isinstance(given.scores[0], list):
         widths = {len(row) for row in given.scores if isinstance(row, list)}
         if len(widths) > 1:
@@ -106,6 +70,22 @@ def parse_scores(body: bytes | bytearray) -> NDArray[Any]:
             )
         return np.array(given.scores, dtype=np.float64)
     return np.array(given.scores, dtype=np.float32)
+
+
+def _check_scores(scores: Any, name: str) -> None:
+    if not isinstance(scores, list) or not scores:
+        said = "is empty" if scores == [] else f"is {kind_of(scores)}"
+        raise InvalidInput(f"{name} {said}; expected a list of numbers", field=name)
+    if not isinstance(scores[0], list):
+        check_numbers(scores, name)
+        return
+    for index, row in enumerate(scores):
+        at = f"{name}[{index}]"
+        if not isinstance(row, list):
+            raise InvalidInput(
+                f"{at} is {kind_of(row)}; expected a list of numbers, as {name}[0] is", field=at
+            )
+        check_numbers(row, at)
 
 
 def holds_scores(body: bytes | bytearray) -> bool:
@@ -134,14 +114,6 @@ def _is_subjects(side: Any) -> bool:
     return isinstance(side, Subject) or (
         isinstance(side, list) and bool(side) and isinstance(side[0], Subject)
     )
-
-
-def _subject_pairs(model: str | None, left: Any, right: Any) -> Pairs:
-    """Pairs of which a side at least holds subjects; vectors are subjects of one sample."""
-    (a, of_a), (b, of_b) = subjects_of(left, "left"), subjects_of(right, "right")
-    if of_a.max() == of_b.max() == 1:
-        return Pairs(model, a, b)
-    return Pairs(model, a, b, (of_a, of_b))
 
 
 def subjects_of(side: Any, name: str) -> tuple[Float32 | SparseRows, Counts]:

@@ -48,11 +48,6 @@ def picture_of(
     ----------
     report : gives the report; not called for a picture that is known.
     adaptive : an SVG whose colours follow the reader's light or dark scheme.
-
-    Raises
-    ------
-    ModelNotCapable
-        When the report has no such figures.
     """
     key = (
         version.lineage.artefact_sha256,

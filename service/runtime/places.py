@@ -19,11 +19,32 @@ MODERATE_S = 0.05
 """Longest that work may take in a thread of its own choice; longer work waits for one of the bounded places."""
 
 
-class BatchPlace:
-    """One of the bounded places for long batches, held until its work has really ended."""
+class Places:
+    """Bounded places for long work, each with a thread: ``async with places() as place: await place.run(work)``.
 
-    def __init__(self, threads: ThreadPoolExecutor, places: threading.Semaphore, limit: int) -> None:
-        self._threads, self._places, self._limit = threads, places, limit
+    Parameters
+    ----------
+    limit : at most so many are taken or waiting for a thread. beside : other places that share their limit.
+    """
+
+    def __init__(self, name: str, threads: int, limit: int, beside: Places | None = None) -> None:
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self.free: threading.Semaphore = threading.Semaphore(limit) if beside is None else beside.free
+        self.limit = limit
+
+    def __call__(self) -> BatchPlace:
+        return BatchPlace(self)
+
+    def close(self) -> None:
+        """Let threads end."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class BatchPlace:
+    """One of the places, held until its work has really ended."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._running: Future[Any] | None = None
 
     async def __aenter__(self) -> Self:
@@ -33,15 +54,9 @@ class BatchPlace:
         self.leave()
 
     def enter(self) -> Self:
-        """Take the place.
-
-        Raises
-        ------
-        RateLimited
-            When all are taken.
-        """
-        if not self._places.acquire(blocking=False):
-            raise RateLimited(f"{self._limit} long batches are under way already; try again shortly")
+        """Take the place. `RateLimited` when all are taken."""
+        if not self._places.free.acquire(blocking=False):
+            raise RateLimited(f"{self._places.limit} long batches are under way already; try again shortly")
         BATCHES.inc()
         return self
 
@@ -55,12 +70,12 @@ class BatchPlace:
 
     def _leave(self, _: object = None) -> None:
         BATCHES.dec()
-        self._places.release()
+        self._places.free.release()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do the work in a thread."""
         # In the name of who asked for it.
-        future = self._threads.submit(copy_context().run, work)
+        future = self._places.threads.submit(copy_context().run, work)
         self._running = future
         return await asyncio.wrap_future(future)
 
@@ -86,13 +101,7 @@ class Lane:
             self._place.leave()
 
     async def run(self, seconds: float, work: Callable[[], T]) -> T:
-        """Do the work, which is expected to take ``seconds``.
-
-        Raises
-        ------
-        RateLimited
-            When it is long and every place is taken.
-        """
+        """Do the work, which takes about ``seconds``. `RateLimited` when it is long and every place is taken."""
         if self._place is None:
             if seconds <= SHORT_S:
                 return work()

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 from pydantic_core import to_json
 
 from pairmark.service.errors import InvalidInput, TooLarge
-from pairmark.service.runtime.bodies import FLOAT32_MAX, Dense, Number
-from pairmark.service.runtime.diagnosis import (
-    check_numbers,
-    json_object,
-    kind_of,
-    raise_first_error,
-    raise_ragged,
-)
+from pairmark.service.runtime.bodies import FLOAT32_MAX, AskingBody, Dense, Number
+from pairmark.service.runtime.diagnosis import check_numbers, kind_of, raise_ragged, validated
 from pairmark.service.runtime.scoring import Served
-from pairmark.service.runtime.vectors import Float32
+from pairmark.service.runtime.vectors import Float32, check_finite
 
 MAX_PAIRWISE = 2_000_000
 """Most pairwise confidences in one answer."""
@@ -32,14 +25,9 @@ _EXPECTED = 'a list of numbers, a list of such lists, or features by name such a
 Named = dict[str, Number]
 
 
-class RankBody(BaseModel):
+class RankBody(AskingBody):
     """Points for which labels are ranked."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
-
-    model: str | None = Field(
-        None, description="`name`, `name@alias` or `name:version`; optional if only one model can answer"
-    )
     features: Annotated[
         Dense | Annotated[list[Dense], Field(fail_fast=True)] | Named | list[Named],
         Field(union_mode="left_to_right"),
@@ -73,17 +61,8 @@ class Points:
 
 
 def parse_points(body: bytes | bytearray) -> Points:
-    """Read a JSON body of points.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the field and what was expected.
-    """
-    try:
-        given = RankBody.model_validate_json(body)
-    except ValidationError as error:
-        _diagnose(body, error)
+    """Read a JSON body of points."""
+    given = validated(RankBody, body, features=_check_features)
     return Points(given.model, _rows(given.features), given.top, given.detail, given.abstain)
 
 
@@ -102,32 +81,22 @@ def _rows(features: Any) -> Float32 | list[Mapping[str, float]]:
     return np.array(features, dtype=np.float32)
 
 
-def _diagnose(body: bytes | bytearray, error: ValidationError) -> NoReturn:
-    """Raise for the first thing wrong with the body, in the words of its field."""
-    value = json_object(body)
-    if "features" not in value:
-        raise InvalidInput(f"features is missing; expected {_EXPECTED}", field="features") from error
-    features = value["features"]
+def _check_features(features: Any, name: str) -> None:
     if isinstance(features, dict):
-        _check_named(features, "features")
+        _check_named(features, name)
     elif not isinstance(features, list):
-        raise InvalidInput(
-            f"features is {kind_of(features)}; expected {_EXPECTED}", field="features"
-        ) from error
+        raise InvalidInput(f"{name} is {kind_of(features)}; expected {_EXPECTED}", field=name)
     elif features and isinstance(features[0], (list, dict)):
         for number, row in enumerate(features):
-            at = f"features[{number}]"
+            at = f"{name}[{number}]"
             if type(row) is not type(features[0]):
-                raise InvalidInput(
-                    f"{at} is {kind_of(row)}; expected what features[0] is", field=at
-                ) from error
+                raise InvalidInput(f"{at} is {kind_of(row)}; expected what {name}[0] is", field=at)
             if isinstance(row, dict):
                 _check_named(row, at)
             else:
                 check_numbers(row, at)
     else:
-        check_numbers(features, "features")
-    raise_first_error(error)
+        check_numbers(features, name)
 
 
 def _check_named(row: Mapping[str, Any], at: str) -> None:
@@ -149,11 +118,6 @@ def points_by_text(features: str | None, named: Mapping[str, str]) -> Float32 | 
     ----------
     features : ``5.1,3.5``, numbers in the model's order.
     named : the number of each feature by its name.
-
-    Raises
-    ------
-    InvalidInput
-        Naming the parameter and what was expected.
     """
     if features is not None and named:
         raise InvalidInput(
@@ -183,17 +147,7 @@ def _number(text: str, field: str) -> float:
 
 
 def features_of(points: Points, names: Sequence[str] | None, n_features: int) -> Float32:
-    """Rows of the model's features, (n, n_features).
-
-    Parameters
-    ----------
-    names : of the model's features; None: ``x0``, ``x1``, ...
-
-    Raises
-    ------
-    InvalidInput
-        With ``expected_features`` when features are unknown, missing, too few or too many.
-    """
+    """Rows of the model's features, (n, n_features). ``names``: None for ``x0``, ``x1``, ..."""
     known = names if names is not None else [f"x{column}" for column in range(n_features)]
     if isinstance(points.rows, np.ndarray):
         if points.rows.shape[1] != n_features:
@@ -231,12 +185,7 @@ def _name_list(names: Sequence[str]) -> str:
 
 
 def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
-    """The answer to a request, as JSON.
-
-    Raises
-    ------
-    InvalidInput, TooLarge
-    """
+    """The answer to a request, as JSON."""
     X = features_of(points, served.feature_names, served.n_features)
     k = len(label_names)
     shown = k if points.top is None else min(points.top, k)
@@ -251,10 +200,7 @@ def rank(served: Served, label_names: Sequence[str], points: Points) -> bytes:
     positions, scores = estimator._ranked(X)
     if points.abstain is not None:
         positions = estimator.predict(X, abstain=points.abstain)
-    if not np.isfinite(scores).all():
-        raise InvalidInput(
-            "the ranking is not finite: a point is too extreme for this model", field="features"
-        )
+    check_finite(scores, "ranking of point", "features")
     if len(X) == 1 and points.abstain is None and not points.detail:
         ordered = _in_order(label_names, positions[0].tolist(), scores[0].tolist(), shown)
         return b'{"model":%b,"rankings":[%b]}' % (served.model_json, to_json(ordered))
@@ -299,17 +245,3 @@ def _pairs(names: Sequence[str], before: NDArray[np.float64]) -> dict[str, dict[
         name: {other: chance for other, chance in zip(names, row, strict=True) if other != name}
         for name, row in zip(names, before.tolist(), strict=True)
     }
-
-
-def seconds_a_point(estimator: Any, n_features: int) -> float:
-    """How long one point takes when everything is warm: it decides whether a request may hold the event loop."""
-    zeros = np.zeros((1, n_features), dtype=np.float32)
-    for method in ("_ranked", "pairwise_confidence", "ranking_confidence"):
-        getattr(estimator, method)(zeros)
-    # The best of a few, in CPU time: a busy machine must not make a quick model look slow for good.
-    taken = []
-    for _ in range(3):
-        started = time.thread_time()
-        estimator._ranked(zeros)
-        taken.append(time.thread_time() - started)
-    return min(taken)

@@ -15,27 +15,26 @@ def revision(session: Session) -> int:
     return int(session.scalar(select(Revision.value)) or 0)
 
 
-def models(session: Session) -> list[Row[Any]]:
+def models(session: Session) -> list[Row[str, str, bool | None]]:
     """(id, name, allow_asymptotic) of every model."""
     return list(session.execute(select(Model.id, Model.name, Model.allow_asymptotic).order_by(Model.name)))
 
 
 def versions(session: Session) -> list[Row[Any]]:
-    """(model_id, version, kind, capabilities, calibration_id, artefact_sha256) of every version."""
-    return list(
-        session.execute(
-            select(
-                ModelVersion.model_id,
-                ModelVersion.version,
-                ModelVersion.kind,
-                ModelVersion.capabilities,
-                ModelVersion.calibration_id,
-                ModelVersion.artefact_sha256,
-            ).order_by(ModelVersion.model_id, ModelVersion.version)
-        )
+    """(model_id, name, version, kind, capabilities, calibration_id, artefact_sha256) of every version."""
+    of = ModelVersion
+    columns = (
+        of.model_id,
+        Model.name,
+        of.version,
+        of.kind,
+        of.capabilities,
+        of.calibration_id,
+        of.artefact_sha256,
     )
+    return list(session.execute(select(*columns).join(Model).order_by(of.model_id, of.version)))
 
 
-def aliases(session: Session) -> list[Row[Any]]:
+def aliases(session: Session) -> list[Row[str, str, int]]:
     """(model_id, alias, version) of every alias."""
     return list(session.execute(select(Alias.model_id, Alias.alias, Alias.version)))

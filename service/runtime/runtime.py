@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import spec_of
@@ -16,19 +18,17 @@ from pairmark.service.db import Database
 from pairmark.service.errors import (
     InsufficientCalibration,
     InvalidInput,
+    ModelNotCapable,
     NotReady,
     PairmarkError,
     UnknownCalibration,
     UnknownModel,
 )
 from pairmark.service.runtime.catalogue import Catalogue, VersionEntry, View
-from pairmark.service.runtime.classifying import seconds_to_classify
-from pairmark.service.runtime.evidence import Ratios, ratios_of
 from pairmark.service.runtime.live import LiveCheck
 from pairmark.service.runtime.loaded import LoadedVersions
-from pairmark.service.runtime.places import BatchPlace, Lane
-from pairmark.service.runtime.ranking import seconds_a_point
-from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Owner, Question, Served
+from pairmark.service.runtime.places import Lane, Places
+from pairmark.service.runtime.scoring import Decision, Decisions, Loaded, Question, Ratios, Served
 from pairmark.service.runtime.unrelated import UnrelatedCheck
 from pairmark.service.settings import Settings
 from pairmark.service.store.calibrations import weights_of
@@ -36,19 +36,15 @@ from pairmark.service.store.refs import PRODUCTION, split_ref
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.subjects import SubjectClass
 
+MadeFor = tuple[tuple[str, int] | None, SubjectClass | None]
+"""The version and the class of subjects that a calibration is of, as `Loaded` has them."""
 CONFIDENCE = 0.95
 MOST_ASKED = 10_000
 """Rates asked for that a process remembers to have noted."""
 
 
 class Runtime:
-    """What serves: one in each API process.
-
-    Parameters
-    ----------
-    store : where versions and calibrations are read from.
-    database : the catalogue's source.
-    """
+    """What serves: one in each API process."""
 
     def __init__(self, store: ModelStore, database: Database, settings: Settings) -> None:
         self.store = store
@@ -56,28 +52,20 @@ class Runtime:
         self.catalogue = Catalogue(database, settings.catalogue_ttl_s)
         self.loaded = LoadedVersions(self._load, settings.max_loaded_models)
         self.decisions = Decisions(self._load_calibration)
-        self.live = LiveCheck(self.decisions.calibration)
+        self.live = LiveCheck(lambda id: self.decisions.loaded(id).calibration)
         self.unrelated = UnrelatedCheck(enabled=settings.live_probes)
         self.warm = False
         self._seen: View | None = None
         self._served: dict[tuple[str | None, str], Served] = {}
-        self._owners: dict[str, Owner | None] = {}
+        self._made_for: dict[str, MadeFor] = {}
         self._classes: dict[tuple[str, SubjectClass], str] = {}
         self._asked: set[tuple[str, float]] = set()
-        self._batches = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="batch")
-        self._places = threading.Semaphore(settings.max_concurrent_batches)
+        self.batch_place = Places("batch", os.cpu_count() or 1, settings.max_concurrent_batches)
 
     async def version_for(
         self, ref: str | None, capability: str, among: frozenset[str] | None = None
     ) -> Served:
-        """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used.
-
-        Raises
-        ------
-        UnknownModel, AmbiguousModel, ModelNotCapable, CorruptArtefact, Forbidden
-        NotReady
-            When the view at hand knows no such model, and the database does not answer.
-        """
+        """The version a reference means, loaded and warm; ``among``: the names of the only models that may be used."""
         view = await self._view()
         if among is not None:
             ref = view.among(ref, capability, among)
@@ -99,12 +87,7 @@ class Runtime:
         return served
 
     async def version(self, name: str, version: int) -> Served:
-        """A version by its number, loaded and warm, whatever it can do.
-
-        Raises
-        ------
-        UnknownModel, CorruptArtefact, NotReady
-        """
+        """A version by its number, loaded and warm, whatever it can do."""
         ref = f"{name}:{version}"
         try:
             entry = (await self._view()).named(ref)
@@ -131,10 +114,6 @@ class Runtime:
         served : the version that made the scores; None for scores made elsewhere.
         calibration : id; None: the version's own.
         subjects : numbers of samples and aggregation of what was scored; None for single vectors.
-
-        Raises
-        ------
-        InsufficientCalibration, UnknownCalibration, InvalidInput
         """
         calibration = await self._calibration_for(served, calibration, subjects, fpr, confidence)
         allowed = method == "auto" and await self._allows_asymptotic(served, calibration)
@@ -152,16 +131,20 @@ class Runtime:
         *,
         subjects: SubjectClass | None = None,
     ) -> Ratios:
-        """The likelihood ratios that a request asks for; parameters as `decide`.
-
-        Raises
-        ------
-        ModelNotCapable, InsufficientCalibration, UnknownCalibration, InvalidInput
-        """
+        """The likelihood ratios that a request asks for; parameters as `decide`."""
         chosen = await self._calibration_for(served, calibration, subjects)
-        return await asyncio.to_thread(
-            lambda: ratios_of(chosen, self.decisions.calibration(chosen), served, method)
-        )
+        maps = (await asyncio.to_thread(self.decisions.loaded, chosen)).calibration.likelihood_ratios
+        if maps is None:
+            raise ModelNotCapable(
+                f"calibration {chosen} holds no likelihood ratios: it has no same pairs, or was made before they were "
+                "kept. Calibrate again, with pairs of both kinds"
+            )
+        if method == "own" and served is not None and not spec_of(served.entry.kind).log_lr:
+            raise InvalidInput(
+                f"the score of {served.entry.kind} is not a log-likelihood ratio; expected lr_method logistic or pav",
+                field="lr_method",
+            )
+        return Ratios(chosen, maps)
 
     async def _calibration_for(
         self,
@@ -181,20 +164,25 @@ class Runtime:
                     field="calibration",
                 )
         else:
-            await self._check_owner(calibration, served)
-            subjects = await self._check_class(calibration, subjects)
+            subjects = await self._left_to_find(served, calibration, subjects)
         if subjects is not None:
             assert served is not None
             calibration = await self._of_class(served, calibration, subjects, fpr, confidence)
         return calibration
 
-    async def _check_class(self, calibration: str, subjects: SubjectClass | None) -> SubjectClass | None:
-        """What is left to look for: None where the calibration is of this very class."""
-        own = await asyncio.to_thread(self.decisions.subjects, calibration)
-        if own == subjects:
-            return None
-        if own is None:
-            return subjects
+    async def _left_to_find(
+        self, served: Served | None, calibration: str, subjects: SubjectClass | None
+    ) -> SubjectClass | None:
+        """The class of subjects that is still to be looked for; None where the named calibration is of this one."""
+        owner, own = await self._facts(calibration)
+        if owner is not None and served is not None and owner != (served.entry.name, served.entry.version):
+            raise InvalidInput(
+                f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
+                f"{served.entry.name}:{served.entry.version}; thresholds do not carry over",
+                field="calibration",
+            )
+        if own is None or own == subjects:
+            return None if own == subjects else subjects
         asked = "single vectors" if subjects is None else f"{subjects.k} and {subjects.p} samples"
         raise InvalidInput(
             f"calibration {calibration!r} is of subjects of {own.k} and {own.p} samples by {own.aggregation}, and the "
@@ -229,7 +217,7 @@ class Runtime:
         if served is not None:
             name = served.entry.name
         else:
-            owner = await self._owner(calibration)
+            owner, _ = await self._facts(calibration)
             name = "" if owner is None else owner[0]
         model = self.catalogue.view.models.get(name)
         policy = None if model is None else model.allow_asymptotic
@@ -237,7 +225,7 @@ class Runtime:
 
     async def model_of_calibration(self, calibration: str) -> dict[str, Any] | None:
         """The version a calibration was made for, as answers name it; None for scores made elsewhere."""
-        owner = await self._owner(calibration)
+        owner, _ = await self._facts(calibration)
         if owner is None:
             return None
         name, version = owner
@@ -249,37 +237,18 @@ class Runtime:
             )
         return {"name": name, "version": version, "kind": entry.kind}
 
-    async def _owner(self, calibration: str) -> Owner | None:
-        if calibration not in self._owners:
-            owner = await asyncio.to_thread(self.decisions.owner, calibration)
-            if len(self._owners) >= 4096:
-                self._owners.clear()
-            self._owners[calibration] = owner
-        return self._owners[calibration]
-
-    async def _check_owner(self, calibration: str, served: Served | None) -> None:
-        owner = await self._owner(calibration)
-        if owner is None or served is None or owner == (served.entry.name, served.entry.version):
-            return
-        raise InvalidInput(
-            f"calibration {calibration!r} was made for {owner[0]}:{owner[1]}, not for "
-            f"{served.entry.name}:{served.entry.version}; thresholds do not carry over",
-            field="calibration",
-        )
+    async def _facts(self, calibration: str) -> MadeFor:
+        found = self._made_for.get(calibration)
+        if found is None:
+            loaded = await asyncio.to_thread(self.decisions.loaded, calibration)
+            if len(self._made_for) >= 4096:
+                self._made_for.clear()
+            found = self._made_for[calibration] = (loaded.owner, loaded.subjects)
+        return found
 
     def lane(self) -> Lane:
         """Where the work of one request runs."""
         return Lane(self.batch_place)
-
-    def batch_place(self) -> BatchPlace:
-        """A place for a long batch: ``async with runtime.batch_place() as run: await run(work)``.
-
-        Raises
-        ------
-        RateLimited
-            When `max_concurrent_batches` are under way or waiting.
-        """
-        return BatchPlace(self._batches, self._places, self.settings.max_concurrent_batches)
 
     async def load_promoted(self) -> None:
         """Load what production means, as far as memory allows, so that no request waits for it.
@@ -295,10 +264,6 @@ class Runtime:
             with contextlib.suppress(PairmarkError):
                 await self.loaded.get(entry, PRODUCTION)
 
-    async def changed(self) -> None:
-        """See a change that this process made, and load what production now means before answering."""
-        await self.catalogue.changed()
-
     def ready(self) -> None:
         """Raise `NotReady` until what is promoted is loaded, its kernels warm, and the catalogue was read."""
         if not self.warm:
@@ -307,7 +272,7 @@ class Runtime:
 
     def close(self) -> None:
         """Let threads end."""
-        self._batches.shutdown(wait=False, cancel_futures=True)
+        self.batch_place.close()
 
     async def _view(self) -> View:
         """What there is now; what was deleted is forgotten."""
@@ -328,12 +293,14 @@ class Runtime:
         def warm(estimator: Any) -> None:
             """Score and search before it serves: pages of the artefact and kernels not compiled yet."""
             nonlocal seconds
-            n_features = int(estimator.n_features_in_)
             warm_loaded(estimator, entry.capabilities, accepts_sparse=spec.accepts_sparse)
+            point = np.zeros((1, int(estimator.n_features_in_)), dtype=np.float32)
             if ranks:
-                seconds = seconds_a_point(estimator, n_features)
+                estimator.pairwise_confidence(point)
+                estimator.ranking_confidence(point)
+                seconds = _seconds(lambda: estimator._ranked(point))
             elif classifies:
-                seconds = seconds_to_classify(estimator, n_features)
+                seconds = _seconds(lambda: estimator.predict_proba(point))
 
         estimator = self.store.load(entry.name, entry.version, warm)
         return Served(
@@ -368,6 +335,18 @@ class Runtime:
                     self._asked.clear()
                 self._asked.add(asked)
                 self.store.note_asked(*asked)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """How long work on one point takes once warm: it decides whether a request may hold the event loop."""
+    work()
+    taken = []
+    # The best of a few, in CPU time: a busy machine must not make a quick model look slow for good.
+    for _ in range(3):
+        started = time.thread_time()
+        work()
+        taken.append(time.thread_time() - started)
+    return min(taken)
 
 
 def _alias_of(ref: str | None) -> str | None:

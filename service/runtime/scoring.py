@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 from scipy.sparse import csr_array, issparse
 
+from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import Calibration
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.core.subjects import SampleSets
 from pairmark.models.fusion.weighing import Weights
 from pairmark.service.errors import InsufficientCalibration, InvalidInput, ModelNotCapable
 from pairmark.service.runtime.catalogue import VersionEntry
-from pairmark.service.runtime.vectors import Features, Pairs, to_rows
+from pairmark.service.runtime.vectors import Features, Pairs, check_finite, to_rows
 from pairmark.service.store.subjects import SubjectClass
 
 Float32 = NDArray[np.float32]
@@ -84,26 +85,11 @@ class Served:
             started = time.perf_counter()
             scores = self.estimator._pair_score(left, right)
             self.seconds_a_pair = (time.perf_counter() - started) / n
-        return self._checked(scores)
-
-    def _checked(self, scores: Float32) -> Float32:
-        if not np.isfinite(scores).all():
-            at = int(np.argmin(np.isfinite(scores)))
-            raise InvalidInput(
-                f"the score of pair {at} is not finite: its vectors are too extreme for this model",
-                field="left",
-                pair=at,
-            )
+        check_finite(scores, "score of pair", "left")
         return scores
 
     def aggregation(self, asked: str) -> str:
-        """How subjects of several samples are compared: what ``auto`` means for this model, or what was asked.
-
-        Raises
-        ------
-        ModelNotCapable
-            When the model cannot do that.
-        """
+        """How subjects of several samples are compared: what ``auto`` means for this model, or what was asked."""
         able: tuple[str, ...] = self.estimator.aggregations
         if asked == "auto":
             return able[0]
@@ -119,7 +105,8 @@ class Served:
     def score_subjects(self, left: SampleSets, right: SampleSets, how: str) -> Float32:
         """Scores of subjects of several samples, (n,); ``how`` is what `aggregation` returned."""
         scores: Float32 = self.estimator._subject_score(left, right, how)
-        return self._checked(scores)
+        check_finite(scores, "score of pair", "left")
+        return scores
 
     def score_pairs(self, pairs: Pairs, aggregation: str = "auto") -> Float32:
         """Scores of parsed pairs, checked against the model's dimension."""
@@ -140,15 +127,7 @@ class Served:
         return self.score(left, right)
 
     def explain(self, pairs: Pairs, aggregation: str = "auto") -> tuple[float, dict[str, Any]]:
-        """One pair's score, with the learner's explanation.
-
-        Raises
-        ------
-        ModelNotCapable
-            When the learner cannot explain.
-        InvalidInput
-            When there is more than one pair.
-        """
+        """One pair's score, with the learner's explanation."""
         explain = getattr(self.estimator, "explain", None)
         if explain is None:
             raise ModelNotCapable(f"{self.entry.kind} cannot explain its scores", capability="explain")
@@ -184,13 +163,7 @@ def embedded(served: Served, features: Features) -> Float32:
         ignores_unknown=served.ignores_unknown,
     )
     vectors = np.ascontiguousarray(served.estimator.transform(rows), dtype=np.float32)
-    if not np.isfinite(vectors).all():
-        at = int(np.argmin(np.isfinite(vectors).all(axis=1)))
-        raise InvalidInput(
-            f"the vector of point {at} is not finite: it is too extreme for this model",
-            field="features",
-            point=at,
-        )
+    check_finite(vectors, "vector of point", "features")
     return vectors
 
 
@@ -232,25 +205,23 @@ class Decision:
         return [score > threshold for score in scores]
 
 
-def count(matched: NDArray[np.bool_]) -> int:
-    """How many match."""
-    return int(np.count_nonzero(matched))
-
-
-Owner = tuple[str, int]
-"""Name and version that a calibration was made for."""
-
-
 class Loaded(NamedTuple):
-    """A calibration, the version that it was made for (None: scores made elsewhere), and the class of subjects that it
-    is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it is of
-    one score)."""
+    """A calibration, the name and version that it was made for (None: scores made elsewhere), and the class of subjects
+    that it is of (None: single vectors); its number in the ledger; how several systems' scores are combined (None: it
+    is of one score)."""
 
     calibration: Calibration
-    owner: Owner | None
+    owner: tuple[str, int] | None
     subjects: SubjectClass | None = None
     number: int | None = None
     weights: Weights | None = None
+
+
+class Ratios(NamedTuple):
+    """The likelihood ratios of a calibration."""
+
+    calibration_id: str
+    maps: LikelihoodRatios
 
 
 class Question(NamedTuple):
@@ -267,15 +238,11 @@ class Question(NamedTuple):
 
 
 class Decisions:
-    """Operating points, each computed once; calibrations are immutable, so an answer never grows old.
-
-    Parameters
-    ----------
-    load : calibration id -> `Loaded`; blocking.
-    """
+    """Operating points, each computed once; calibrations are immutable, so an answer never grows old."""
 
     def __init__(self, load: Callable[[str], Loaded]) -> None:
-        self._calibration = lru_cache(maxsize=32)(load)
+        self.loaded = lru_cache(maxsize=32)(load)
+        """The calibration of an id (blocking)."""
         self._answers: OrderedDict[Question, Decision] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -284,21 +251,13 @@ class Decisions:
         return self._answers.get(question)
 
     def decide(self, question: Question) -> Decision:
-        """The operating point (blocking: may read a calibration and search its tables).
-
-        Raises
-        ------
-        InsufficientCalibration
-            When the data cannot support the rate; carries ``smallest_fpr``, ``required_units`` and what other methods
-            would answer (``alternatives``).
-        InvalidInput
-            For a rate or confidence that no data could answer.
-        """
+        """The operating point (blocking: may read a calibration and search its tables). A refusal carries
+        ``smallest_fpr``, ``required_units`` and what other methods would answer (``alternatives``)."""
         known = self._answers.get(question)
         if known is not None:
             return known
         calibration_id, fpr = question.calibration_id, question.fpr
-        loaded = self._calibration(calibration_id)
+        loaded = self.loaded(calibration_id)
         calibration = loaded.calibration
         of = {} if loaded.subjects is None else loaded.subjects.facts
         try:
@@ -342,11 +301,11 @@ class Decisions:
     ) -> NDArray[np.float64]:
         """How rare each score is among different pairs, in powers of ten; see `Calibration.log10_fpr` (blocking)."""
         kept = method if method == "bootstrap" else "finite-sample"
-        return self.calibration(calibration_id).log10_fpr(scores, confidence=confidence, method=kept)
+        return self.loaded(calibration_id).calibration.log10_fpr(scores, confidence=confidence, method=kept)
 
     def band(self, calibration_id: str, confidence: float = 0.95) -> dict[str, Any] | None:
         """Finite-sample bounds that hold at every threshold at once; see `Calibration.fpr_band` (blocking)."""
-        calibration = self.calibration(calibration_id)
+        calibration = self.loaded(calibration_id).calibration
         found = calibration.fpr_band(confidence, "finite-sample")
         if found is None:
             return None
@@ -358,27 +317,10 @@ class Decisions:
             "guarantee": "none" if calibration.units == "assumed" else "finite-sample",
         }
 
-    def owner(self, calibration_id: str) -> Owner | None:
-        """The version a calibration was made for; None for scores made elsewhere (blocking)."""
-        return self._calibration(calibration_id).owner
-
-    def subjects(self, calibration_id: str) -> SubjectClass | None:
-        """The class of subjects that a calibration is of; None for single vectors (blocking)."""
-        return self._calibration(calibration_id).subjects
-
     def combined(self, calibration_id: str, scores: NDArray[Any]) -> NDArray[np.float32]:
-        """Scores made elsewhere as the calibration is of them: several systems' combined (blocking).
-
-        Parameters
-        ----------
-        scores : (n,), or (n, n_systems).
-
-        Raises
-        ------
-        InvalidInput
-            Where the calibration is of another number of systems.
-        """
-        weights = self._calibration(calibration_id).weights
+        """Scores made elsewhere as the calibration is of them: several systems' combined (blocking). Scores are (n,),
+        or (n, n_systems)."""
+        weights = self.loaded(calibration_id).weights
         given = 1 if scores.ndim == 1 else scores.shape[1]
         expected = 1 if weights is None else weights.weight.size
         if given != expected or (scores.ndim > 1) != (weights is not None):
@@ -390,10 +332,6 @@ class Decisions:
             raise InvalidInput(f"scores has {given} per pair; this calibration takes {takes}", field="scores")
         single = scores.astype(np.float32)
         return single if weights is None else weights.combined(list(single.T))
-
-    def calibration(self, calibration_id: str) -> Calibration:
-        """The calibration, loaded (blocking)."""
-        return self._calibration(calibration_id).calibration
 
 
 def plain(value: Any) -> Any:

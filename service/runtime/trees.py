@@ -9,15 +9,7 @@ from pairmark.service.runtime.scoring import Served
 
 
 def tree_data(served: Served, number: int = 0) -> dict[str, Any]:
-    """The version's tree as JSON-able data; ``number`` picks one of a forest's.
-
-    Raises
-    ------
-    ModelNotCapable
-        When the kind has no tree.
-    InvalidInput
-        When there is no tree of that number.
-    """
+    """The version's tree as JSON-able data; ``number`` picks one of a forest's."""
     _, which = _tree(served, number)
     drawn: dict[str, Any] = served.estimator.tree_data(served.feature_names, **which)
     return drawn

@@ -52,12 +52,8 @@ class UnrelatedPairs:
 
 
 class UnrelatedCheck:
-    """Watches the rates that are served. Used on the event loop only; pairs are scored in a thread.
-
-    Parameters
-    ----------
-    enabled : whether probes may be kept at all (``PAIRMARK_LIVE_PROBES``).
-    """
+    """Watches the rates that are served. Used on the event loop only; pairs are scored in a thread. ``enabled``:
+    whether probes may be kept at all (``PAIRMARK_LIVE_PROBES``)."""
 
     def __init__(self, *, enabled: bool) -> None:
         self._enabled = enabled

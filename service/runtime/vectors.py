@@ -33,7 +33,7 @@ class SparseRows:
 
 @dataclass(slots=True)
 class Pairs:
-    """Two sides of vectors and the model they are meant for. Dense sides are (n, d), finite float32.
+    """Two sides of vectors, and the model that a JSON body names. Dense sides are (n, d), finite float32.
 
     Attributes
     ----------
@@ -41,10 +41,10 @@ class Pairs:
         right side; vectors lie subject after subject.
     """
 
-    model: str | None
     left: Float32 | SparseRows
     right: Float32 | SparseRows
     counts: tuple[Counts, Counts] | None = None
+    model: str | None = None
 
     @property
     def n_pairs(self) -> int:
@@ -68,13 +68,7 @@ class Pairs:
         return 1 in (len(sides[0]), len(sides[1])) and self.n_pairs > 1
 
     def sample_class(self) -> tuple[int, int] | None:
-        """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors.
-
-        Raises
-        ------
-        InvalidInput
-            When pairs differ in them: each has a calibration of its own.
-        """
+        """Numbers of samples of the two subjects of every pair, the larger first; None for plain vectors."""
         if self.counts is None:
             return None
         a, b = np.broadcast_arrays(*self.counts)
@@ -124,13 +118,25 @@ class Pairs:
 
 @dataclass(slots=True)
 class Features:
-    """Points and the model they are meant for. Dense ones are (n, d), finite float32."""
+    """Points, and the model that a JSON body names. Dense ones are (n, d), finite float32."""
 
-    model: str | None
     rows: Float32 | SparseRows
+    model: str | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def check_finite(values: Any, what: str, field: str) -> None:
+    """Refuse results that are not finite, by row; ``what`` ends in what a row is called, as in ``score of pair``."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+        raise InvalidInput(
+            f"the {what} {at} is not finite: its vectors are too extreme for this model",
+            field=field,
+            **{what.rpartition(" ")[2]: at},
+        )
 
 
 def to_rows(

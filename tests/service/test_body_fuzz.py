@@ -19,8 +19,9 @@ from pairmark.service.datasets.reader import read_dataset
 from pairmark.service.datasets.schemas import DatasetRequest
 from pairmark.service.datasets.writer import Limits
 from pairmark.service.errors import InvalidInput, PairmarkError
-from pairmark.service.galleries.imports import ImportLimits, ImportOptions, file_batches
+from pairmark.service.galleries.imports import file_batches
 from pairmark.service.galleries.rows import RowErrors
+from pairmark.service.galleries.schemas import ImportOptions
 from pairmark.service.runtime.binary import parse_npz, parse_npz_rows, parse_octets, parse_rows
 from tests.fuzzing import bodies
 from tests.fuzzing.bodies import Random, chance, pick
@@ -34,7 +35,7 @@ def enrol(kind: str, body: bytes, folder: Path) -> None:
     scratch = folder / "scratch"
     scratch.mkdir()
     (folder / "upload").write_bytes(body)
-    limits = ImportLimits(rows=1_000, unpacked_bytes=10**7)
+    limits = Limits(rows=1_000, features=WIDTH, stored_bytes=10**7)
     for _ in file_batches(kind, folder / "upload", scratch, WIDTH, RowErrors(), ImportOptions(), limits):
         pass
 
@@ -62,15 +63,14 @@ def store(kind: str, body: bytes, folder: Path, rng: Random) -> None:
 
 
 READERS: dict[str, Callable[[Random, Path], object]] = {
-    "pairs npz": lambda rng, _: parse_npz(bodies.pairs_npz(rng, WIDTH), model=None, max_bytes=10**7),
-    "points npz": lambda rng, _: parse_npz_rows(bodies.points_npz(rng, WIDTH), model=None, max_bytes=10**7),
+    "pairs npz": lambda rng, _: parse_npz(bodies.pairs_npz(rng, WIDTH), max_bytes=10**7),
+    "points npz": lambda rng, _: parse_npz_rows(bodies.points_npz(rng, WIDTH), max_bytes=10**7),
     "pairs float32": lambda rng, _: parse_octets(
         bodies.raw(rng, WIDTH),
         dim=pick(rng, [1, 3, WIDTH]),
         n_left=pick(rng, [None, 0, 1, 3, 10**9]),
-        model=None,
     ),
-    "points float32": lambda rng, _: parse_rows(bodies.raw(rng, WIDTH), dim=WIDTH, model=None),
+    "points float32": lambda rng, _: parse_rows(bodies.raw(rng, WIDTH), dim=WIDTH),
     "gallery npz": lambda rng, to: enrol("npz", bodies.items_npz(rng, WIDTH), to),
     "gallery float32": lambda rng, to: enrol("raw", bodies.raw(rng, WIDTH), to),
     "gallery csv": lambda rng, to: enrol("csv", bodies.csv(rng, WIDTH, items=True), to),
@@ -123,7 +123,7 @@ def damaged() -> dict[str, bytes]:
 def test_archives_that_trip_the_standard_library_are_refused(what: str, tmp_path: Path) -> None:
     body = damaged()[what]
     with pytest.raises(InvalidInput):
-        parse_npz(body, model=None, max_bytes=1_000)
+        parse_npz(body, max_bytes=1_000)
     (tmp_path / "x.npz").write_bytes(body)
     with pytest.raises(InvalidInput):
         Npz(tmp_path / "x.npz", tmp_path, LIMITS)

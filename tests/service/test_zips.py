@@ -44,7 +44,7 @@ def test_flipped_bytes_are_refused_or_read_never_anything_else(tmp_path: Path) -
                 if whole is body:
                     Npz(folder / "x.npz", folder, LIMITS)
                 else:
-                    parse_npz(bytes(spoiled), model=None, max_bytes=1_000_000)
+                    parse_npz(bytes(spoiled), max_bytes=1_000_000)
             except (InvalidInput, TooLarge):
                 refused += 1
     assert refused > 300
@@ -74,6 +74,6 @@ def test_what_unpacks_to_far_more_than_it_is_is_refused_unread(
 def test_sizes_count_together(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     body = packed(left=rng.normal(size=(100, 10)), right=rng.normal(size=(100, 10)))
-    assert parse_npz(body, model=None, max_bytes=8_200).n_pairs == 100
+    assert parse_npz(body, max_bytes=8_200).n_pairs == 100
     with pytest.raises(TooLarge, match="unpack to"):
-        parse_npz(body, model=None, max_bytes=8_000)
+        parse_npz(body, max_bytes=8_000)

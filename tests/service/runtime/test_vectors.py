@@ -25,10 +25,10 @@ matrices = arrays(np.float32, st.tuples(st.integers(1, 5), st.just(4)), elements
 @given(left=matrices, right=matrices)
 def test_json_raw_and_npz_carry_the_same_bits(left: np.ndarray, right: np.ndarray) -> None:
     spoken = parse_pairs(json.dumps({"left": left.tolist(), "right": right.tolist()}).encode())
-    raw = parse_octets(left.tobytes() + right.tobytes(), dim=4, n_left=len(left), model=None)
+    raw = parse_octets(left.tobytes() + right.tobytes(), dim=4, n_left=len(left))
     stream = io.BytesIO()
     np.savez_compressed(stream, left=left, right=np.asfortranarray(right))
-    packed = parse_npz(stream.getvalue(), model=None, max_bytes=10_000)
+    packed = parse_npz(stream.getvalue(), max_bytes=10_000)
     for given_ in (spoken, raw, packed):
         np.testing.assert_array_equal(given_.left, left)
         np.testing.assert_array_equal(given_.right, right)
@@ -146,14 +146,14 @@ def test_sizes_must_make_pairs() -> None:
 )
 def test_raw_bodies_must_be_whole_rows(n_bytes: int, dim: int, n_left: int | None, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_octets(bytes(n_bytes), dim=dim, n_left=n_left, model=None)
+        parse_octets(bytes(n_bytes), dim=dim, n_left=n_left)
     assert caught.value.facts["field"] == field
 
 
 def test_raw_infinities_are_named() -> None:
     body = np.array([[1, 2], [3, 4], [5, 6], [7, np.inf]], dtype="<f4").tobytes()
     with pytest.raises(InvalidInput) as caught:
-        parse_octets(body, dim=2, n_left=None, model=None)
+        parse_octets(body, dim=2, n_left=None)
     assert caught.value.facts["field"] == "right[1][1]"
 
 
@@ -202,18 +202,18 @@ GOOD = _npy(np.ones((2, 2), np.float32))
 )
 def test_npz_that_is_not_two_arrays_of_numbers(body: bytes) -> None:
     with pytest.raises(InvalidInput):
-        parse_npz(body, model=None, max_bytes=1_000_000)
+        parse_npz(body, max_bytes=1_000_000)
 
 
 def test_a_zip_bomb_is_refused_before_it_unfolds() -> None:
     bomb = _npz(left=GOOD, right=bytes(50_000_000))
     assert len(bomb) < 100_000
     with pytest.raises(TooLarge):
-        parse_npz(bomb, model=None, max_bytes=1_000_000)
+        parse_npz(bomb, max_bytes=1_000_000)
     # A bomb that lies about its size in the directory.
     lying = bomb.replace(struct.pack("<I", 50_000_000), struct.pack("<I", 1_000))
     with pytest.raises((TooLarge, InvalidInput)):
-        parse_npz(lying, model=None, max_bytes=1_000_000)
+        parse_npz(lying, max_bytes=1_000_000)
 
 
 def test_scores_are_read_and_checked() -> None:
