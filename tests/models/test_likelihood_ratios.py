@@ -115,10 +115,11 @@ def test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show():
     np.testing.assert_allclose(found.log_lr([0.5, 6.5], "pav"), [-math.log(4), math.log(5)])
 
 
-def test_scores_that_run_backwards_are_no_evidence():
+@pytest.mark.parametrize("method", ["logistic", "pav"])
+def test_scores_that_run_backwards_are_no_evidence(method):
     found = LikelihoodRatios.fit([1.0, 2.0, 3.0, 4.0], [1, 1, 0, 0])
-    assert found.log_lr([1.0, 4.0]).tolist() == [0.0, 0.0]
-    assert cllr(found.log_lr([1.0, 2.0, 3.0, 4.0]), [1, 1, 0, 0]) == pytest.approx(1.0)
+    assert found.log_lr([1.0, 4.0], method).tolist() == [0.0, 0.0]
+    assert cllr(found.log_lr([1.0, 2.0, 3.0, 4.0], method), [1, 1, 0, 0]) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("method", ["logistic", "pav", "own"])

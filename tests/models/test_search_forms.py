@@ -122,17 +122,22 @@ def test_a_form_whose_score_flattens_out_keeps_ties_by_row() -> None:
         assert ids[at].tolist() == sorted(range(60), key=lambda i, at=at: (-grid[at, i], i))[:40]
 
 
+@pytest.mark.parametrize("share", [None, 0.6])
 @pytest.mark.parametrize("k", [10, 3_000])
-def test_rows_far_down_a_gallery_are_found(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_far_down_a_gallery_are_found(
+    k: int, share: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first few thousand rows are looked at before the others; the best may stand anywhere, and be many."""
     monkeypatch.setattr(search_forms, "BLOCK", 65_536)
     rng = np.random.default_rng(0)
     gallery = rng.standard_normal((20_000, 8)).astype(np.float32)
     model = MetricSimilarity().fit(gallery[:4], [0, 0, 1, 1])
     queries = rng.standard_normal((3, 8)).astype(np.float32)
-    ids, scores = model.top_k(queries, model.index(gallery), k)
+    allowed = None if share is None else rng.random(len(gallery)) < share
+    ids, scores = model.top_k(queries, model.index(gallery), k, allowed=allowed)
     grid = model.score_against(queries, gallery)
     for at in range(len(queries)):
-        expected = np.lexsort((np.arange(len(gallery)), -grid[at]))[:k]
+        ranked = np.where(True if allowed is None else allowed, grid[at], -np.inf)
+        expected = np.lexsort((np.arange(len(gallery)), -ranked))[:k]
         assert ids[at].tolist() == expected.tolist()
         assert scores[at].tobytes() == grid[at, expected].tobytes()
