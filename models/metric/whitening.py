@@ -47,20 +47,26 @@ def whitening_matrix(deviations: Float64, shrinkage: Literal["auto"] | float) ->
             "rows of one identity are all equal, so there is no variation within identities to whiten by: use "
             "whiten=False"
         )
-    from sklearn.covariance import ledoit_wolf_shrinkage
-
     scaled = deviations / size
     covariance = scaled.T @ scaled / n
-    share = (
-        float(ledoit_wolf_shrinkage(scaled, assume_centered=True))
-        if shrinkage == "auto"
-        else float(shrinkage)
-    )
+    share = ledoit_wolf_share(scaled, covariance) if shrinkage == "auto" else shrinkage
     mean = float(np.trace(covariance)) / d
     values, vectors = np.linalg.eigh((1 - share) * covariance + share * mean * np.eye(d))
     kept = np.maximum(values, _SMALLEST_EIGENVALUE * mean)
     root: Float64 = (vectors / np.sqrt(kept)) @ vectors.T / size
     return (root + root.T) / 2
+
+
+def ledoit_wolf_share(X: Float64, covariance: Float64) -> float:
+    """Ledoit and Wolf's (2004, lemma 3.3) weight of the identity for centred rows and their covariance.
+
+    scikit-learn's imports all of `scipy.stats`: a second of each training job, which fits a whitened baseline.
+    """
+    n, d = X.shape
+    squares = float(np.sum(covariance**2))
+    spread = squares - float(np.trace(covariance)) ** 2 / d
+    noise = (float(np.sum(np.sum(X**2, axis=1) ** 2)) / n - squares) / n
+    return min(noise / spread, 1.0) if noise > 0 and spread > 0 else 0.0
 
 
 def within_deviations(X: NDArray[np.float32], codes: NDArray[np.int64]) -> Float64:

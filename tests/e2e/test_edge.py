@@ -221,7 +221,7 @@ def test_long_batches_have_bounded_places(serve: Serve) -> None:
         server.train(learner="similarity-forest", dataset="people", model="people", params=params)["version"]
         == 1
     )
-    body = random.normal(size=(2 * 200_000, 8)).astype(np.float32).tobytes()
+    body = random.normal(size=(2 * 80_000, 8)).astype(np.float32).tobytes()
     answers: list[httpx.Response] = []
 
     def ask() -> None:
@@ -240,7 +240,7 @@ def test_long_batches_have_bounded_places(serve: Serve) -> None:
             assert answer.json()["type"] == "/problems/rate-limited"
             assert int(answer.headers["retry-after"]) >= 1
         else:
-            assert len(answer.content) == 4 * 200_000
+            assert len(answer.content) == 4 * 80_000
     assert (
         server.http.post("/similarity", json={"left": X[0].tolist(), "right": X[1].tolist()}).status_code
         == 200

@@ -339,78 +339,75 @@ def test_status_and_pages(digits_deployment: RunningServer) -> None:
 
 
 def test_versions_are_promoted_rolled_back_moved_and_deleted(serve: Serve) -> None:
-    for kind in ("sqlite", "postgresql"):
-        server = serve("--with-worker", kind=kind)
-        http = server.http
-        X, y = blobs()
-        server.upload("people", X, y)
-        request = {"learner": "similarity-tree", "dataset": "people", "model": "people"}
-        params = {name: value for name, value in SMALL.items() if name != "n_estimators"}
-        body = {"left": X[0].tolist(), "right": X[1].tolist()}
+    server = serve("--with-worker", kind="postgresql")
+    http = server.http
+    X, y = blobs()
+    server.upload("people", X, y)
+    request = {"learner": "similarity-tree", "dataset": "people", "model": "people"}
+    params = {name: value for name, value in SMALL.items() if name != "n_estimators"}
+    body = {"left": X[0].tolist(), "right": X[1].tolist()}
 
-        def served(http: httpx.Client = http, body: dict[str, Any] = body) -> int:
-            answer = http.post("/match?fpr=0.2", json=body)
-            assert answer.status_code == 200, answer.text
-            return answer.json()["model"]["version"]
+    def served() -> int:
+        answer = http.post("/match?fpr=0.2", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["model"]["version"]
 
-        problem(http.post("/match?fpr=0.2", json=body), 404, "unknown-model")
-        for version in (1, 2):
-            assert server.train(**request, params={**params, "random_state": version})["version"] == version
-            assert served() == version
-        alias = http.get("/models/people/aliases/production")
-        etag = alias.headers["etag"]
-        back = http.put("/models/people/aliases/production", json={"version": 1}, headers={"if-match": etag})
-        assert back.status_code == 200, back.text
-        assert served() == 1
-        late = http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": etag})
-        problem(late, 412, "precondition-failed")
-        odd = http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": "W/x"})
-        problem(odd, 422, "invalid-input")
-        history = pages(http, "/models/people/aliases/production/history", 1)
-        assert [one["version"] for one in history] == [1, 2, 1]
-        assert history[0]["by"] == "loopback"
-        problem(http.delete("/models/people/versions/1"), 409, "conflict")
-        tree = http.get("/models/people/versions/2/tree")
-        assert tree.status_code == 200
-        # Out and in again: the same scores under another name.
-        exported = http.get("/models/people/versions/2/export")
-        assert exported.headers["content-type"] == "application/zip"
-        assert zipfile.is_zipfile(io.BytesIO(exported.content))
-        imported = http.post(
-            "/models",
-            data={"name": "copy", "promote": "production"},
-            files={"file": ("m.zip", exported.content)},
-        )
-        assert imported.status_code == 201, imported.text
-        scores = [
-            http.post("/similarity", json={**body, "model": model}).json()["scores"]
-            for model in ("people:2", "copy")
-        ]
-        assert scores[0] == scores[1]
-        assert set(problem(http.post("/similarity", json=body), 422, "ambiguous-model")["models"]) == {
-            "copy",
-            "people",
-        }
-        with zipfile.ZipFile(io.BytesIO(exported.content)) as bundle:
-            largest = max(bundle.infolist(), key=lambda entry: entry.file_size)
-        # Inside an entry, not in the zip's own headers, where a changed time stamp harms nobody.
-        spoiled = bytearray(exported.content)
-        spoiled[largest.header_offset + len(largest.filename) + largest.file_size // 2] ^= 0xFF
-        refused = http.post("/models", files={"file": ("m.zip", bytes(spoiled))})
-        problem(refused, 422, "invalid-input")
-        assert http.delete("/models/people/versions/2").status_code == 204
-        problem(http.post("/similarity", json={**body, "model": "people:2"}), 404, "unknown-model")
-        overlapping = http.post("/models/people/versions/1/calibrations", json={"dataset": "people"})
-        problem(overlapping, 422, "calibration-overlap")
-        server.upload("others", *blobs(seed=1))
-        made = http.post("/models/people/versions/1/calibrations", json={"dataset": "others"})
-        assert made.status_code == 201, made.text
-        chosen = http.post(
-            f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "people"}
-        )
-        assert chosen.json()["operating_point"]["calibration_id"] == made.json()["id"]
-        foreign = http.post(f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "copy"})
-        problem(foreign, 422, "invalid-input")
+    problem(http.post("/match?fpr=0.2", json=body), 404, "unknown-model")
+    for version in (1, 2):
+        assert server.train(**request, params={**params, "random_state": version})["version"] == version
+        assert served() == version
+    alias = http.get("/models/people/aliases/production")
+    etag = alias.headers["etag"]
+    back = http.put("/models/people/aliases/production", json={"version": 1}, headers={"if-match": etag})
+    assert back.status_code == 200, back.text
+    assert served() == 1
+    late = http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": etag})
+    problem(late, 412, "precondition-failed")
+    odd = http.put("/models/people/aliases/production", json={"version": 2}, headers={"if-match": "W/x"})
+    problem(odd, 422, "invalid-input")
+    history = pages(http, "/models/people/aliases/production/history", 1)
+    assert [one["version"] for one in history] == [1, 2, 1]
+    assert history[0]["by"] == "loopback"
+    problem(http.delete("/models/people/versions/1"), 409, "conflict")
+    tree = http.get("/models/people/versions/2/tree")
+    assert tree.status_code == 200
+    # Out and in again: the same scores under another name.
+    exported = http.get("/models/people/versions/2/export")
+    assert exported.headers["content-type"] == "application/zip"
+    assert zipfile.is_zipfile(io.BytesIO(exported.content))
+    imported = http.post(
+        "/models",
+        data={"name": "copy", "promote": "production"},
+        files={"file": ("m.zip", exported.content)},
+    )
+    assert imported.status_code == 201, imported.text
+    scores = [
+        http.post("/similarity", json={**body, "model": model}).json()["scores"]
+        for model in ("people:2", "copy")
+    ]
+    assert scores[0] == scores[1]
+    assert set(problem(http.post("/similarity", json=body), 422, "ambiguous-model")["models"]) == {
+        "copy",
+        "people",
+    }
+    with zipfile.ZipFile(io.BytesIO(exported.content)) as bundle:
+        largest = max(bundle.infolist(), key=lambda entry: entry.file_size)
+    # Inside an entry, not in the zip's own headers, where a changed time stamp harms nobody.
+    spoiled = bytearray(exported.content)
+    spoiled[largest.header_offset + len(largest.filename) + largest.file_size // 2] ^= 0xFF
+    refused = http.post("/models", files={"file": ("m.zip", bytes(spoiled))})
+    problem(refused, 422, "invalid-input")
+    assert http.delete("/models/people/versions/2").status_code == 204
+    problem(http.post("/similarity", json={**body, "model": "people:2"}), 404, "unknown-model")
+    overlapping = http.post("/models/people/versions/1/calibrations", json={"dataset": "people"})
+    problem(overlapping, 422, "calibration-overlap")
+    server.upload("others", *blobs(seed=1))
+    made = http.post("/models/people/versions/1/calibrations", json={"dataset": "others"})
+    assert made.status_code == 201, made.text
+    chosen = http.post(f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "people"})
+    assert chosen.json()["operating_point"]["calibration_id"] == made.json()["id"]
+    foreign = http.post(f"/match?fpr=0.3&calibration={made.json()['id']}", json={**body, "model": "copy"})
+    problem(foreign, 422, "invalid-input")
 
 
 def test_a_changed_artefact_is_not_served_and_the_last_good_version_goes_on(serve: Serve) -> None:

@@ -15,6 +15,8 @@ import pytest
 from pairmark.client import AsyncClient, Client, InsufficientCalibration
 from tests.serving import RunningServer, serving
 
+pytestmark = pytest.mark.database("sqlite")
+
 N, ROWS, D = 240, 8, 6
 RAW, NPZ = "application/octet-stream", "application/x-npz"
 

@@ -113,6 +113,7 @@ def _escape(manifest, entries):
     manifest["files"]["../evil.npy"] = "0" * 64
 
 
+@pytest.mark.database("sqlite")
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -149,6 +150,7 @@ def test_a_file_that_is_not_a_whole_unchanged_export_is_refused(deployment, else
     assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.database("sqlite")
 def test_a_packed_again_or_oversized_file_is_refused(deployment, elsewhere, exported):
     out = io.BytesIO()
     with (

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 WORKER = [sys.executable, "-m", "pairmark.service.cli", "worker"]
 PATIENCE_S = 120.0
 LONG = {"n_estimators": 10_000, "max_depth": 6, "n_pairs": 20_000}
-SECONDS_LONG = {"n_estimators": 3_000, "max_depth": 3, "leaf_depth": 2, "n_pairs": 2_000}
+SECONDS_LONG = {"n_estimators": 1_500, "max_depth": 3, "leaf_depth": 2, "n_pairs": 2_000}
 
 
 @pytest.fixture
@@ -125,6 +125,7 @@ def test_the_job_of_a_killed_worker_is_finished_once_by_another(quick, start):
     assert [event.event for event in quick.queue.events(job_id)].count("done") == 1
 
 
+@pytest.mark.database("sqlite")
 def test_a_running_job_is_cancelled_within_two_seconds(quick, start):
     job_id = submit(quick, params=LONG)
     worker = start()
@@ -141,6 +142,7 @@ def test_a_running_job_is_cancelled_within_two_seconds(quick, start):
     until(lambda: quick.queue.get(following).state == "succeeded", "the next job succeeds")
 
 
+@pytest.mark.database("postgresql")
 def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     job_id = submit(quick, params=LONG)
     worker = start()
@@ -155,6 +157,7 @@ def test_a_stopped_worker_gives_its_job_back_at_once(quick, start):
     assert (claim.job_id, claim.attempt) == (job_id, 2)
 
 
+@pytest.mark.database("sqlite")
 def test_an_attempt_yields_to_a_service_on_the_same_machine(quick, start):
     job_id = submit(quick, params=LONG)
     worker = start()
@@ -175,6 +178,7 @@ def kill_the_child(worker, quick, job_id, attempt):
     return child
 
 
+@pytest.mark.database("postgresql")
 def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     job_id = submit(quick, params=SECONDS_LONG)
     worker = start()
@@ -190,6 +194,7 @@ def test_the_job_of_a_killed_child_is_tried_again(quick, start):
     assert not [path for path in (quick.blobs.root / "tmp").iterdir() if path.is_dir()]
 
 
+@pytest.mark.database("sqlite")
 def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, start):
     quick = replace(quick, settings=quick.settings.model_copy(update={"max_attempts": 2}))
     job_id = submit(quick, params=LONG)
@@ -205,6 +210,7 @@ def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, star
     assert "memory" in job.error.detail
 
 
+@pytest.mark.database("sqlite")
 def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     limited = quick.settings.model_copy(update={"job_memory_bytes": 256 * 2**20})
     job_id = submit(quick)
@@ -217,6 +223,7 @@ def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
     assert "PAIRMARK_JOB_MEMORY_BYTES" in job.error.detail
 
 
+@pytest.mark.database("sqlite")
 def test_a_job_that_reaches_its_time_limit_fails_at_once_and_names_it(quick):
     limited = quick.settings.model_copy(update={"job_timeout_s": 3.0})
     job_id = submit(quick, params=LONG)
@@ -241,6 +248,7 @@ def test_memory_of_a_process_and_of_what_it_started_is_counted():
     assert memory_in_use(process.pid) == 0
 
 
+@pytest.mark.database("postgresql")
 def test_a_waiting_job_says_that_no_worker_is_alive(quick, start):
     job_id = submit(quick)
     assert "no worker is alive" in quick.queue.get(job_id).message
@@ -265,6 +273,7 @@ def test_a_waiting_job_says_that_no_worker_is_alive(quick, start):
     assert quick.queue.workers() == []
 
 
+@pytest.mark.database("sqlite")
 def test_a_worker_in_a_thread_can_be_stopped(quick):
     stop = threading.Event()
     runs: list[int] = []
