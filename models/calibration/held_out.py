@@ -79,9 +79,8 @@ class HeldOutScores:
         mate_scores, mate_above = sample.same.steps()
         matched, n_matched, matched_same = None, None, np.sort(sample.same.scores)
         if not sample.independent:
-            found = matched_scores(sample, np.random.default_rng([seed, 1]))
-            n_matched, matched_same = found.n_pairs, found.same
-            matched = np.searchsorted(-thresholds, -found.different).astype(np.int64)
+            different, matched_same, n_matched = matched_scores(sample, np.random.default_rng([seed, 1]))
+            matched = np.searchsorted(-thresholds, -different).astype(np.int64)
         meta: dict[str, Any] = {
             "state_version": STATE_VERSION,
             "protocol": sample.protocol,
@@ -122,7 +121,7 @@ class HeldOutScores:
         return made
 
     def to_state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Plain arrays and JSON-able facts; `from_state` gives the same answers to the last bit."""
+        """See `Calibration.to_state`."""
         table = self.bootstrap()
         arrays = {
             **self.arrays,
@@ -136,13 +135,7 @@ class HeldOutScores:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """Rebuild from `to_state`; arrays may be memory-mapped and read-only.
-
-        Raises
-        ------
-        ValueError
-            When the state was written by newer code or lacks parts.
-        """
+        """See `Calibration.from_state`."""
         with reading_state("the calibration", meta, STATE_VERSION):
             check_calibration(arrays, len(CONFIDENCES))
             table = BootstrapTable(

@@ -159,13 +159,7 @@ class GalleryCalibration:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> GalleryCalibration:
-        """Rebuild from `to_state`.
-
-        Raises
-        ------
-        ValueError
-            When the state was written by newer code or lacks parts.
-        """
+        """Rebuild from `to_state`; see `reading_state` for what is refused."""
         with reading_state("the gallery's calibration", meta, STATE_VERSION):
             return cls(arrays["best"], gallery_size=int(meta["gallery_size"]), mated_scores=arrays["mated"])
 

@@ -34,6 +34,7 @@ Int32 = NDArray[np.int32]
 Mixture = tuple[tuple[float, float], ...]
 """(share, lambda) of each part; shares sum to 1."""
 
+_PARTS = ("different", "same", "cell", "row_edge", "row_at")
 N_SPLITS = 8
 MOST_ENTRIES = 20_000_000
 """Expected pairs above the threshold beyond which the search would take too long."""
@@ -107,20 +108,14 @@ class ScoredGraph:
 
     def arrays(self) -> dict[str, NDArray[np.int32]]:
         """To be stored."""
-        named = {"different": self.different, "same": self.same, "cell": self.cell}
-        return {
-            **{f"graph_{name}": array for name, array in named.items()},
-            "graph_row_edge": self.row_edge,
-            "graph_row_at": self.row_at,
-        }
+        return {f"graph_{name}": getattr(self, name) for name in _PARTS}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[np.int32]]) -> ScoredGraph | None:
         """What `arrays` gave; None for calibrations stored before there was a graph."""
         if "graph_different" not in arrays:
             return None
-        names = ("different", "same", "cell", "row_edge", "row_at")
-        return cls(**{name: arrays[f"graph_{name}"] for name in names})
+        return cls(**{name: arrays[f"graph_{name}"] for name in _PARTS})
 
     @cached_property
     def row_share(self) -> Float64:

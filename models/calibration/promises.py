@@ -44,11 +44,6 @@ def reach(n_units: int, confidence: float = 0.95, *, different_share: float = 1.
     ----------
     n_units : units in the calibration part: identities (open-set) or samples (closed-set).
     different_share : as `units_needed`.
-
-    Raises
-    ------
-    ValueError
-        For a confidence that is not strictly between 0 and 1, or a negative number of units.
     """
     confidence = checked_rate(confidence, "confidence")
     if n_units < 0:

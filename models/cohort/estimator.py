@@ -15,6 +15,7 @@ from pairmark.models.cohort.normalising import Spread, normalised, spread_with_c
 from pairmark.models.cohort.params import CohortParams, Normalisation
 from pairmark.models.cohort.state import CohortState
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inner import inner_learner
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.row_pairs import PairsOfRows
 from pairmark.models.core.spec import check_params
@@ -113,14 +114,8 @@ class CohortSimilarity(CohortState, PairScorerMixin, BaseEstimator):
         return {**facts, "cohort": {**reported, "rates": self.rates_}}
 
     def _learner(self, seed: int) -> Any:
-        spec = RACING[self.learner]
         shared = {"random_state": seed, "n_jobs": self.n_jobs, "protocol": self.protocol}
-        known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
-        try:
-            params = spec.params.model_validate({**known, **(self.learner_params or {})})
-        except ValueError as error:
-            raise ValueError(f"learner_params: {error}") from None
-        return spec.estimator(**params.model_dump())
+        return inner_learner(RACING[self.learner], self.learner_params, shared, "learner_params")
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))

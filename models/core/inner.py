@@ -26,6 +26,18 @@ class InnerModel(BaseModel):
     meta: dict[str, Any]
 
 
+def inner_learner(
+    spec: LearnerSpec, params: Mapping[str, Any] | None, shared: Mapping[str, Any], named: str
+) -> Any:
+    """The unfitted learner with its parameters and, of ``shared`` ones, those it knows; errors say ``named``."""
+    known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
+    try:
+        given = spec.params.model_validate({**known, **(params or {})})
+    except ValueError as error:
+        raise ValueError(f"{named}: {error}") from None
+    return spec.estimator(**given.model_dump())
+
+
 def inner_state(spec: LearnerSpec, model: Any, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of a fitted learner, named with a prefix, and the fields of `InnerModel`."""
     arrays, meta = model.to_state()

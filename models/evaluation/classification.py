@@ -21,7 +21,6 @@ def classification_metrics(
     *,
     reference: ArrayLike | None = None,
     units: ArrayLike | None = None,
-    confidence: float = CONFIDENCE,
 ) -> dict[str, Any]:
     """Accuracy and the like of predicted probabilities; the most probable class is the prediction.
 
@@ -47,15 +46,15 @@ def classification_metrics(
     intervals: tuple[list[float] | None, list[float] | None]
     if units is None:
         intervals = (
-            list(wilson_interval(accuracy, right.size, confidence)),
-            _balanced_interval(balanced, recalls * counts, counts, confidence),
+            list(wilson_interval(accuracy, right.size, CONFIDENCE)),
+            _balanced_interval(balanced, recalls * counts, counts),
         )
     else:
         owner = np.unique(np.asarray(units), return_inverse=True)[1]
         shares = (right - recalls[code]) / counts[code] / classes.size
         intervals = (
-            _grouped(accuracy, (right - accuracy) / right.size, owner, confidence),
-            _grouped(balanced, shares, owner, confidence),
+            _grouped(accuracy, (right - accuracy) / right.size, owner),
+            _grouped(balanced, shares, owner),
         )
     metrics: dict[str, Any] = {
         "accuracy": {"value": accuracy, "interval": intervals[0]},
@@ -73,22 +72,18 @@ def classification_metrics(
         "n_rows": int(true.size),
         "n_classes": int(classes.size),
         "n_rows_of_unknown_classes": int((true < 0).sum()),
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
     }
 
 
-def _balanced_interval(
-    value: float, found: Float64, counts: NDArray[np.int64], confidence: float
-) -> list[float]:
+def _balanced_interval(value: float, found: Float64, counts: NDArray[np.int64]) -> list[float]:
     # One more of each kind: a class whose few rows were all found is not known for sure.
     shares = (found + 1) / (counts + 2)
     error = float(np.sqrt((shares * (1 - shares) / counts).sum())) / counts.size
-    reach = float(ndtri((1 + confidence) / 2)) * error
+    reach = float(ndtri((1 + CONFIDENCE) / 2)) * error
     return [max(value - reach, 0.0), min(value + reach, 1.0)]
 
 
-def _grouped(
-    value: float, shares: Float64, owner: NDArray[np.int64], confidence: float
-) -> list[float] | None:
-    reach = t_reach(shares, owner, confidence)
+def _grouped(value: float, shares: Float64, owner: NDArray[np.int64]) -> list[float] | None:
+    reach = t_reach(shares, owner, CONFIDENCE)
     return None if reach is None else [max(value - reach, 0.0), min(value + reach, 1.0)]

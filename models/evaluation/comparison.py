@@ -87,11 +87,6 @@ def compare_pairs(
     Returns
     -------
     name -> how it did. Intervals are percentiles over draws of the units with replacement.
-
-    Raises
-    ------
-    ValueError
-        As `pair_report`.
     """
     targets = np.array(sorted(rates), dtype=np.float64)
     sorted_pairs = {

@@ -62,13 +62,7 @@ def cllr_min(scores: ArrayLike, same: ArrayLike, units: ArrayLike | None = None)
 
 
 def evidence(log_lr: ArrayLike, same: ArrayLike, units: ArrayLike | None = None) -> Evidence:
-    """Log LRs with the weights of their pairs.
-
-    Raises
-    ------
-    ValueError
-        As `roc_curve_pairs`.
-    """
+    """Log LRs with the weights of their pairs; a ``ValueError`` as of `roc_curve_pairs`."""
     given = np.asarray(log_lr, dtype=np.float64)
     is_same = np.asarray(same)
     if given.ndim == 1 and given.size and (given == given[0]).all() and np.isfinite(given[0]):

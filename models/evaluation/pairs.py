@@ -151,13 +151,7 @@ def rates_at(
     units: ArrayLike | None = None,
     protocol: str | None = None,
 ) -> tuple[float | None, float | None]:
-    """False and true positive rate of one threshold, weighed as `pair_report` weighs them; None without such pairs.
-
-    Raises
-    ------
-    ValueError
-        As `roc_curve_pairs`.
-    """
+    """False and true positive rate of one threshold, weighed as `pair_report` weighs them; None without such pairs."""
     sample = pair_sample(scores, same, units, protocol=protocol)
     at = np.array([threshold], dtype=np.float32)
     fpr, tpr = (float(_above(side, at)[0]) if len(side) else None for side in (sample.different, sample.same))
@@ -192,11 +186,6 @@ def pair_report(
     fpr_targets : rates at which the TPR is reported: the largest TPR of a threshold whose FPR is at most
         that.
     random_state : of the intervals. ``n_jobs`` threads do not change them.
-
-    Raises
-    ------
-    ValueError
-        As `roc_curve_pairs`.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; expected a number strictly between 0 and 1")

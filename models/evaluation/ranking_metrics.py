@@ -49,7 +49,6 @@ def ranking_metrics(
     *,
     reference: ArrayLike | None = None,
     units: ArrayLike | None = None,
-    confidence: float = CONFIDENCE,
 ) -> dict[str, Any]:
     """Agreement of predicted positions with observed ones.
 
@@ -80,7 +79,7 @@ def ranking_metrics(
     owners = judged if units is None else np.unique(np.asarray(units)[judged], return_inverse=True)[1]
 
     def entry(values: Float64, lowest: float = 0.0) -> dict[str, Any]:
-        return _mean_with_interval(values, owners, confidence, lowest)
+        return _mean_with_interval(values, owners, lowest)
 
     # A row whose observed labels the ranker left all tied says nothing of them: no agreement, not none to count.
     metrics: dict[str, Any] = {"kendall_tau": entry(np.nan_to_num(kendall_tau(answers, seen), nan=0.0), -1.0)}
@@ -96,7 +95,7 @@ def ranking_metrics(
         **metrics,
         "n_rows": int(judged.size),
         "n_units": int(np.unique(owners).size),
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "intervals": "Student's t over " + ("rows" if units is None else "groups"),
     }
 
@@ -147,8 +146,8 @@ def _pairs_right(answers: Float64, seen: Float64) -> Float64:
     return right / asked
 
 
-def _mean_with_interval(values: Float64, owners: Indices, confidence: float, lowest: float) -> dict[str, Any]:
+def _mean_with_interval(values: Float64, owners: Indices, lowest: float) -> dict[str, Any]:
     mean = float(values.mean())
-    reach = t_reach((values - mean) / values.size, np.unique(owners, return_inverse=True)[1], confidence)
+    reach = t_reach((values - mean) / values.size, np.unique(owners, return_inverse=True)[1], CONFIDENCE)
     interval = None if reach is None else [max(mean - reach, lowest), min(mean + reach, 1.0)]
     return {"value": mean, "interval": interval}

@@ -7,7 +7,6 @@ mistake, so nothing is removed: people see the list and decide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -97,22 +96,10 @@ def _distances(X: Any, left: Indices, right: Indices) -> NDArray[np.float64]:
     return np.concatenate(found) if found else np.empty(0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Suspects:
-    """What scores of labelled pairs make doubtful, most doubtful first.
-
-    Attributes
-    ----------
-    double_names : (n, 2) codes of two identities whose samples score as those of one do.
-    labels : (n,) rows whose pairs with their own identity score as those of strangers do.
-    """
-
-    double_names: Indices = field(repr=False)
-    labels: Indices = field(repr=False)
-
-
-def suspects(scores: ArrayLike, same: ArrayLike, rows: ArrayLike, identities: ArrayLike) -> Suspects:
-    """Identities and rows that scored pairs make doubtful.
+def suspects(
+    scores: ArrayLike, same: ArrayLike, rows: ArrayLike, identities: ArrayLike
+) -> tuple[Indices, Indices]:
+    """Codes of pairs of identities, (n, 2), and rows, (m,), that scored pairs make doubtful, most doubtful first.
 
     Two identities are doubtful when the mean of their pairs is above the median score of same pairs. A row is doubtful
     when it is in at least two same pairs and even their best is below what one in twenty different pairs scores; where
@@ -124,7 +111,7 @@ def suspects(scores: ArrayLike, same: ArrayLike, rows: ArrayLike, identities: Ar
     """
     values, is_same = np.asarray(scores, dtype=np.float64), np.asarray(same).astype(np.bool_)
     ends, who = np.asarray(rows), np.asarray(identities)
-    none = Suspects(double_names=np.empty((0, 2), np.int64), labels=np.empty(0, np.int64))
+    none = np.empty((0, 2), np.int64), np.empty(0, np.int64)
     if is_same.all() or not is_same.any():
         return none
     typical_same, typical_different = float(np.median(values[is_same])), float(np.median(values[~is_same]))
@@ -147,4 +134,4 @@ def suspects(scores: ArrayLike, same: ArrayLike, rows: ArrayLike, identities: Ar
     if wrong.size > _RARE * sides.size:
         wrong = wrong[:0]
     labels = sides[wrong[np.argsort(best[wrong], kind="stable")]]
-    return Suspects(double_names=double.astype(np.int64), labels=labels.astype(np.int64))
+    return double.astype(np.int64), labels.astype(np.int64)

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.inner import inner_arrays, inner_learner
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
 from pairmark.models.core.progress import preparing, report
 from pairmark.models.core.row_pairs import PairsOfRows
@@ -262,26 +263,16 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
     def _learners(self, seed: int) -> list[Any]:
         """All learners, unfitted."""
         shared = {"random_state": seed, "n_jobs": self.n_jobs, "protocol": self.protocol}
-        made = []
-        for number, one in enumerate(components_of(self.models)):
-            spec = FUSED[one.learner]
-            known = {name: value for name, value in shared.items() if name in spec.params.model_fields}
-            try:
-                params = spec.params.model_validate({**known, **(one.params or {})})
-            except ValueError as error:
-                raise ValueError(f"models[{number}].params: {error}") from None
-            made.append(spec.estimator(**params.model_dump()))
-        return made
+        return [
+            inner_learner(FUSED[one.learner], one.params, shared, f"models[{number}].params")
+            for number, one in enumerate(components_of(self.models))
+        ]
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31))
 
-    @property
-    def _weights(self) -> Weights:
-        return Weights(weight=self.weights_, intercept=self.intercept_)
-
     def _combined(self, score: Callable[[int, Any], Any]) -> Float32:
-        return self._weights.combined(
+        return Weights(weight=self.weights_, intercept=self.intercept_).combined(
             [None if model is None else score(number, model) for number, model in enumerate(self.models_)]
         )
 
@@ -304,15 +295,8 @@ class Fusion(FusionState, PairScorerMixin, BaseEstimator):
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         def scores(number: int, model: Any) -> Any:
-            before = prefix_of(number)
-            arrays = {
-                name.removeprefix(before): array
-                for name, array in index.arrays.items()
-                if name.startswith(before)
-            }
-            return model._score_rows(
-                queries, GalleryIndex(vectors=index.vectors, arrays=arrays, digest=None), rows
-            )
+            arrays = inner_arrays(index.arrays, prefix_of(number))
+            return model._score_rows(queries, GalleryIndex(vectors=index.vectors, arrays=arrays), rows)
 
         return self._combined(scores)
 

@@ -50,12 +50,7 @@ class Weights:
 
     @classmethod
     def fit(cls, folds: Sequence[Judged]) -> Self:
-        """The weights that lose least over folds, which weigh equally.
-
-        Parameters
-        ----------
-        folds : at least one.
-        """
+        """The weights that lose least over folds, which weigh equally."""
         # Imported here: serving does not need it.
         from scipy.optimize import minimize
 

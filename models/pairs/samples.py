@@ -97,11 +97,6 @@ def pair_sample(
     protocol : when None: closed-set if any same pair carries two different units, else open-set.
     sample_weight : (n,) not negative, chosen without looking at scores; rows of weight 0 are left out.
     both_kinds : whether same pairs are needed too.
-
-    Raises
-    ------
-    ValueError
-        Naming what was wrong and what was expected.
     """
     values, is_same = _checked_scores(scores, same)
     weight = _checked_weight(sample_weight, values.size)
@@ -177,24 +172,13 @@ def independent_blocks(edges: Indices) -> int:
     return n_edges // (largest + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatchedScores:
+def matched_scores(
+    sample: PairSample, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
     """Scores of pairs that share no unit, independent of each other: for order statistics.
 
-    Attributes
-    ----------
-    different : (N,) best first.
-    same : (K,) lowest first; in open-set use one pair of each person.
-    n_pairs : pairs in the matching; in closed-set use same and different ones.
-    """
-
-    different: NDArray[np.float32] = field(repr=False)
-    same: NDArray[np.float32] = field(repr=False)
-    n_pairs: int
-
-
-def matched_scores(sample: PairSample, rng: np.random.Generator) -> MatchedScores:
-    """Scores of a random matching of the units.
+    Those of different pairs, best first; those of same pairs, lowest first (in open-set use one pair of each person);
+    and how many pairs are matched, in closed-set use same and different ones.
 
     The matching is greedy along a random order of the scored pairs of units, same and different alike, so neither
     scores nor labels have a say; one row stands for each pair of units, drawn at random.
@@ -207,15 +191,11 @@ def matched_scores(sample: PairSample, rng: np.random.Generator) -> MatchedScore
     known, codes = np.unique(edges, return_inverse=True)
     codes = codes.reshape(-1, 2).astype(np.int64)
     chosen = greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))
-    n_matched = int(chosen.size)
     mates = chosen[chosen >= n_different] - n_different
     if sample.protocol == "open-set":
         mates = np.arange(same.edge_units.shape[0])
-    return MatchedScores(
-        different=np.sort(_one_of_each(different, chosen[chosen < n_different], rng))[::-1],
-        same=np.sort(_one_of_each(same, mates, rng)),
-        n_pairs=n_matched,
-    )
+    of_different = np.sort(_one_of_each(different, chosen[chosen < n_different], rng))[::-1]
+    return of_different, np.sort(_one_of_each(same, mates, rng)), int(chosen.size)
 
 
 def _one_of_each(side: Side, edges: Indices, rng: np.random.Generator) -> NDArray[np.float32]:

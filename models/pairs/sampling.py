@@ -86,21 +86,19 @@ class PairPopulation:
         random_state: int | np.random.Generator | None,
     ) -> TrainingPairs:
         """Draw pairs; see `sample_pairs`."""
-        rng = np.random.default_rng(random_state)
-        total = self.n_same + self.n_different
-        wanted, kinds = self._kinds(n_pairs, scheme)
-        ranks, weights = [], []
-        for _, take, population in kinds:
-            ranks.append(_distinct_ranks(take, population, rng).astype(np.int64, copy=False))
-            # Weights of a kind sum to what it would be drawn by in proportion: `wanted` pairs in all.
-            weights.append(np.full(take, population / total * wanted / max(take, 1)))
-        n_drawn = ranks[0].size
-        sides = [self._decoded(same, drawn) for (same, _, _), drawn in zip(kinds, ranks, strict=True)]
+        wanted, n_same = self._wanted(n_pairs, scheme)
+        left, right = self._drawn(wanted, n_same, random_state)
+        same = np.arange(wanted) < n_same
+        # Weights of a kind sum to what it would be drawn by in proportion: `wanted` pairs in all.
+        of_same, of_different = (
+            population / (self.n_same + self.n_different) * wanted / max(take, 1)
+            for take, population in ((n_same, self.n_same), (wanted - n_same, self.n_different))
+        )
         return TrainingPairs(
-            left=np.concatenate([left for left, _ in sides]),
-            right=np.concatenate([right for _, right in sides]),
-            same=np.arange(n_drawn + ranks[1].size) < n_drawn,
-            weight=np.concatenate(weights),
+            left=left,
+            right=right,
+            same=same,
+            weight=np.where(same, of_same, of_different),
             n_same=self.n_same,
             n_different=self.n_different,
         )
@@ -108,57 +106,42 @@ class PairPopulation:
     def table(
         self, n_pairs: int | None, *, random_state: int | np.random.Generator | None
     ) -> tuple[NDArray[np.int32], int]:
-        """The pairs that `sample` draws by default, and how many are same, in little more memory than they take.
+        """The pairs that `sample` draws by default, left and right rows, (2, n), and how many, the first, are same."""
+        wanted, n_same = self._wanted(n_pairs, "balanced")
+        return self._drawn(wanted, n_same, random_state), n_same
 
-        Returns
-        -------
-        (2, n) int32: left and right rows, same pairs first.
-        """
+    def _drawn(
+        self, wanted: int, n_same: int, random_state: int | np.random.Generator | None
+    ) -> NDArray[np.int32]:
+        """Left and right rows of pairs, same ones first, in little more memory than they take."""
         rng = np.random.default_rng(random_state)
-        wanted, kinds = self._kinds(n_pairs, "balanced")
         out = np.empty((2, wanted), dtype=np.int32)
-        n_same = kinds[0][1]
-        # One kind after the other: ranks take as much memory as the pairs themselves.
-        for (same, take, population), its in zip(kinds, (out[:, :n_same], out[:, n_same:]), strict=True):
-            if take:
-                self._decode_into(its, same, _distinct_ranks(take, population, rng))
-        return out, n_same
+        kinds = (
+            (out[:, :n_same], self.n_same, self._ends_same, self._shift_same),
+            (out[:, n_same:], self.n_different, self._ends_different, self._shift_different),
+        )
+        for its, population, ends, shift in kinds:
+            if not its.size:
+                continue
+            ranks = _distinct_ranks(its.shape[1], population, rng)
+            for start in range(0, ranks.size, _DECODED_AT_A_TIME):
+                block = slice(start, start + _DECODED_AT_A_TIME)
+                place = np.searchsorted(ends, ranks[block], side="right")
+                its[0, block] = self._rows[place]
+                its[1, block] = self._rows[shift[place] + ranks[block]]
+            # One kind after the other: ranks take as much memory as the pairs themselves.
+            del ranks
+        return out
 
-    def _decode_into(
-        self, out: NDArray[np.int32], same: bool, ranks: NDArray[np.int32] | NDArray[np.int64]
-    ) -> None:
-        """`_decoded`, some at a time."""
-        for start in range(0, ranks.size, _DECODED_AT_A_TIME):
-            block = slice(start, start + _DECODED_AT_A_TIME)
-            out[0, block], out[1, block] = self._decoded(same, ranks[block])
-
-    def _kinds(
-        self, n_pairs: int | None, scheme: PairScheme
-    ) -> tuple[int, tuple[tuple[bool, int, int], tuple[bool, int, int]]]:
-        """How many pairs are drawn, and of each kind: whether same, how many, out of how many."""
+    def _wanted(self, n_pairs: int | None, scheme: PairScheme) -> tuple[int, int]:
+        """How many pairs are drawn, and how many of them are same."""
         total = self.n_same + self.n_different
         if n_pairs is not None and n_pairs < 2:
             raise ValueError(f"n_pairs is {n_pairs}; expected at least 2, or None for all pairs")
         wanted = total if n_pairs is None else min(n_pairs, total)
         if wanted > MAX_PAIRS:
             raise ValueError(f"{wanted} pairs asked for; expected at most {MAX_PAIRS}: set n_pairs")
-        take_same = self._share(wanted, total, scheme)
-        return wanted, ((True, take_same, self.n_same), (False, wanted - take_same, self.n_different))
-
-    def _tables(self, same: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if same:
-            return self._ends_same, self._shift_same
-        return self._ends_different, self._shift_different
-
-    def _decoded(
-        self, same: bool, ranks: NDArray[np.int32] | NDArray[np.int64]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The rows of pairs of a kind by their ranks."""
-        ends, shift = self._tables(same)
-        place = np.searchsorted(ends, ranks, side="right")
-        later = shift[place]
-        later += ranks
-        return self._rows[place], self._rows[later]
+        return wanted, self._share(wanted, total, scheme)
 
     def _share(self, wanted: int, total: int, scheme: PairScheme) -> int:
         """How many same pairs are drawn; at least one of each kind that exists."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -50,7 +49,6 @@ def rates_by_group(
     scores: Any,
     pairs: HeldOutPairs,
     data: LabelledData,
-    targets: Sequence[float] = FPR_TARGETS,
 ) -> dict[str, Any]:
     """FPR and TPR of each group at the thresholds that are served, on held-out pairs.
 
@@ -72,7 +70,7 @@ def rates_by_group(
         # The threshold comes from other people than the test part's.
         return own[group].rate_bound(threshold, CONFIDENCE) if group in own else None
 
-    for fpr in sorted(targets, reverse=True):
+    for fpr in sorted(FPR_TARGETS, reverse=True):
         try:
             point = calibration.operating_point(fpr, CONFIDENCE)
         except InsufficientCalibrationData as refusal:

@@ -26,9 +26,9 @@ def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledDat
         return None
     y = np.asarray(data.y)
     rows = np.stack([pairs.left, pairs.right], axis=1)
-    found = suspects(scores, pairs.same, rows, y[rows])
-    names = found.double_names if pairs.protocol == "open-set" else found.double_names[:0]
-    n_rows = int(found.labels.size)
+    double_names, labels = suspects(scores, pairs.same, rows, y[rows])
+    names = double_names if pairs.protocol == "open-set" else double_names[:0]
+    n_rows = int(labels.size)
     said = []
     if len(names):
         one, two = (data.identities[code] for code in names[0].tolist())
@@ -37,12 +37,12 @@ def doubtful(pairs: HeldOutPairs, scores: NDArray[np.float32], data: LabelledDat
             f"(first {one[:50]!r} and {two[:50]!r}): is it one person under two names?"
         )
     if n_rows:
-        first = ", ".join(str(row) for row in found.labels[:SHOWN].tolist())
+        first = ", ".join(str(row) for row in labels[:SHOWN].tolist())
         said.append(
             f"{n_rows} row{'s' * (n_rows != 1)} score{'s' * (n_rows == 1)} as if the label were wrong (first: {first})."
         )
     return {
-        "rows": found.labels[:TOLD].tolist(),
+        "rows": labels[:TOLD].tolist(),
         "n_rows": n_rows,
         "double_names": [[data.identities[code] for code in both] for both in names[:TOLD].tolist()],
         "n_double_names": len(names),

@@ -22,9 +22,9 @@ def partial_list(protocol: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def chosen_pairs(scores: np.ndarray, same: np.ndarray, units: np.ndarray, protocol: str) -> set[int]:
     """Numbers of the different pairs that the matching took; scores tell them apart."""
     sample = pair_sample(scores, same, units, protocol=protocol)
-    found = matched_scores(sample, np.random.default_rng(5))
+    different, _, _ = matched_scores(sample, np.random.default_rng(5))
     at = {float(score): number for number, score in enumerate(scores.astype(np.float32))}
-    return {at[float(score)] for score in found.different}
+    return {at[float(score)] for score in different}
 
 
 @pytest.mark.parametrize("protocol", ["open-set", "closed-set"])
@@ -100,7 +100,7 @@ def test_matchings_of_a_list_are_as_large_whatever_the_labels_are() -> None:
     for share in (0.02, 0.9):
         same = np.random.default_rng(6).random(len(units)) < share
         sample = pair_sample(scores, same, units, protocol="closed-set")
-        sizes = [matched_scores(sample, np.random.default_rng(seed)).n_pairs for seed in range(400)]
+        sizes = [matched_scores(sample, np.random.default_rng(seed))[2] for seed in range(400)]
         mean.append((np.mean(sizes), np.std(sizes) / 20))
     (few, one), (many, other) = mean
     assert abs(few - many) <= 4 * np.hypot(one, other)
