@@ -467,18 +467,6 @@ class EmbedderMixin:
         """Embed points, (n, d) -> (n, n_components) float32."""
 
 
-class LabelRankerMixin(Stateful):
-    """A learner that orders labels for each point."""
-
-    @abstractmethod
-    def fit(self, X: ArrayLike, Y: ArrayLike) -> Self:
-        """Learn from (n, k) 0-based positions; NaN = label absent, equal values = tied."""
-
-    @abstractmethod
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Positions of the labels, (n, k)."""
-
-
 def _repeat_row(row: Any, n: int) -> Any:
     if isinstance(row, np.ndarray):
         return np.broadcast_to(row, (n, row.shape[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -11,8 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32, LabelRankerMixin
+from pairmark.models.core.base import Float32
 from pairmark.models.core.inputs import checked_matrix
+from pairmark.models.core.schema import Stateful
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration
@@ -22,7 +24,7 @@ _BLOCK_CELLS = 8_000_000
 """Numbers of a block of pairwise matrices: bounds the memory of a large batch."""
 
 
-class RankerBase(LabelRankerMixin, BaseEstimator):
+class RankerBase(Stateful, BaseEstimator):
     """A ranker that learns in canonical label order (see `TrainingRankings`) and answers in the given one.
 
     Families' rankers give `_params_model`, `_learn`, `_scores` and `_before`.
@@ -75,8 +77,7 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         points = self._points(X)
         positions = self._positions(points)
         if abstain is not None:
-            for rows in self._blocks(points.shape[0]):
-                before = self.calibration_.apply(self._before(points[rows]))
+            for rows, before in self._confidences(points):
                 positions[rows] = partial_positions(positions[rows], before, abstain)
         return self._as_given(positions)
 
@@ -93,8 +94,7 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         k = self.n_labels_
         result = np.empty((points.shape[0], k, k))
         back = np.argsort(self.order_)
-        for rows in self._blocks(points.shape[0]):
-            before = self.calibration_.apply(self._before(points[rows]))
+        for rows, before in self._confidences(points):
             result[rows] = before[:, back[:, None], back]
         return result
 
@@ -104,8 +104,7 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
         positions = self._positions(points)
         result = np.empty(points.shape[0])
         i, j = np.triu_indices(self.n_labels_, 1)
-        for rows in self._blocks(points.shape[0]):
-            before = self.calibration_.apply(self._before(points[rows]))
+        for rows, before in self._confidences(points):
             first = positions[rows][:, i] < positions[rows][:, j]
             result[rows] = np.where(first, before[:, i, j], before[:, j, i]).mean(axis=1)
         return result
@@ -150,6 +149,11 @@ class RankerBase(LabelRankerMixin, BaseEstimator):
     def _points(self, X: ArrayLike) -> Float32:
         check_is_fitted(self)
         return checked_matrix(self, X, "X")
+
+    def _confidences(self, points: Float32) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Some rows, and their calibrated shares."""
+        for rows in self._blocks(points.shape[0]):
+            yield rows, self.calibration_.apply(self._before(points[rows]))
 
     def _blocks(self, n: int) -> list[slice]:
         size = max(1, _BLOCK_CELLS // self.n_labels_**2)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import Arrays
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
-from pairmark.models.label_ranking.pair_models import LogisticPairs, PairProblem, end_to_end
+from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
 from pairmark.models.label_ranking.stored import Stored
-from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, grow_trees, reach_of
+from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, end_to_end, grow_trees, reach_of
 
 Float64 = NDArray[np.float64]
 _MAX_SIGN_PAIRS = 600
@@ -90,8 +90,7 @@ class BoostedCandidate(Stored):
     base: Float64
 
     def shares(self, X: Float32) -> Float64:
-        mean, _ = self.trees.means(X, self.values)
-        return gap_shares(self.base + mean * self.trees.roots.size)
+        return gap_shares(self.base + self.trees.means(X, self.values) * self.trees.roots.size)
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> BoostedCandidate:
@@ -116,7 +115,7 @@ class BoostedCandidate(Stored):
             np.add.at(step, owner, residual[trees.members] * trees.mass[:, None])
             step *= cls.rate
             one = _single_members(trees, leaves)
-            current += one.means(data.X, step)[0]
+            current += one.means(data.X, step)
             grown.append(one)
             values.append(step)
         return cls(
@@ -263,21 +262,15 @@ class LogisticCandidate(Stored):
     k: NDArray[np.int64]
 
     def shares(self, X: Float32) -> Float64:
-        flat = np.broadcast_to(self.constant, (X.shape[0], self.constant.size)).copy()
-        flat[:, self.modelled] = self.models.shares(X, 1)
-        return _square(flat, int(self.k))
+        return square(self.models.shares(X, 1), self.modelled, self.constant, int(self.k))
 
     @classmethod
     def fit(cls, data: Examples, seed: int, n_jobs: int | None) -> LogisticCandidate:
-        k = data.positions.shape[1]
-        problems = [
-            PairProblem.of(data.positions, a, b, np.ones(len(data.X)))
-            for a, b in zip(*(side.tolist() for side in np.triu_indices(k, 1)), strict=True)
-        ]
+        problems = problems_of(data.positions, np.ones(len(data.X)))
         constant = np.array([problem.share() for problem in problems])
-        modelled = np.flatnonzero([not p.one_sided and p.rows.size > 0 for p in problems])
+        modelled = np.flatnonzero([not problem.one_sided for problem in problems])
         models = LogisticPairs.fit(data.X, [problems[at] for at in modelled], n_jobs, "")
-        return cls(models=models, modelled=modelled, constant=constant, k=np.array(k))
+        return cls(models=models, modelled=modelled, constant=constant, k=np.array(data.positions.shape[1]))
 
 
 _CLASSES: dict[str, Any] = {
@@ -297,9 +290,9 @@ def fit_candidate(name: str, data: Examples, seed: int, n_jobs: int | None) -> C
     return fitted
 
 
-def restore_candidate(name: str, arrays: Any) -> Candidate:
-    """The candidate of that name from its arrays."""
-    restored: Candidate = _CLASSES[name].restore(arrays)
+def restore_candidate(name: str, arrays: Any, prefix: str) -> Candidate:
+    """The candidate of that name from its arrays, named with a prefix."""
+    restored: Candidate = _CLASSES[name].restore(arrays, prefix)
     return restored
 
 
@@ -344,13 +337,6 @@ def pair_agreement(before: Float64, positions: NDArray[np.float32]) -> float:
     return float(np.sign(lead[known] * difference[known]).mean())
 
 
-def standard(X: Float32) -> tuple[Float64, Float64]:
-    """Mean and standard deviation of the features, 1 where they are constant."""
-    scale = X.std(axis=0, dtype=np.float64)
-    scale[scale == 0] = 1.0
-    return X.mean(axis=0, dtype=np.float64), scale
-
-
 def _votes(found: NDArray[Any], positions: NDArray[np.float32], targets: Float64) -> Float64:
     k = positions.shape[1]
     out = np.zeros((found.shape[0], k, k))
@@ -370,16 +356,9 @@ def _kernel_output(data: Examples) -> Float64:
 
 def _shares_of_output(output: Float64, k: int) -> Float64:
     if output.shape[1] == k * (k - 1) // 2 and output.shape[1] <= _MAX_SIGN_PAIRS:
-        return _square(np.clip(0.5 + 0.5 * output, 0.0, 1.0), k)
+        pairs = np.arange(output.shape[1])
+        return square(0.5 + 0.5 * output, pairs, np.zeros(pairs.size), k)
     return gap_shares(output)
-
-
-def _square(flat: Float64, k: int) -> Float64:
-    before = np.zeros((flat.shape[0], k, k))
-    i, j = np.triu_indices(k, 1)
-    before[:, i, j] = flat
-    before[:, j, i] = 1.0 - flat
-    return before
 
 
 def _single_members(trees: Trees, leaves: NDArray[np.intp]) -> Trees:

@@ -34,6 +34,9 @@ _COMPLETING_LEAF = 2
 class _TreesBase(TreesState, RankerBase):
     """What tree and forest share."""
 
+    n_estimators: int = 1
+    bootstrap: bool = False
+
     def __init__(
         self,
         *,
@@ -59,12 +62,6 @@ class _TreesBase(TreesState, RankerBase):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _n_trees(self) -> int:
-        return 1
-
-    def _bootstrap(self) -> bool:
-        return False
-
     def _options(self) -> GrowOptions:
         return GrowOptions(
             split=self.split,
@@ -72,7 +69,7 @@ class _TreesBase(TreesState, RankerBase):
             max_features=self.max_features,
             honest=self.honest,
             max_samples=self.max_samples,
-            bootstrap=self._bootstrap(),
+            bootstrap=self.bootstrap,
         )
 
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None:
@@ -81,14 +78,13 @@ class _TreesBase(TreesState, RankerBase):
                 f"aggregation is {self.aggregation!r}, which needs whole rankings in the leaves: use outputs='joint', "
                 "or aggregation='mean'"
             )
-        options, n_trees = self._options(), self._n_trees()
-        seeds = spread_seeds(random, n_trees)
+        options, seeds = self._options(), spread_seeds(random, self.n_estimators)
         completing, calibrating = spread_seeds(random, _COMPLETING_TREES), spread_seeds(random, _FOLDS)
-        targets = rankings.targets()
+        targets = completed_targets(rankings.positions, rankings.shares)
         begin = 0.0
         if not rankings.complete:
             begin = 0.3
-            targets = _completed(X, rankings, completing, n_jobs=self.n_jobs, span=(0.0, begin))
+            targets = _completed(X, rankings, targets, completing, n_jobs=self.n_jobs, until=begin)
         self.positions_, self.targets_ = rankings.positions, targets
         self.trees_, held = grow_trees(
             X,
@@ -117,15 +113,15 @@ class _TreesBase(TreesState, RankerBase):
         most = max(500, _CALIBRATION_PAIRS // (k * (k - 1) // 2))
         if n > most:
             rows = np.unique(np.linspace(0, n - 1, most).astype(np.intp))
-        if (~held[:, rows]).sum(axis=0).min() >= min(5, self._n_trees()) and held.shape[0] > 1:
-            before = self._shares(self.trees_, X[rows], self.targets_, held[:, rows])
+        if (~held[:, rows]).sum(axis=0).min() >= min(5, self.n_estimators) and held.shape[0] > 1:
+            before = self._shares(self.trees_, X[rows], self.positions_, self.targets_, held[:, rows])
             return PairCalibration.fit(before, self.positions_[rows])
         if n < 2 * _FOLDS:
             return PairCalibration()
         fold = np.arange(n) % _FOLDS
         np.random.default_rng(seeds[0]).shuffle(fold)
         before = np.full((rows.size, k, k), np.nan)
-        n_trees = min(self._n_trees(), 30)
+        n_trees = min(self.n_estimators, 30)
         for number in range(_FOLDS):
             train, test = np.flatnonzero(fold != number), np.flatnonzero(fold[rows] == number)
             if test.size == 0:
@@ -140,26 +136,23 @@ class _TreesBase(TreesState, RankerBase):
                 stage="calibrating",
                 span=(0.9 + 0.03 * number, 0.93 + 0.03 * number),
             )
-            before[test] = self._shares(
-                trees, X[rows[test]], self.targets_[train], None, positions=self.positions_[train]
-            )
+            before[test] = self._shares(trees, X[rows[test]], self.positions_[train], self.targets_[train])
         return PairCalibration.fit(before, self.positions_[rows])
 
     def _scores(self, X: Float32) -> NDArray[np.float64]:
         if self.aggregation == "mean":
-            return -self._means(self.trees_, X, self.targets_, None) / 2.0
+            return -self._means(self.trees_, X, self.targets_, NEVER) / 2.0
         return aggregated(self._before(X), self.aggregation)
 
     def _before(self, X: Float32) -> NDArray[np.float64]:
-        return self._shares(self.trees_, X, self.targets_, None)
+        return self._shares(self.trees_, X, self.positions_, self.targets_)
 
     def _means(
-        self, trees: Trees, X: Float32, targets: NDArray[np.float64], held: NDArray[np.bool_] | None
+        self, trees: Trees, X: Float32, targets: NDArray[np.float64], skip: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        skip = NEVER if held is None else held
         threads = n_threads_of(self.n_jobs, X.shape[0])
         if self.outputs == "joint":
-            return trees.means(X, targets, n_threads=threads, skip=skip)[0]
+            return trees.means(X, targets, n_threads=threads, skip=skip)
         k = targets.shape[1]
         return np.hstack(
             [
@@ -169,7 +162,7 @@ class _TreesBase(TreesState, RankerBase):
                     roots=trees.roots[i::k],
                     n_threads=threads,
                     skip=skip,
-                )[0]
+                )
                 for i in range(k)
             ]
         )
@@ -178,16 +171,15 @@ class _TreesBase(TreesState, RankerBase):
         self,
         trees: Trees,
         X: Float32,
+        positions: NDArray[np.float32],
         targets: NDArray[np.float64],
-        held: NDArray[np.bool_] | None,
-        positions: NDArray[np.float32] | None = None,
+        skip: NDArray[np.bool_] = NEVER,
     ) -> NDArray[np.float64]:
         if self.outputs == "joint":
-            shown = self.positions_ if positions is None else positions
-            skip = NEVER if held is None else held
-            return trees.votes(X, shown, targets, n_threads=n_threads_of(self.n_jobs, X.shape[0]), skip=skip)
+            threads = n_threads_of(self.n_jobs, X.shape[0])
+            return trees.votes(X, positions, targets, n_threads=threads, skip=skip)
         # Trees of single labels know no pairs: the gap between mean positions stands in, on a logistic scale.
-        means = self._means(trees, X, targets, held) / 2.0
+        means = self._means(trees, X, targets, skip) / 2.0
         before = 1.0 / (1.0 + np.exp(means[:, :, None] - means[:, None, :]))
         k = before.shape[1]
         before[:, np.arange(k), np.arange(k)] = 0.0
@@ -270,22 +262,20 @@ class LabelRankingForest(_TreesBase):
         self.n_estimators = n_estimators
         self.bootstrap = bootstrap
 
-    def _n_trees(self) -> int:
-        return self.n_estimators
-
-    def _bootstrap(self) -> bool:
-        return self.bootstrap
-
 
 def _completed(
-    X: Float32, rankings: TrainingRankings, seeds: list[int], *, n_jobs: int | None, span: tuple[float, float]
+    X: Float32,
+    rankings: TrainingRankings,
+    targets: NDArray[np.float64],
+    seeds: list[int],
+    *,
+    n_jobs: int | None,
+    until: float,
 ) -> NDArray[np.float64]:
     """Targets of incomplete rankings, filled row by row with what a forest of other rows expects.
 
     Random borders and small leaves: of all that was tried these lost least where half of the labels are missing.
     """
-    targets = rankings.targets()
-    half = (span[1] - span[0]) / 2
     rough = GrowOptions(splitter="random", min_samples_leaf=_COMPLETING_LEAF, bootstrap=True)
     n, k = rankings.positions.shape
     for turn in range(2):
@@ -296,7 +286,7 @@ def _completed(
             seeds,
             n_jobs=n_jobs,
             stage="completing rankings",
-            span=(span[0] + turn * half, span[0] + (turn + 1) * half),
+            span=(turn * until / 2, (turn + 1) * until / 2),
         )
         filled = np.empty_like(targets)
         size = max(1, 8_000_000 // (k * k))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -15,7 +14,7 @@ from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Arrays
 from pairmark.models.label_ranking.stored import Stored
-from pairmark.models.label_ranking.trees import GrowOptions, Trees, grow_trees
+from pairmark.models.label_ranking.trees import GrowOptions, Trees, end_to_end, grow_trees, in_threads
 
 FOREST_TREES = 50
 _FOREST_LEAF, _TREE_LEAF = 2, 5
@@ -46,8 +45,35 @@ class PairProblem:
 
     @property
     def one_sided(self) -> bool:
-        """Whether all rows say the same, so that there is nothing to tell apart."""
+        """Whether all rows (or there is none) say the same, so that there is nothing to tell apart."""
         return bool(self.first.all() or not self.first.any())
+
+
+def problems_of(positions: NDArray[np.float32], weight: NDArray[np.float64]) -> list[PairProblem]:
+    """Of all pairs of labels, in the order of `numpy.triu_indices`."""
+    i, j = np.triu_indices(positions.shape[1], 1)
+    return [PairProblem.of(positions, a, b, weight) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
+
+
+def square(
+    shares: NDArray[np.float64], modelled: NDArray[np.intp], constant: NDArray[np.float64], k: int
+) -> NDArray[np.float64]:
+    """Shares of modelled pairs and constants of the others as (n, k, k), the diagonal 0."""
+    n = shares.shape[0]
+    flat = np.broadcast_to(constant, (n, constant.size)).copy()
+    flat[:, modelled] = np.clip(shares, 0.0, 1.0)
+    before = np.zeros((n, k, k))
+    i, j = np.triu_indices(k, 1)
+    before[:, i, j] = flat
+    before[:, j, i] = 1.0 - flat
+    return before
+
+
+def standard(X: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of the features, 1 where they are constant."""
+    scale = X.std(axis=0, dtype=np.float64)
+    scale[scale == 0] = 1.0
+    return X.mean(axis=0, dtype=np.float64), scale
 
 
 class PairModels(Protocol):
@@ -74,22 +100,19 @@ class LogisticPairs(Stored):
 
     def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
         # einsum without BLAS: a row's answer does not depend on the rows beside it.
-        standard = (X - self.mean) / self.scale
-        margin = np.einsum("nd,pd->np", standard, self.coef) + self.intercept
+        margin = np.einsum("nd,pd->np", (X - self.mean) / self.scale, self.coef) + self.intercept
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
 
     @classmethod
     def fit(cls, X: Float32, problems: list[PairProblem], n_jobs: int | None, stage: str) -> LogisticPairs:
         from sklearn.linear_model import LogisticRegression
 
-        mean = X.mean(axis=0, dtype=np.float64)
-        scale = X.std(axis=0, dtype=np.float64)
-        scale[scale == 0] = 1.0
-        standard = (X - mean) / scale
+        mean, scale = standard(X)
+        points = (X - mean) / scale
 
         def fit(problem: PairProblem) -> tuple[NDArray[np.float64], float]:
             model = LogisticRegression(max_iter=1_000)
-            model.fit(standard[problem.rows], problem.first, sample_weight=problem.weight)
+            model.fit(points[problem.rows], problem.first, sample_weight=problem.weight)
             return model.coef_[0], float(model.intercept_[0])
 
         fitted = _each(fit, problems, n_jobs, stage)
@@ -117,7 +140,7 @@ class TreePairs:
     def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
         roots = self.trees.roots
         columns = [
-            self.trees.means(X, self.targets, roots=roots[at : at + self.n_each], n_threads=n_threads)[0]
+            self.trees.means(X, self.targets, roots=roots[at : at + self.n_each], n_threads=n_threads)
             for at in range(0, roots.size, self.n_each)
         ]
         return np.hstack(columns) if columns else np.empty((X.shape[0], 0))
@@ -235,14 +258,7 @@ def fit_pair_models(
 
 def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any]:
     done: list[Any] = []
-    working: Any
-    if len(jobs) <= 1 or effective_n_jobs(n_jobs) == 1:
-        working = map(fit, jobs)
-    else:
-        working = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-            delayed(fit)(job) for job in jobs
-        )
-    for one in working:
+    for one in in_threads(fit, jobs, n_jobs):
         done.append(one)
         if stage and len(done) % max(1, len(jobs) // 50) == 0:
             report(len(done) / len(jobs), f"{stage}: pair {len(done)} of {len(jobs)}")
@@ -257,27 +273,3 @@ def _probability(model: Any, X: Float32) -> NDArray[np.float64]:
             0.5 * (1.0 + np.tanh(0.5 * np.asarray(model.decision_function(X), dtype=np.float64)))
         )
     return np.asarray(model.predict(X), dtype=np.float64)
-
-
-def end_to_end(fitted: list[Trees], examples: list[int]) -> Trees:
-    """Several `Trees` as one; members of the later ones move behind the ``examples`` of those before."""
-    nodes = np.cumsum([0, *(trees.feature.size for trees in fitted)]).tolist()
-    members = np.cumsum([0, *(trees.members.size for trees in fitted)]).tolist()
-    rows = np.cumsum([0, *examples]).tolist()
-
-    def joined(name: str, dtype: type, moved: Sequence[int] | None = None) -> NDArray[Any]:
-        by = moved or [0] * len(fitted)
-        parts = [getattr(trees, name) + shift for trees, shift in zip(fitted, by, strict=False)]
-        return np.concatenate([np.empty(0), *parts]).astype(dtype)
-
-    starts = [trees.member_start[:-1] + shift for trees, shift in zip(fitted, members, strict=False)]
-    return Trees(
-        roots=joined("roots", np.int64, nodes),
-        feature=joined("feature", np.int32),
-        threshold=joined("threshold", np.float32),
-        left=joined("left", np.int32, nodes),
-        right=joined("right", np.int32, nodes),
-        member_start=np.concatenate([*starts, members[-1:]]).astype(np.int64),
-        members=joined("members", np.int32, rows),
-        mass=joined("mass", np.float32),
-    )

@@ -15,7 +15,7 @@ from pairmark.models.core.inputs import checked_weight
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
-from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models
+from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models, problems_of, square
 from pairmark.models.label_ranking.params import PairwiseLabelRankerParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings
 from pairmark.models.label_ranking.state import PairwiseState
@@ -114,18 +114,15 @@ class PairwiseLabelRanker(PairwiseState, RankerBase):
         seeds = spread_seeds(random, i.size)
         folding = spread_seeds(random, 1)[0]
         constant = rankings.shares[i, j].copy()
-        problems = [
-            PairProblem.of(rankings.positions, a, b, weight)
-            for a, b in zip(i.tolist(), j.tolist(), strict=True)
-        ]
+        problems = problems_of(rankings.positions, weight)
         empty = np.array([problem.rows.size == 0 for problem in problems])
         self.unseen_pairs_ = np.sort(np.stack([rankings.order[i], rankings.order[j]], axis=1)[empty], axis=1)
         _warn_unseen(self.unseen_pairs_)
         for at, problem in enumerate(problems):
             if problem.rows.size:
                 constant[at] = problem.share()
-        modelled = np.array([not p.one_sided and p.rows.size > 0 for p in problems], dtype=bool)
-        self.constant_, self.modelled_ = constant, np.flatnonzero(modelled)
+        modelled = np.flatnonzero([not problem.one_sided for problem in problems])
+        self.constant_, self.modelled_ = constant, modelled
         chosen = [problems[at] for at in self.modelled_]
         common = {"estimator": self.estimator, "weighted": weighted, "n_jobs": self.n_jobs}
         self.models_ = fit_pair_models(
@@ -161,7 +158,7 @@ class PairwiseLabelRanker(PairwiseState, RankerBase):
                 )
                 if part.rows.size:
                     constant[at] = part.share()
-                if part.rows.size and not part.one_sided:
+                if not part.one_sided:
                     parts.append(part)
                     at_models.append(at)
             models = fit_pair_models(
@@ -172,7 +169,7 @@ class PairwiseLabelRanker(PairwiseState, RankerBase):
                 **common,
             )
             test = np.flatnonzero(fold == number)
-            shares[place[test]] = _square(
+            shares[place[test]] = square(
                 models.shares(X[test], 1), np.array(at_models, dtype=np.intp), constant, k
             )
         return PairCalibration.fit(shares, rankings.positions[used])
@@ -181,26 +178,12 @@ class PairwiseLabelRanker(PairwiseState, RankerBase):
         return aggregated(self._before(X), self.aggregation)
 
     def _before(self, X: Float32) -> NDArray[np.float64]:
-        return _square(
+        return square(
             self.models_.shares(X, n_threads_of(self.n_jobs, X.shape[0])),
             self.modelled_,
             self.constant_,
             self.n_labels_,
         )
-
-
-def _square(
-    shares: NDArray[np.float64], modelled: NDArray[np.intp], constant: NDArray[np.float64], k: int
-) -> NDArray[np.float64]:
-    """Shares of modelled pairs and constants of the others as (n, k, k), the diagonal 0."""
-    n = shares.shape[0]
-    flat = np.broadcast_to(constant, (n, constant.size)).copy()
-    flat[:, modelled] = np.clip(shares, 0.0, 1.0)
-    before = np.zeros((n, k, k))
-    i, j = np.triu_indices(k, 1)
-    before[:, i, j] = flat
-    before[:, j, i] = 1.0 - flat
-    return before
 
 
 def _warn_unseen(pairs: NDArray[np.intp]) -> None:

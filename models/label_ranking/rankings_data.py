@@ -37,14 +37,6 @@ class TrainingRankings:
         """Whether every row shows every label."""
         return not np.isnan(self.positions).any()
 
-    def targets(self) -> NDArray[np.float64]:
-        """Doubled, centred positions, (n, k): the number of labels before minus the number behind.
-
-        Whole numbers for complete rankings, ties in the middle. What a row does not show is filled by the
-        expectation under ``shares``, on the grid of ``TARGET_GRID``.
-        """
-        return completed_targets(self.positions, self.shares)
-
 
 def training_rankings(Y: ArrayLike, n_rows: int) -> TrainingRankings:
     """Check rankings and bring them into canonical form.
@@ -129,7 +121,8 @@ def completed_targets(positions: NDArray[np.float32], shares: NDArray[np.float64
 
     Returns
     -------
-    (n, k) float64: labels before minus labels behind, unknown pairs by their expectation ``1 - 2 shares``.
+    (n, k) float64: labels before minus labels behind, unknown pairs by their expectation ``1 - 2 shares``; whole
+    numbers for complete rankings.
     """
     n, k = positions.shape
     targets = np.empty((n, k))

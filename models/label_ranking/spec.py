@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pairmark.models.core.spec import LearnerSpec
 from pairmark.models.label_ranking.auto import LabelRankingAuto
 from pairmark.models.label_ranking.estimators import LabelRankingForest, LabelRankingTree
@@ -16,47 +18,40 @@ from pairmark.models.label_ranking.state import AUTO as AUTO_STATE
 from pairmark.models.label_ranking.state import PAIRWISE as PAIRWISE_STATE
 from pairmark.models.label_ranking.state import TREES as TREES_STATE
 
+_ranker = partial(LearnerSpec, capabilities=frozenset({"rank-labels"}), needs="rankings")
 _RETIRED = {"splitter": ..., "min_samples_leaf": ...}
 
-TREE = LearnerSpec(
+TREE = _ranker(
     kind="label-ranking-tree",
     title="Label ranking tree: one regression tree on the labels' positions; fast, small",
     estimator=LabelRankingTree,
-    capabilities=frozenset({"rank-labels"}),
     params=LabelRankingTreeParams,
     state=TREES_STATE,
-    needs="rankings",
     retired=_RETIRED,
 )
 
-FOREST = LearnerSpec(
+FOREST = _ranker(
     kind="label-ranking-forest",
     title="Label ranking forest: the mean of many label ranking trees; takes any rankings with little tuning",
     estimator=LabelRankingForest,
-    capabilities=frozenset({"rank-labels"}),
     params=LabelRankingForestParams,
     state=TREES_STATE,
-    needs="rankings",
     retired=_RETIRED,
 )
 
-PAIRWISE = LearnerSpec(
+PAIRWISE = _ranker(
     kind="label-ranking-pairwise",
     title="Pairwise label ranker: one classifier for each pair of labels; for incomplete and partial rankings",
     estimator=PairwiseLabelRanker,
-    capabilities=frozenset({"rank-labels"}),
     params=PairwiseLabelRankerParams,
     state=PAIRWISE_STATE,
-    needs="rankings",
 )
 
-AUTO = LearnerSpec(
+AUTO = _ranker(
     kind="label-ranking-auto",
     title="Automatic label ranker: several rankers, blended by cross-validation; the most accurate, slower to train",
     estimator=LabelRankingAuto,
-    capabilities=frozenset({"rank-labels"}),
     params=LabelRankingAutoParams,
     state=AUTO_STATE,
-    needs="rankings",
     retired={"max_validation_rows": ..., "time_budget": ...},
 )

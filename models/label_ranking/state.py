@@ -134,9 +134,7 @@ class AutoState(RankerState):
         """The estimator, fitted with what `to_state` gave."""
         self.members_ = {}
         for number, name in enumerate(meta["members"]):
-            start = f"member{number}_"
-            own = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
-            self.members_[name] = restore_candidate(name, own)
+            self.members_[name] = restore_candidate(name, arrays, f"member{number}_")
         # Adding up the blend in another order would change its last bits.
         self.weights_ = {name: float(meta["weights"][name]) for name in meta["members"]}
         self.tau_ = {name: float(tau) for name, tau in meta["tau"].items()}

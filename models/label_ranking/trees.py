@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Event
@@ -86,17 +86,16 @@ class Trees(Stored):
         roots: NDArray[np.int64] | None = None,
         skip: NDArray[np.bool_] = NEVER,
         n_threads: int = 1,
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Mean targets of the rows' leaves over the trees, and how many trees each row asked."""
+    ) -> NDArray[np.float64]:
+        """Mean targets of the rows' leaves over the trees, (n, k)."""
         out = np.zeros((X.shape[0], targets.shape[1]))
-        asked = np.zeros(X.shape[0], dtype=np.int64)
         chosen = self.of(self.roots if roots is None else roots)
 
         def read(rows: slice) -> None:
-            kernels.mean_targets(X[rows], *chosen, targets, skip[:, rows], out[rows], asked[rows])
+            kernels.mean_targets(X[rows], *chosen, targets, skip[:, rows], out[rows])
 
         _in_parts(read, X.shape[0], n_threads)
-        return out, asked
+        return out
 
     def votes(
         self,
@@ -151,7 +150,7 @@ def grow_trees(
     norms = [np.einsum("ij,ij->i", y, y) for y in targets]
     stop = Event()
 
-    def grow(seed: int) -> tuple[list[_Grown], NDArray[np.bool_]] | None:
+    def grow(seed: int) -> tuple[list[Trees], NDArray[np.bool_]] | None:
         if stop.is_set():
             return None
         rng = np.random.default_rng(seed)
@@ -164,13 +163,8 @@ def grow_trees(
         ]
         return grown, (weight > 0) | (estimate > 0)
 
-    done: list[tuple[list[_Grown], NDArray[np.bool_]]] = []
-    if len(seeds) == 1 or effective_n_jobs(n_jobs) == 1:
-        growing: Any = map(grow, seeds)
-    else:
-        growing = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-            delayed(grow)(seed) for seed in seeds
-        )
+    done: list[tuple[list[Trees], NDArray[np.bool_]]] = []
+    growing = in_threads(grow, seeds, n_jobs)
     try:
         for one in growing:
             done.append(one)
@@ -186,7 +180,41 @@ def grow_trees(
         for _ in growing:
             pass
         raise
-    return _joined([tree for trees, _ in done for tree in trees]), np.stack([held for _, held in done])
+    return end_to_end([tree for trees, _ in done for tree in trees]), np.stack([held for _, held in done])
+
+
+def in_threads(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int | None) -> Iterator[Any]:
+    """What ``work`` makes of each job, in order, as soon as it is there."""
+    if len(jobs) <= 1 or effective_n_jobs(n_jobs) == 1:
+        return map(work, jobs)
+    made: Iterator[Any] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+        delayed(work)(job) for job in jobs
+    )
+    return made
+
+
+def end_to_end(grown: Sequence[Trees], examples: Sequence[int] | None = None) -> Trees:
+    """Several `Trees` as one: of the same training rows, or each of so many ``examples`` of its own, end to end."""
+    nodes = np.cumsum([0, *(trees.feature.size for trees in grown)]).tolist()
+    members = np.cumsum([0, *(trees.members.size for trees in grown)]).tolist()
+    rows = [0] * len(grown) if examples is None else np.cumsum([0, *examples]).tolist()
+
+    def joined(name: str, dtype: type, moved: Sequence[int] | None = None) -> NDArray[Any]:
+        by = moved or [0] * len(grown)
+        parts = [getattr(trees, name) + shift for trees, shift in zip(grown, by, strict=False)]
+        return np.concatenate([np.empty(0, dtype), *parts], dtype=dtype)
+
+    starts = [trees.member_start[:-1] + shift for trees, shift in zip(grown, members, strict=False)]
+    return Trees(
+        roots=joined("roots", np.int64, nodes),
+        feature=joined("feature", np.int32),
+        threshold=joined("threshold", np.float32),
+        left=joined("left", np.int32, nodes),
+        right=joined("right", np.int32, nodes),
+        member_start=np.concatenate([*starts, members[-1:]]).astype(np.int64),
+        members=joined("members", np.int32, rows),
+        mass=joined("mass", np.float32),
+    )
 
 
 def reach_of(k: int) -> float:
@@ -213,17 +241,6 @@ def n_threads_of(n_jobs: int | None, n_rows: int) -> int:
     """Threads that a batch is read with."""
     # Asking joblib costs more than reading a row.
     return 1 if n_jobs is None or n_rows <= _ROWS_PER_THREAD else int(effective_n_jobs(n_jobs))
-
-
-@dataclass(frozen=True)
-class _Grown:
-    feature: NDArray[np.int32]
-    threshold: NDArray[np.float32]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    member_count: NDArray[np.int64]
-    members: NDArray[np.int32]
-    mass: NDArray[np.float32]
 
 
 def _sample(
@@ -260,7 +277,7 @@ def _grow_one(
     estimate: NDArray[np.float64],
     options: GrowOptions,
     seed: int,
-) -> _Grown:
+) -> Trees:
     used = weight > 0
     own = order[used[order]].reshape(order.shape[0], -1)
     feature, threshold, left, right = kernels.grow(
@@ -279,19 +296,23 @@ def _grow_one(
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
     kernels.leaves_of(X[filling], 0, feature, threshold, left, right, leaf)
+    count, root = np.bincount(leaf, minlength=feature.size), 0
     if options.honest:
         # A leaf that no estimating row reaches has nothing to say: its parent's other side answers for it.
-        bypass = _bypass(np.bincount(leaf, minlength=feature.size), feature, left, right)
-        left, right = bypass[left].astype(np.int32), bypass[right].astype(np.int32)
-        if bypass[0] != 0:
-            feature, threshold, left, right, leaf = _rerooted(
-                int(bypass[0]), feature, threshold, left, right, leaf
-            )
+        bypass = _bypass(count, feature, left, right)
+        left, right, root = bypass[left].astype(np.int32), bypass[right].astype(np.int32), bypass[0]
     by_leaf = np.argsort(leaf, kind="stable")
-    count = np.bincount(leaf, minlength=feature.size)
     sums = np.bincount(leaf, weights=estimate[filling], minlength=feature.size)
-    mass = (estimate[filling] / sums[leaf])[by_leaf]
-    return _Grown(feature, threshold, left, right, count, filling[by_leaf], mass.astype(np.float32))
+    return Trees(
+        roots=np.array([root], dtype=np.int64),
+        feature=feature,
+        threshold=threshold,
+        left=left,
+        right=right,
+        member_start=np.concatenate([[0], np.cumsum(count)]),
+        members=filling[by_leaf],
+        mass=(estimate[filling] / sums[leaf])[by_leaf].astype(np.float32),
+    )
 
 
 def _bypass(
@@ -310,42 +331,6 @@ def _bypass(
             elif total[b] == 0:
                 stand_in[node] = stand_in[a]
     return stand_in
-
-
-def _rerooted(
-    root: int,
-    feature: NDArray[np.int32],
-    threshold: NDArray[np.float32],
-    left: NDArray[np.int32],
-    right: NDArray[np.int32],
-    leaf: NDArray[np.int32],
-) -> tuple[Any, ...]:
-    """Swap nodes 0 and ``root``, so that reading may begin at 0."""
-    swap = np.arange(feature.size, dtype=np.int32)
-    swap[0], swap[root] = root, 0
-    return feature[swap], threshold[swap], swap[left[swap]], swap[right[swap]], swap[leaf]
-
-
-def _joined(grown: list[_Grown]) -> Trees:
-    starts = np.cumsum([0, *(tree.feature.size for tree in grown)])
-    links = [
-        (np.where(tree.feature >= 0, side + start, 0)).astype(np.int32)
-        for which in ("left", "right")
-        for tree, start in zip(grown, starts[:-1], strict=True)
-        for side in (getattr(tree, which),)
-    ]
-    return Trees(
-        roots=starts[:-1].astype(np.int64),
-        feature=np.concatenate([tree.feature for tree in grown]),
-        threshold=np.concatenate([tree.threshold for tree in grown]),
-        left=np.concatenate(links[: len(grown)]),
-        right=np.concatenate(links[len(grown) :]),
-        member_start=np.concatenate([[0], np.cumsum(np.concatenate([t.member_count for t in grown]))]).astype(
-            np.int64
-        ),
-        members=np.concatenate([tree.members for tree in grown]),
-        mass=np.concatenate([tree.mass for tree in grown]),
-    )
 
 
 def _in_parts(read: Callable[[slice], None], n: int, n_threads: int) -> None:

@@ -57,12 +57,16 @@ def _totals(rows, y, weight, total):
 
 @kernel
 def _projections(rows, y, total, onto):
-    """Inner product of each row's targets with the cell's sums."""
+    """Inner product of each row's targets with the cell's sums, into ``onto``; returns the sums' squared length."""
     for r in rows:
         dot = 0.0
         for c in range(y.shape[1]):
             dot += total[c] * y[r, c]
         onto[r] = dot
+    total_norm = 0.0
+    for c in range(y.shape[1]):
+        total_norm += total[c] * total[c]
+    return total_norm
 
 
 @kernel
@@ -209,10 +213,7 @@ def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, spl
             mass, differ = _totals(rows, y, weight, total)
             if not differ:
                 continue
-            _projections(rows, y, total, onto)
-            total_norm = 0.0
-            for c in range(k):
-                total_norm += total[c] * total[c]
+            total_norm = _projections(rows, y, total, onto)
             best, best_feature, best_at = -1.0, -1, 0
             done = tried = 0
             while done < d and (tried < n_tried or best_feature < 0):
@@ -267,10 +268,7 @@ def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, spl
                     continue
                 cells[n_open] = node
                 n_open += 1
-                _projections(rows, y, total, onto)
-                total_norm = 0.0
-                for c in range(k):
-                    total_norm += total[c] * total[c]
+                total_norm = _projections(rows, y, total, onto)
                 for f in range(d):
                     gain, at = _best_of_feature(
                         values[f], order[f, a:b], y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
@@ -298,10 +296,7 @@ def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, spl
                 a, b = start[node], stop[node]
                 rows = order[f, a:b]
                 mass, differ = _totals(rows, y, weight, total)
-                _projections(rows, y, total, onto)
-                total_norm = 0.0
-                for c in range(k):
-                    total_norm += total[c] * total[c]
+                total_norm = _projections(rows, y, total, onto)
                 gain, at = _best_of_feature(
                     values[f], rows, y, norm, weight, onto, mass, total_norm, min_leaf, -1.0, low
                 )
@@ -356,7 +351,7 @@ def _leaves_of_trees(row, roots, feature, threshold, left, right, leaves, active
 
 
 @kernel
-def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, skip, out, trees):
+def mean_targets(X, roots, feature, threshold, left, right, member_start, members, mass, y, skip, out):
     """Mean over trees of the mean target in the leaf of each row.
 
     Parameters
@@ -365,7 +360,7 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
         which sum to one in a leaf.
     y : (n, k) targets.
     skip : (n_trees, n_rows) trees not to be asked about a row (out of bag estimates), or (0, 0).
-    out : (n_rows, k) means. trees : (n_rows,) how many trees were asked.
+    out : (n_rows, k) means.
     """
     k = y.shape[1]
     few = X.shape[0] < FEW
@@ -389,7 +384,6 @@ def mean_targets(X, roots, feature, threshold, left, right, member_start, member
                 w, r = mass[p], members[p]
                 for c in range(k):
                     out[q, c] += w * y[r, c]
-        trees[q] = n_asked
         if n_asked > 0:
             for c in range(k):
                 out[q, c] /= n_asked
