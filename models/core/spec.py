@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -18,6 +18,9 @@ class Params(BaseModel):
     """Base of every learner's parameter model: names are those of the estimator, unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+AnyParams = TypeVar("AnyParams", bound=Params)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,8 @@ def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
     return spec.capabilities - frozenset(getattr(estimator, "unavailable_", ()))
 
 
-def check_params(estimator: Any, params: type[Params]) -> None:
-    """Hold an estimator's parameters against their model.
+def check_params(estimator: Any, params: type[AnyParams]) -> AnyParams:
+    """An estimator's parameters, held against their model; a seed that is a generator is left out.
 
     Raises
     ------
@@ -85,7 +88,7 @@ def check_params(estimator: Any, params: type[Params]) -> None:
         if name in params.model_fields and not isinstance(value, np.random.RandomState)
     }
     try:
-        params.model_validate(given)
+        return params.model_validate(given)
     except ValidationError as error:
         wrong = {str(line["loc"][0]): line["msg"] for line in error.errors()}
         said = "; ".join(f"{name} is {given.get(name)!r}: {message}" for name, message in wrong.items())

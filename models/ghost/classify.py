@@ -100,9 +100,9 @@ def distances(space: Space, weighing: Weighing, A: Points, B: Points) -> Float64
     from pairmark.models.ghost.kernels import energy as kernels
 
     out = np.zeros((len(A), len(B)))
-    kernels.weighted_grid(A.raw, B.raw, weighing.columns, weighing.features, out)
+    kernels.weighted(A.raw, B.raw, True, weighing.columns, weighing.features, out)
     for name, weight in weighing.pairs.items():
-        out += weight * space.pair_grid(name, A, B)
+        out += weight * space.pair_values(name, A, B, grid=True)
     return out
 
 
@@ -122,20 +122,10 @@ def class_distances(
     step = max(1, _CELLS // max(len(classes.members), 1))
     parts: dict[str, list[Float64]] = {strategy: [] for strategy in strategies}
     for at in range(0, len(points), step):
-        some = points if len(points) <= step else _slice(points, at, at + step)
+        some = points if len(points) <= step else points.take(slice(at, at + step))
         for strategy, found in _of_block(space, weighing, classes, some, strategies, n_neighbors).items():
             parts[strategy].append(found)
     return {strategy: np.concatenate(found) for strategy, found in parts.items()}
-
-
-def _slice(points: Points, first: int, last: int) -> Points:
-    edges = points.edges
-    if edges is not None:
-        table = np.asarray(edges, dtype=np.float64)
-        table = table[(table[:, 0] >= first) & (table[:, 0] < last)]
-        edges = np.column_stack([table[:, :1] - first, table[:, 1:]])
-    trained = None if points.trained is None else points.trained[first:last]
-    return Points(points.space, points.raw[first:last], points.ids[first:last], trained, edges)
 
 
 def _of_block(

@@ -13,6 +13,7 @@ Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MAX_ROWS = 4_096
+"""More than a dense table of distances should have are refused."""
 _FEW_TO_CLUSTER = 100
 """Withheld rows that suffice to choose the price of a cluster."""
 MOST_CLUSTERED = 400
@@ -57,25 +58,14 @@ def chosen_price(distances: Float64, codes: Ints) -> float:
     distances : (n, n) learned distances between rows that the weights were not learned from.
     codes : (n,) their classes.
     """
-    scale = float(distances.mean()) * codes.size
-    found = np.array([adjusted_rand(codes, cluster(distances, share * scale).labels) for share in PRICES])
-    padded = np.concatenate([found[:1], found, found[-1:]])
-    return float(PRICES[int((padded[:-2] + 2.0 * found + padded[2:]).argmax())])
-
-
-def adjusted_rand(a: Ints, b: Ints) -> float:
-    """Adjusted Rand index of two partitions of the same rows (Hubert and Arabie 1985)."""
     from sklearn.metrics import adjusted_rand_score
 
-    return float(adjusted_rand_score(a, b))
-
-
-def checked_size(n: int) -> None:
-    """Refuse more rows than a dense table of distances should have."""
-    if n > MAX_ROWS:
-        raise ValueError(
-            f"X has {n} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the rest"
-        )
+    scale = float(distances.mean()) * codes.size
+    found = np.array(
+        [adjusted_rand_score(codes, cluster(distances, share * scale).labels) for share in PRICES]
+    )
+    padded = np.concatenate([found[:1], found, found[-1:]])
+    return float(PRICES[int((padded[:-2] + 2.0 * found + padded[2:]).argmax())])
 
 
 def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Clustering:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import Float32
@@ -26,10 +27,10 @@ from pairmark.models.ghost.classify import (
     softmin,
     weighing_of,
 )
-from pairmark.models.ghost.clustering import checked_size, chosen_price, cluster, price_rows
+from pairmark.models.ghost.clustering import MAX_ROWS, chosen_price, cluster, price_rows
 from pairmark.models.ghost.from_pairs import MAX_PAIRS, learn_from_pairs
-from pairmark.models.ghost.graphs import MAX_POINTS, Graph, given_graph, nearest_graph
-from pairmark.models.ghost.learning import Progress, Settings, Weights, learn
+from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
+from pairmark.models.ghost.learning import Progress, Weights, learn
 from pairmark.models.ghost.params import GhostParams, Strategy
 from pairmark.models.ghost.registry import choose
 from pairmark.models.ghost.scoring import GhostScores
@@ -143,7 +144,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         ValueError
             On anything else, and when no weight is left.
         """
-        check_params(self, GhostParams)
+        params = check_params(self, GhostParams)
         X = checked_matrix(self, X, "X", reset=True)
         labels, codes = checked_identities(y, X.shape[0])
         # The rows become part of the model, which must not follow what is done to the caller's.
@@ -153,10 +154,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         points = self._space.graph_points if self._space.graph else Points(self._space, X, np.arange(len(X)))
         rng = np.random.default_rng(seed)
         learning, withheld = withheld_rows(codes, self.validation_fraction, rng)
-        plan = Plan(
-            space=self._space, points=points, codes=codes, alpha=self.alpha, beta=self.beta,
-            balanced=self.balanced, coupling=self.coupling, max_sets=self.max_sets, seed=seed,
-        )  # fmt: skip
+        plan = Plan(space=self._space, points=points, codes=codes, params=params, seed=seed)
         report(0.05, "meta-features")
         makers, scales = training_sets(plan, parts_of(codes, learning, sets, self.subset_size, rng), None)
         n_features = X.shape[1] if self._space.chosen.features else 0
@@ -164,9 +162,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         start.features[self._space.inverse[:n_features] == 0] = 0.0
         start.others[scales <= 0] = 0.0
         self._check_alive(start, "every meta-feature is 0 for all training rows, which are alike under them")
-        weights, history = learn(
-            makers, start, self._settings(), lambda done: report(0.1 + 0.7 * done, "weights")
-        )
+        weights, history = learn(makers, start, params, lambda done: report(0.1 + 0.7 * done, "weights"))
         self._set_weights(weights, scales, history, makers[0]().exemplar)
         report(0.85, "classes")
         self.classes_ = labels
@@ -193,7 +189,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         same : (n,) 0 or 1; both must occur.
         sample_weight : (n,) numbers >= 0. When ``balanced``, both kinds of pairs weigh the same in sum.
         """
-        check_params(self, GhostParams)
+        params = check_params(self, GhostParams)
         a = checked_matrix(self, left, "left", reset=True)
         b = checked_matrix(self, right, "right")
         flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
@@ -230,7 +226,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
             n_features,
             flags,
             weight,
-            self._settings(),
+            params,
             over=alone,
             margin=margin if margin > 0 else 1.0,
         )
@@ -292,7 +288,10 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         rows = self._validated(X, "X")
-        checked_size(rows.shape[0])
+        if rows.shape[0] > MAX_ROWS:
+            raise ValueError(
+                f"X has {rows.shape[0]} rows; cluster takes at most {MAX_ROWS}: cluster a sample, assign the rest"
+            )
         points = self._space.points(rows)
         table = distances(self._space, self._weighing, points, points)
         if exemplar_price is not None:
@@ -346,15 +345,13 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
                     f"X has {X.shape[0]} different rows; a graph takes at most {MAX_POINTS}: train on fewer, or "
                     "graph=None"
                 )
-            space.graph_rows = X
-            space.graph = self._made_graph(space, X, edges)
+            space.graph_rows, points = X, space.points(X)
+            space.graph = (
+                nearest_graph(space.graph_distances(points, points))
+                if edges is None
+                else given_graph(edges, X.shape[0])
+            )
         return space
-
-    def _made_graph(self, space: Space, X: Float32, edges: ArrayLike | None) -> Graph:
-        if edges is not None:
-            return given_graph(edges, X.shape[0])
-        points = space.points(X)
-        return nearest_graph(space.graph_distances(points, points))
 
     def _described(self, points: Points, codes: Ints, n_classes: int, seed: int) -> Classes:
         return described(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
@@ -413,16 +410,10 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         return self._classes
 
     def _seed(self) -> int:
-        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
-            from sklearn.utils import check_random_state
-
-            return int(check_random_state(self.random_state).randint(2**31 - 1))
-        return int(self.random_state)
-
-    def _settings(self) -> Settings:
-        return Settings(
-            tau=self.tau, penalty=self.penalty, n_updates=self.n_updates, max_iter=self.max_iter, tol=self.tol,
-        )  # fmt: skip
+        given = self.random_state
+        if given is None or isinstance(given, np.random.RandomState):
+            return int(check_random_state(given).randint(2**31 - 1))
+        return int(given)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_weighing")

@@ -41,29 +41,28 @@ def contributions(
     if feature_names is not None and len(feature_names) != d:
         raise ValueError(f"{len(feature_names)} feature names for {d} features")
     names = estimator.meta_feature_names_
-    listed: list[dict[str, Any]] = []
     apart = np.abs(left[0].astype(np.float64) - right[0])
-    for column, weight in zip(weighing.columns, weighing.features, strict=True):
-        listed.append(
-            {
-                "meta_feature": str(names[column] if feature_names is None else feature_names[column]),
-                "weight": float(estimator.weights_[column]),
-                "left": float(left[0, column]),
-                "right": float(right[0, column]),
-                "contribution": 0.0 - float(weight * apart[column]),
-            }
-        )
+    listed: list[dict[str, Any]] = [
+        {
+            "meta_feature": str(names[column] if feature_names is None else feature_names[column]),
+            "weight": float(estimator.weights_[column]),
+            "left": float(left[0, column]),
+            "right": float(right[0, column]),
+            "contribution": 0.0 - float(weight * apart[column]),
+        }
+        for column, weight in zip(weighing.columns, weighing.features, strict=True)
+    ]
     A, B = space.points(left), space.points(right)
     by_name = dict(zip(names.tolist(), estimator.weights_.tolist(), strict=True))
     for name, weight in weighing.pairs.items():
-        value = float(space.pair_values(name, A, B)[0])
+        value = 0.0 - weight * float(space.pair_values(name, A, B)[0])
         listed.append(
             {
                 "meta_feature": name,
                 "weight": by_name[name],
                 "left": None,
                 "right": None,
-                "contribution": 0.0 - weight * value,
+                "contribution": value,
             }
         )
     listed.sort(key=lambda entry: (entry["contribution"], entry["meta_feature"]))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.ghost.learning import Progress, Settings, Steps, Weights, penalty, slope_of_penalty
+from pairmark.models.ghost.learning import Progress, Steps, Weights, penalty, slope_of_penalty
+from pairmark.models.ghost.params import GhostParams
 
 Float64 = NDArray[np.float64]
 
@@ -20,7 +21,7 @@ def learn_from_pairs(
     n_features: int,
     same: NDArray[np.bool_],
     weight: Float64,
-    settings: Settings,
+    settings: GhostParams,
     *,
     over: float,
     margin: float,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.ghost.kernels import energy as kernels
+from pairmark.models.ghost.params import GhostParams
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Penalty = Literal["l1", "l2", "none"]
 
 _STEP = 0.5
 """Size of the first step."""
@@ -224,21 +224,10 @@ class Progress:
         return self.rounded - self.dual
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How the weights are learned; see `pairmark.models.ghost.params`."""
-
-    tau: float
-    penalty: Penalty
-    n_updates: int
-    max_iter: int
-    tol: float
-
-
 def learn(
     sets: Sequence[Callable[[], TrainingSet]],
     start: Weights,
-    settings: Settings,
+    settings: GhostParams,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Weights, list[Progress]]:
     """Algorithm 1: exemplars, T subgradient updates of weights and multipliers, projection; until calm.
@@ -327,13 +316,13 @@ class Steps:
         return float(_STEP * slope / np.sqrt(max(self._price, 1e-300)))
 
 
-def penalty(weights: Weights, settings: Settings) -> float:
+def penalty(weights: Weights, settings: GhostParams) -> float:
     if settings.penalty == "l1":
         return settings.tau * float(weights.flat.sum())
     return settings.tau * float((weights.flat**2).sum()) / 2 if settings.penalty == "l2" else 0.0
 
 
-def slope_of_penalty(weights: Weights, settings: Settings) -> Float64:
+def slope_of_penalty(weights: Weights, settings: GhostParams) -> Float64:
     if settings.penalty == "l1":
         return np.full(weights.flat.size, settings.tau)
     return settings.tau * weights.flat if settings.penalty == "l2" else np.zeros(weights.flat.size)

@@ -66,8 +66,7 @@ class GhostScores(PairScorerMixin, EmbedderMixin):
         self._check_pairs()
         a, b = (np.require(one_of_equals(side), requirements=["C", "W"]) for side in (left, right))
         out = np.zeros(left.shape[0])
-        steps = int(a.shape[0] > 1), int(b.shape[0] > 1)
-        kernels.weighted_pairs(a, steps[0], b, steps[1], self._weighing.columns, self._weighing.features, out)
+        kernels.weighted(a, b, False, self._weighing.columns, self._weighing.features, out[:, None])
         if self._weighing.pairs:
             A, B = self._space.points(a), self._space.points(b)
             for name, weight in self._weighing.pairs.items():

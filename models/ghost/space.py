@@ -74,14 +74,12 @@ class Points:
     ----------
     ids : number of each row among the training rows; below 0, and different, for new ones.
     trained : places of the rows in the graph, None for new ones.
-    edges : a user's links of new rows to training rows.
     """
 
     space: Space
     raw: Float32
     ids: Ints
     trained: Ints | None = None
-    edges: Any = None
 
     def __len__(self) -> int:
         return int(self.raw.shape[0])
@@ -108,8 +106,7 @@ class Points:
         """How new rows are linked to the graph."""
         graph = self.space.graph
         assert graph is not None
-        nearest = attach_nearest(graph, self.space.graph_distances(self, self.space.graph_points))
-        return nearest if self.edges is None else attach_given(graph, self.edges, nearest)
+        return attach_nearest(graph, self.space.graph_distances(self, self.space.graph_points))
 
     @cached_property
     def paths(self) -> Float32:
@@ -125,19 +122,15 @@ class Points:
         assert graph is not None
         return graph.links[self.trained] if self.trained is not None else links_to_graph(graph, self.attached)
 
-    def view(self, rows: str) -> Any:
-        """One of the above by its name."""
-        if rows == "raw":
-            return self.raw
-        if rows == "scaled":
-            return self.scaled
-        return self.binary if rows == "binary" else self.ranks
-
     def take(self, rows: Any) -> Points:
         """Some of them."""
-        return Points(
+        made = Points(
             self.space, self.raw[rows], self.ids[rows], None if self.trained is None else self.trained[rows]
         )
+        known = vars(self).get("attached")
+        if known is not None:
+            made.attached = Attached(places=known.places[rows], lengths=known.lengths[rows])
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,61 +223,44 @@ class Space:
         return Points(self, self.graph_rows, places, places)
 
     def points(self, X: Float32, edges: ArrayLike | None = None) -> Points:
-        """New rows."""
-        return Points(self, X, -1 - np.arange(X.shape[0]), None, edges)
+        """New rows, and a user's links of them to training rows."""
+        made = Points(self, X, -1 - np.arange(X.shape[0]))
+        if edges is not None and self.graph is not None:
+            made.attached = attach_given(self.graph, edges, made.attached)
+        return made
 
     def graph_distances(self, A: Points, B: Points) -> Float32:
         """The sum of all scaled feature distances, by which points are linked (section 3.9)."""
         out = np.zeros((len(A), len(B)))
-        kernels.weighted_grid(A.raw, B.raw, self._every, self.inverse, out)
+        kernels.weighted(A.raw, B.raw, True, self._every, self.inverse, out)
         return np.minimum(out, np.finfo(np.float32).max / 8).astype(np.float32)
 
-    def pair_values(self, name: str, left: Points, right: Points) -> Float64:
-        """(n,) a second-order meta-feature of each pair; one side may have a single row."""
-        n = max(len(left), len(right))
-        steps = int(len(left) > 1), int(len(right) > 1)
-        out = np.empty(n)
-        if name == PATH:
-            a, b, graph = left.attached, right.attached, self.graph
-            assert graph is not None
-            direct = np.full(n, np.inf)
-            if graph.by_features:
-                direct[:] = 0.0
-                kernels.weighted_pairs(
-                    left.raw, steps[0], right.raw, steps[1], self._every, self.inverse, direct
-                )
-            graph_kernels.paths_of_pairs(
-                graph.paths, graph.far, a.places, a.lengths, steps[0], b.places, b.lengths, steps[1], direct, out
-            )  # fmt: skip
-            return out
-        known = PAIRS[name]
-        kernels.distance_pairs(
-            known.code, MINKOWSKI_P, left.view(known.rows), steps[0], right.view(known.rows), steps[1], out
-        )  # fmt: skip
-        return out
+    def pair_values(self, name: str, A: Points, B: Points, *, grid: bool = False) -> Float64:
+        """A second-order meta-feature of pairs, (n,); one side may have a single row.
 
-    def pair_grid(self, name: str, A: Points, B: Points) -> Float64:
-        """(n_A, n_B) a second-order meta-feature of every row with every row; equal to `pair_values` bit by bit,
-        save that paths between training rows are the graph's own."""
-        out = np.empty((len(A), len(B)))
-        if name == PATH:
-            if B.trained is not None:
-                return A.paths[:, B.trained].astype(np.float64)
-            if A.trained is not None:
-                return B.paths[:, A.trained].T.astype(np.float64)
+        ``grid`` : of every row with every row, (n_A, n_B); equal bit by bit, save that paths between training rows are
+        the graph's own.
+        """
+        out = np.empty((len(A), len(B)) if grid else (max(len(A), len(B)), 1))
+        if name != PATH:
+            known = PAIRS[name]
+            a, b = getattr(A, known.rows), getattr(B, known.rows)
+            kernels.distances(known.code, MINKOWSKI_P, a, b, grid, out)
+        elif grid and B.trained is not None:
+            return A.paths[:, B.trained].astype(np.float64)
+        elif grid and A.trained is not None:
+            return B.paths[:, A.trained].T.astype(np.float64)
+        else:
             a, b, graph = A.attached, B.attached, self.graph
             assert graph is not None
             direct = np.full(out.shape, np.inf)
             if graph.by_features:
                 direct[:] = 0.0
-                kernels.weighted_grid(A.raw, B.raw, self._every, self.inverse, direct)
-            graph_kernels.paths_of_grid(
-                graph.paths, graph.far, a.places, a.lengths, b.places, b.lengths, direct, out
+                kernels.weighted(A.raw, B.raw, grid, self._every, self.inverse, direct)
+            graph_kernels.paths_between(
+                graph.paths, graph.far, a.places, a.lengths, b.places, b.lengths, grid, direct, out
             )
-            return out
-        known = PAIRS[name]
-        kernels.distance_grid(known.code, MINKOWSKI_P, A.view(known.rows), B.view(known.rows), out)
-        return out
+        return out if grid else out[:, 0]
 
     def set_grid(
         self,
@@ -335,7 +311,7 @@ class Space:
         found = []
         for A, B in ((P, Q), (P, R), (R, Q)):
             if what == "distances":
-                values: Any = self.pair_grid("euclidean", A, B)
+                values: Any = self.pair_values("euclidean", A, B, grid=True)
             else:
                 assert B.trained is not None, "centres and companions are training rows"
                 values = (A.paths if what == "paths" else A.links)[:, B.trained]
@@ -348,7 +324,7 @@ class Space:
         if name == "cluster-spread":
             return self._spread(P, members, codes, n_classes, own)
         if name == "cluster-distance":
-            values = self.pair_grid("euclidean", P, members)
+            values = self.pair_values("euclidean", P, members, grid=True)
         elif name == "cluster-links":
             assert members.trained is not None
             values = 1.0 - P.links[:, members.trained].astype(np.float64)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.ghost.kernels import energy as kernels
-from pairmark.models.ghost.learning import Error, TrainingSet, error_of
+from pairmark.models.ghost.learning import TrainingSet, error_of
+from pairmark.models.ghost.params import GhostParams
 from pairmark.models.ghost.registry import SETS
 from pairmark.models.ghost.space import Companions, Points, Space, draw_companions
 
@@ -32,11 +33,7 @@ class Plan:
     space: Space
     points: Points
     codes: Ints
-    alpha: float
-    beta: float
-    balanced: bool
-    coupling: str
-    max_sets: int
+    params: GhostParams
     seed: int
 
 
@@ -138,17 +135,17 @@ def _potentials(plan: Plan, rows: Ints) -> tuple[tuple[Float32, Float32, Ints, i
     codes = codes.astype(np.int64)
     n, chosen = rows.size, space.chosen
     slaves = np.empty((len(chosen.names), n, n), dtype=np.float32)
-    free = plan.coupling == "free" and bool(chosen.sets)
+    free = plan.params.coupling == "free" and bool(chosen.sets)
     truths = slaves if not free else np.empty_like(slaves)
     at = 0
     for name in chosen.pairs:
-        slaves[at] = truths[at] = space.pair_grid(name, points, points)
+        slaves[at] = truths[at] = space.pair_values(name, points, points, grid=True)
         at += 1
     companions: dict[int, Companions] = {}
     for name, size in chosen.sets:
         if size not in companions:
             rng = np.random.default_rng([plan.seed, size])
-            companions[size] = draw_companions(codes, classes.size, size - 2, plan.max_sets, rng)
+            companions[size] = draw_companions(codes, classes.size, size - 2, plan.params.max_sets, rng)
         sets = companions[size]
         beside = space.set_grid(name, size, points, points, points.take(sets.rows), sets, codes)
         if free:
@@ -201,7 +198,8 @@ def _made(
     slaves /= divisors
     if not same:
         truths /= divisors
-    error: Error = error_of(codes, n_clusters, alpha=plan.alpha, beta=plan.beta, balanced=plan.balanced)
+    how = plan.params
+    error = error_of(codes, n_clusters, alpha=how.alpha, beta=how.beta, balanced=how.balanced)
     features = plan.points.take(rows).scaled if plan.space.chosen.features else np.empty((rows.size, 0))
     return TrainingSet(
         columns=np.ascontiguousarray(features.T, dtype=np.float32),

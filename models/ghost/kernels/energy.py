@@ -28,18 +28,16 @@ def _weighted(a, b, columns, weights):
 
 
 @kernel
-def weighted_pairs(left, step_left, right, step_right, columns, weights, out):
-    """Sum of weighted feature distances of each pair of rows; a step of 0 keeps a side's only row."""
-    for i in range(out.shape[0]):
-        out[i] += _weighted(left[i * step_left], right[i * step_right], columns, weights)
+def weighted(A, B, grid, columns, weights, out):
+    """Add sums of weighted feature distances, of every row of A with every row of B, to ``out`` (n_a, n_b).
 
-
-@kernel
-def weighted_grid(A, B, columns, weights, out):
-    """The same for every row of A with every row of B; equal to the last bit."""
-    for i in range(A.shape[0]):
-        for j in range(B.shape[0]):
-            out[i, j] += _weighted(A[i], B[j], columns, weights)
+    Without ``grid`` of pairs of rows, (n, 1), in which a side's only row meets all of the other's.
+    """
+    step_a, step_b = np.int64(A.shape[0] > 1), np.int64(B.shape[0] > 1)
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] += _weighted(A[i], B[j], columns, weights)
 
 
 @kernel
@@ -154,18 +152,13 @@ def _distance(code, p, a, b):
 
 
 @kernel
-def distance_pairs(code, p, left, step_left, right, step_right, out):
-    """A named distance of each pair of rows; a step of 0 keeps a side's only row."""
-    for i in range(out.shape[0]):
-        out[i] = _distance(code, p, left[i * step_left], right[i * step_right])
-
-
-@kernel
-def distance_grid(code, p, A, B, out):
-    """A named distance of every row of A with every row of B."""
-    for i in range(A.shape[0]):
-        for j in range(B.shape[0]):
-            out[i, j] = _distance(code, p, A[i], B[j])
+def distances(code, power, A, B, grid, out):
+    """A named distance of rows, as `weighted` pairs them."""
+    step_a, step_b = np.int64(A.shape[0] > 1), np.int64(B.shape[0] > 1)
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] = _distance(code, power, A[i], B[j])
 
 
 @kernel

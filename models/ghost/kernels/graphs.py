@@ -46,18 +46,15 @@ def _between(paths, far, a_places, a_lengths, b_places, b_lengths, direct):
 
 
 @kernel
-def paths_of_pairs(paths, far, a_places, a_lengths, step_a, b_places, b_lengths, step_b, direct, out):
-    """Shortest path between the two new points of each pair; ``direct`` is (n,), their distance."""
-    for i in range(out.shape[0]):
-        a, b = i * step_a, i * step_b
-        out[i] = _between(paths, far, a_places[a], a_lengths[a], b_places[b], b_lengths[b], direct[i])
+def paths_between(paths, far, a_places, a_lengths, b_places, b_lengths, grid, direct, out):
+    """Shortest paths between new points, ``direct`` their distances: all of one side with all of the other, (n_a, n_b).
 
-
-@kernel
-def paths_of_grid(paths, far, a_places, a_lengths, b_places, b_lengths, direct, out):
-    """The same for every new point of one side with every one of the other."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = _between(
-                paths, far, a_places[i], a_lengths[i], b_places[j], b_lengths[j], direct[i, j]
+    Without ``grid`` of pairs, (n, 1), in which a side's only point meets all of the other's.
+    """
+    step_a, step_b = np.int64(a_places.shape[0] > 1), np.int64(b_places.shape[0] > 1)
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] = _between(
+                paths, far, a_places[i], a_lengths[i], b_places[j], b_lengths[j], direct[p, q]
             )

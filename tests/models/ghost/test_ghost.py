@@ -45,7 +45,7 @@ def space_of(names: list[str], rows: np.ndarray = X, **more: object) -> Space:
 def test_distances_are_scipys(name: str) -> None:
     space = space_of([name])
     A, B = space.points(X[:6]), space.points(X[100:104])
-    got = space.pair_grid(name, A, B)
+    got = space.pair_values(name, A, B, grid=True)
     if name in ("pearson", "spearman", "kendall"):
         by = {"pearson": pearsonr, "spearman": spearmanr, "kendall": kendalltau}[name]
         rows = (A.scaled, B.scaled) if name == "pearson" else (A.raw, B.raw)
@@ -57,7 +57,7 @@ def test_distances_are_scipys(name: str) -> None:
     else:
         known = PAIRS[name]
         boolean = known.rows == "binary"
-        rows = [np.asarray(side.view(known.rows), dtype=bool if boolean else float) for side in (A, B)]  # type: ignore[assignment]
+        rows = [np.asarray(getattr(side, known.rows), dtype=bool if boolean else float) for side in (A, B)]  # type: ignore[assignment]
         more = {"p": 3.0} if name == "minkowski" else {}
         expected = scipy_distance.cdist(*rows, name, **more)
     np.testing.assert_allclose(got, expected, atol=1e-6)
