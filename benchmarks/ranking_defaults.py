@@ -83,7 +83,7 @@ def _measured(data: RankingSet, seed: int) -> dict[str, Any]:
     test, train = order[:n_test], order[n_test : n_test + LEARNED_FROM]
     truth = data.Y[test].astype(np.float64)
     found: dict[str, Any] = {"CPU s": {}}
-    rankers = {
+    rankers: dict[str, Any] = {
         AUTO: LabelRankingAuto(random_state=seed, n_jobs=1),
         "label-ranking-forest": LabelRankingForest(random_state=seed, n_jobs=1),
     }

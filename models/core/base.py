@@ -147,8 +147,7 @@ class PairScorerMixin(Stateful):
         """
         check_is_fitted(self)
         how = self._aggregation(aggregation)
-        rows, counts = subject_scores.joined(samples)
-        return self._prepared_subjects(SampleSets.of_rows(self._validated(rows, "samples"), counts), how)
+        return self._prepared_subjects(self._sets(samples, "samples"), how)
 
     def subject_score(self, left: Any, right: Any, *, aggregation: str = "auto") -> Float32:
         """Similarity of subjects of several samples on either side.
@@ -182,8 +181,7 @@ class PairScorerMixin(Stateful):
         """Prepare subjects, one (k, d) array each, for repeated searches with `top_k_subjects`."""
         check_is_fitted(self)
         how = self._aggregation(aggregation)
-        rows, counts = subject_scores.joined(samples)
-        return self._indexed_subjects(SampleSets.of_rows(self._validated(rows, "samples"), counts), how)
+        return self._indexed_subjects(self._sets(samples, "samples"), how)
 
     def top_k_subjects(
         self,
@@ -207,18 +205,12 @@ class PairScorerMixin(Stateful):
         ids, scores : as `top_k`; scores equal `subject_score` to the last bit.
         """
         check_is_fitted(self)
-        k = operator.index(k)
-        if k < 1:
-            raise ValueError(f"k is {k}; expected at least 1")
-        rows, counts = subject_scores.joined(queries)
-        sets = SampleSets.of_rows(self._validated(rows, "queries"), counts)
-        return self._top_k_subjects(
-            sets,
-            index,
-            min(k, len(index)),
-            search.checked_allowed(allowed, len(index)),
-            search.checked_above(above),
-        )
+        sets = self._sets(queries, "queries")
+        return self._top_k_subjects(sets, index, *_wanted(k, len(index), allowed, above))
+
+    def _sets(self, samples: Samples, name: str) -> SampleSets:
+        rows, counts = subject_scores.joined(samples)
+        return SampleSets.of_rows(self._validated(rows, name), counts)
 
     # What a family with a score of its own for subjects replaces.
 
@@ -323,18 +315,9 @@ class PairScorerMixin(Stateful):
             On bad numbers, and when the index is another model's.
         """
         check_is_fitted(self)
-        k = operator.index(k)
-        if k < 1:
-            raise ValueError(f"k is {k}; expected at least 1")
         queries = self._validated(query, "query")
         index = self._as_index(gallery)
-        return self._top_k(
-            queries,
-            index,
-            min(k, len(index)),
-            search.checked_allowed(allowed, len(index)),
-            search.checked_above(above),
-        )
+        return self._top_k(queries, index, *_wanted(k, len(index), allowed, above))
 
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         """Scores of pairs of rows by number; a family that maps rows does so here, once for all pairs."""
@@ -465,6 +448,16 @@ class EmbedderMixin:
     @abstractmethod
     def transform(self, X: ArrayLike) -> Float32:
         """Embed points, (n, d) -> (n, n_components) float32."""
+
+
+def _wanted(
+    k: int, n: int, allowed: ArrayLike | None, above: float | None
+) -> tuple[int, NDArray[np.bool_] | None, np.float32 | None]:
+    """What a search among n asks for, checked."""
+    k = operator.index(k)
+    if k < 1:
+        raise ValueError(f"k is {k}; expected at least 1")
+    return min(k, n), search.checked_allowed(allowed, n), search.checked_above(above)
 
 
 def _repeat_row(row: Any, n: int) -> Any:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pairmark.models.core.artefact import ArtefactError
 from pairmark.models.core.schema import Facts
-from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec, jsonable_params
 
 AnyFacts = TypeVar("AnyFacts", bound=Facts)
 
@@ -41,12 +41,8 @@ def inner_learner(
 def inner_state(spec: LearnerSpec, model: Any, prefix: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays of a fitted learner, named with a prefix, and the fields of `InnerModel`."""
     arrays, meta = model.to_state()
-    params = spec.params.model_validate(model.get_params(deep=False)).model_dump(mode="json")
-    return {f"{prefix}{name}": array for name, array in arrays.items()}, {
-        "kind": spec.kind,
-        "params": params,
-        "meta": meta,
-    }
+    kept = {"kind": spec.kind, "params": jsonable_params(spec, model), "meta": meta}
+    return {f"{prefix}{name}": array for name, array in arrays.items()}, kept
 
 
 def inner_model(
@@ -64,13 +60,7 @@ def inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, n
 
 
 def checked_facts(facts: type[AnyFacts], meta: Mapping[str, Any]) -> AnyFacts:
-    """The facts of a file.
-
-    Raises
-    ------
-    ArtefactError
-        That names the field.
-    """
+    """The facts of a file; an `ArtefactError` names the field that is wrong."""
     try:
         return facts.model_validate(meta)
     except ValidationError as error:
@@ -80,13 +70,7 @@ def checked_facts(facts: type[AnyFacts], meta: Mapping[str, Any]) -> AnyFacts:
 def check_inner(
     spec: LearnerSpec, kept: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
 ) -> None:
-    """Check the inner learner's state by its own schema.
-
-    Raises
-    ------
-    ArtefactError
-        That names parameters and arrays as they are in the file.
-    """
+    """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
     try:
         params = spec.params.model_validate(kept.params).model_dump()
     except ValidationError as error:

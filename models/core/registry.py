@@ -14,7 +14,7 @@ import numpy as np
 from pairmark.models.auto import spec as auto
 from pairmark.models.cohort import spec as cohort
 from pairmark.models.core.artefact import Artefact, ArtefactError, read_artefact, write_artefact
-from pairmark.models.core.spec import LearnerSpec
+from pairmark.models.core.spec import LearnerSpec, jsonable_params
 from pairmark.models.fusion import spec as fusion
 from pairmark.models.ghost import spec as ghost
 from pairmark.models.label_ranking import spec as label_ranking
@@ -93,13 +93,7 @@ def load(path: str | os.PathLike[str], *, mmap: bool = True) -> Any:
 
 
 def restored(artefact: Artefact) -> Any:
-    """The fitted learner that an artefact holds, once its state is found to be one that a fit writes.
-
-    Raises
-    ------
-    ArtefactError
-        As `load`.
-    """
+    """The fitted learner that an artefact holds, once its state is found to be one that a fit writes; see `load`."""
     try:
         spec = spec_of(artefact.kind)
     except KeyError as error:
@@ -131,19 +125,3 @@ def _current_params(spec: LearnerSpec, given: Mapping[str, Any]) -> dict[str, An
         if params.get(name) == value:
             params[name] = current
     return params
-
-
-def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:
-    """The estimator's parameters as its params model writes them.
-
-    Raises
-    ------
-    ValueError
-        When a parameter holds an object that JSON cannot carry (say, an estimator of your own).
-    """
-    given = {
-        name: value
-        for name, value in estimator.get_params(deep=False).items()
-        if name in spec.params.model_fields
-    }
-    return spec.params.model_validate(given).model_dump(mode="json")

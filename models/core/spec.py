@@ -93,3 +93,13 @@ def check_params(estimator: Any, params: type[AnyParams]) -> AnyParams:
         wrong = {str(line["loc"][0]): line["msg"] for line in error.errors()}
         said = "; ".join(f"{name} is {given.get(name)!r}: {message}" for name, message in wrong.items())
         raise ValueError(f"{type(estimator).__name__}: {said}") from None
+
+
+def jsonable_params(spec: LearnerSpec, estimator: Any) -> dict[str, Any]:
+    """Parameters as their model writes them; a `ValueError` where one is an object that JSON cannot carry."""
+    given = {
+        name: value
+        for name, value in estimator.get_params(deep=False).items()
+        if name in spec.params.model_fields
+    }
+    return spec.params.model_validate(given).model_dump(mode="json")

@@ -70,13 +70,7 @@ class SampleSets:
 
 
 def joined(samples: Samples) -> tuple[Any, Indices]:
-    """All samples in one matrix, and how many each subject has.
-
-    Raises
-    ------
-    ValueError
-        Where there is no subject, a subject has no sample, or they are not rows of the same width.
-    """
+    """All samples in one matrix, and how many each subject has."""
     parts: list[Any] = [part if issparse(part) else np.asarray(part) for part in samples]
     if not parts:
         raise ValueError("samples names no subject; expected one (k, d) array of samples for each subject")
@@ -96,13 +90,7 @@ def joined(samples: Samples) -> tuple[Any, Indices]:
 
 
 def chosen(aggregation: str, able: Sequence[str], name: str) -> str:
-    """What an aggregation means for a learner; ``able`` are those that it has, the default first.
-
-    Raises
-    ------
-    ValueError
-        For an unknown one, and for one that the learner does not have.
-    """
+    """What an aggregation means for a learner; ``able`` are those that it has, the default first."""
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; expected one of {', '.join(AGGREGATIONS)}")
     if aggregation == "auto":

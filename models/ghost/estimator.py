@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.base import Float32
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.ghost import explain
@@ -387,12 +387,9 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
             "smaller tau or other meta_features",
         )
         chosen = self._space.chosen
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{i}" for i in range(self.n_features_in_)]
         self.weights_ = weights.flat
         self.meta_feature_names_ = np.array(
-            [*([str(name) for name in names] if chosen.features else []), *chosen.names], dtype=np.str_
+            [*(feature_names(self) if chosen.features else []), *chosen.names], dtype=np.str_
         )
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit

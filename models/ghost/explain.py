@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import feature_names as names_of
 from pairmark.models.ghost.classify import Weighing
 from pairmark.models.ghost.space import Space
 
@@ -37,14 +38,11 @@ def contributions(
     ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature divided
     by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
     """
-    d = estimator.n_features_in_
-    if feature_names is not None and len(feature_names) != d:
-        raise ValueError(f"{len(feature_names)} feature names for {d} features")
-    names = estimator.meta_feature_names_
+    features, names = names_of(estimator, feature_names), estimator.meta_feature_names_
     apart = np.abs(left[0].astype(np.float64) - right[0])
     listed: list[dict[str, Any]] = [
         {
-            "meta_feature": str(names[column] if feature_names is None else feature_names[column]),
+            "meta_feature": features[column],
             "weight": float(estimator.weights_[column]),
             "left": float(left[0, column]),
             "right": float(right[0, column]),

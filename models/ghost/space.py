@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.core.stored import Stored
 from pairmark.models.ghost.graphs import (
     Attached,
     Graph,
@@ -29,7 +30,7 @@ HOW = {"average": 0, "minimum": 1, "maximum": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scales:
+class Scales(Stored):
     """What is remembered of the training rows to read others by.
 
     Attributes
@@ -134,7 +135,7 @@ class Points:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Companions:
+class Companions(Stored):
     """The sets {p_1, ..., p_l} of each class that stand beside p and q in a feature of higher order.
 
     Attributes

@@ -60,9 +60,7 @@ class GhostState(Stateful):
             "weights": self.weights_,
             "names": self.meta_feature_names_,
             "other_scales": self.other_scales_,
-            "differences": space.scales.differences,
-            "thresholds": space.scales.thresholds,
-            "variances": space.scales.variances,
+            **space.scales.arrays(),
             "history": np.array([[p.objective, p.energy, p.dual, p.rounded] for p in self.history_]),
             "n_weights": np.array([p.n_weights for p in self.history_], dtype=np.int64),
         }
@@ -79,13 +77,7 @@ class GhostState(Stateful):
             assert space.graph_rows is not None
             graph = space.graph
             arrays.update(graph_rows=space.graph_rows, paths=graph.paths, links=graph.links)
-            meta["graph"] = {
-                "far": graph.far,
-                "n_neighbours": graph.n_neighbours,
-                "top_degree": graph.top_degree,
-                "unit": graph.unit,
-                "by_features": graph.by_features,
-            }
+            meta["graph"] = {name: getattr(graph, name) for name in GraphFacts.model_fields}
         if classes is not None:
             labels = np.asarray(self.classes_)
             arrays.update(
@@ -96,13 +88,7 @@ class GhostState(Stateful):
             if space.graph is None:
                 arrays["rows"] = classes.members.raw
             for size, sets in classes.companions.items():
-                arrays.update(
-                    {
-                        f"sets{size}_rows": sets.rows,
-                        f"sets{size}_members": sets.members,
-                        f"sets{size}_first": sets.first,
-                    }
-                )
+                arrays |= {f"sets{size}_{name}": array for name, array in sets.arrays().items()}
             meta["classes"] = {
                 "strategy": self.strategy_,
                 "temperature": self.temperature_,
@@ -115,9 +101,7 @@ class GhostState(Stateful):
         """The estimator, fitted with what `to_state` gave."""
         # Copies, so that kernels meet one kind of array whether the file was mapped or read.
         held = {name: np.array(array, order="C") for name, array in arrays.items()}
-        scales = Scales(
-            differences=held["differences"], thresholds=held["thresholds"], variances=held["variances"]
-        )
+        scales = Scales.restore(held)
         graph = None
         if meta["graph"] is not None:
             graph = Graph(paths=held["paths"], links=held["links"], **meta["graph"])
@@ -150,14 +134,7 @@ class GhostState(Stateful):
                 members=points,
                 codes=held["codes"],
                 exemplars=held["exemplars"],
-                companions={
-                    int(size): Companions(
-                        rows=held[f"sets{size}_rows"],
-                        members=held[f"sets{size}_members"],
-                        first=held[f"sets{size}_first"],
-                    )
-                    for size in saved["sizes"]
-                },
+                companions={int(size): Companions.restore(held, f"sets{size}_") for size in saved["sizes"]},
             )
             self.exemplars_ = held["exemplars"]
             self.strategy_ = str(saved["strategy"])

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.schema import Arrays
+from pairmark.models.core.stored import Stored
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
 from pairmark.models.label_ranking.rankings_data import completed_targets
-from pairmark.models.label_ranking.stored import Stored
 from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, end_to_end, grow_trees, reach_of
 
 Float64 = NDArray[np.float64]

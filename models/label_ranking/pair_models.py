@@ -13,7 +13,7 @@ from sklearn.base import clone
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Arrays
-from pairmark.models.label_ranking.stored import Stored
+from pairmark.models.core.stored import Stored
 from pairmark.models.label_ranking.trees import GrowOptions, Trees, end_to_end, grow_trees, in_threads
 
 FOREST_TREES = 50

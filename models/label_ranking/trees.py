@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
+from pairmark.models.core.stored import Stored
 from pairmark.models.label_ranking.kernels import trees as kernels
-from pairmark.models.label_ranking.stored import Stored
 
 MaxFeatures = int | float | str | None
 NEVER = np.zeros((0, 0), dtype=np.bool_)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pairmark.models.core.inputs import feature_names as names_of
 from pairmark.models.logistic.learning import Weights
 from pairmark.models.logistic.rows import RowMap, Rows
 
@@ -28,16 +29,14 @@ def contributions(
     _, both, plain, _, _ = weights.terms
     scale = pair[0].tails[0, 0] * pair[1].tails[0, 0]
     parts = weights.weights[:d] * np.abs(a - b) + (both + plain * rows.plain[:d] * scale) * a * b
-    names = feature_names if feature_names is not None else getattr(estimator, "feature_names_in_", None)
-    if names is not None and len(names) != d:
-        raise ValueError(f"{len(names)} feature names for {d} features")
+    names = names_of(estimator, feature_names)
     order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
     return {
         "score": score,
         "rows": rows.kind,
         "features": [
             {
-                "feature": f"x{i}" if names is None else str(names[i]),
+                "feature": names[i],
                 "left": float(a[i]),
                 "right": float(b[i]),
                 "contribution": float(parts[i]),

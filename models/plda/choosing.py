@@ -77,14 +77,12 @@ class Choice:
     preparation : its marginals.
     rotates : whether rows are turned to principal components.
     rates : (n_folds, n_rates) TPR of the chosen setting; None where there was nothing to judge by.
-    tried : how many settings were judged.
     """
 
     setting: Setting
     preparation: Preparation = field(repr=False)
     rotates: bool
     rates: NDArray[np.float64] | None = field(repr=False)
-    tried: int
 
 
 Judged = dict[tuple[Setting, bool], NDArray[np.float64]]
@@ -210,7 +208,6 @@ class Chooser:
             preparation=self._marginals[setting.shape.marginals],
             rotates=self._rotates,
             rates=self._found.get(setting),
-            tried=len(self._found),
         )
 
     def _judge_grid(self, shape: Shape, within: tuple[float, ...], between: tuple[float, ...]) -> None:
@@ -262,7 +259,7 @@ def fitted_model(
     rows = preparation.comparable(X)
     if choice.rotates:
         components = principal_components(rows, setting.shape.n_components, random)
-        preparation, rows = preparation.with_components(components), rows @ components
+        preparation, rows = replace(preparation, components=components), rows @ components
     model_rows = shaped(rows, setting.shape)
     shrinkages = (setting.shrink_within, setting.shrink_between)
     model, trees = shrunk_model(moments(model_rows, codes), *shrinkages), None

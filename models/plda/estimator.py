@@ -299,7 +299,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             return super()._top_k_subjects(queries, index, k, allowed, above)
         lift = 0.0 if self._trees is None else self._trees.bound
         prepared = self._prepared_subjects(queries, "plda")
-        return templates.best_templates(self, prepared, index.own, k, allowed, above, lift)
+        return templates.best_templates(self._subject_score, prepared, index.own, k, allowed, above, lift)
 
     def explain(
         self, left: ArrayLike, right: ArrayLike, feature_names: Sequence[str] | None = None
@@ -342,8 +342,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _ratios(self, a: Float32, b: Float32) -> NDArray[np.float64]:
         """Of pairs of columns; one side may have a single row."""
         scores = np.empty(max(a.shape[0], b.shape[0]))
-        steps = [int(side.shape[0] > 1) for side in (a, b)]
-        kernels.score_pairs(a, steps[0], b, steps[1], self._width, self._constant, scores)
+        kernels.score(a, b, False, self._width, self._constant, scores[:, None])
         return scores
 
     def _corrected(self, ratios: NDArray[np.float64], a: Float32 | None, b: Float32 | None) -> Float32:
@@ -375,7 +374,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         known = sealed(index.arrays[_COLUMNS][rows])
         ratios = np.empty((queries.shape[0], known.shape[0]))
-        kernels.score_grid(self._columns(queries), known, self._width, self._constant, ratios)
+        kernels.score(self._columns(queries), known, True, self._width, self._constant, ratios)
         if self._trees is None:
             return ratios.astype(np.float32)
         own, others = self._map.prepared(queries), self._map.prepared(index.vectors[rows])

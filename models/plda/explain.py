@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.inputs import feature_names as names_of
+
 LISTED, FEATURES = 50, 5
 """Coordinates listed one by one, and features named of each."""
 
@@ -47,7 +49,7 @@ def contributions(
     )
     order = [int(j) for j in np.argsort(-np.abs(parts), kind="stable")[:LISTED]]
     loadings = estimator.loadings_
-    names = _names(estimator, feature_names, loadings.shape[0])
+    names = names_of(estimator, feature_names)
     return {
         "score": score,
         "coordinates": [
@@ -67,12 +69,3 @@ def contributions(
         "correction": correction,
         "rest": float(parts.sum() - parts[order].sum()),
     }
-
-
-def _names(estimator: Any, given: Sequence[str] | None, d: int) -> list[str]:
-    names = getattr(estimator, "feature_names_in_", None) if given is None else given
-    if names is None:
-        return [f"x{j}" for j in range(d)]
-    if len(names) != d:
-        raise ValueError(f"feature_names has {len(names)} names; expected {d}")
-    return [str(name) for name in names]

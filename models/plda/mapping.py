@@ -62,10 +62,6 @@ class Preparation:
             scale = np.full(d, 1.0 / max(spread, 1e-30))
         return cls(normal=normal, centre=centre, scale=scale, components=None)
 
-    def with_components(self, components: Float32 | None) -> Preparation:
-        """The same with other components."""
-        return replace(self, components=components)
-
     def comparable(self, X: Float32) -> Float32:
         """Rows with marginals made comparable, centred, (n, d)."""
         if self.normal is not None:
@@ -137,7 +133,7 @@ def row_map(
         length = float(np.sqrt(centre.size))
     elif components is not None and not keeps_rows:
         # Without lengths in between, two linear maps are one.
-        axes, preparation = components.astype(np.float64) @ axes, preparation.with_components(None)
+        axes, preparation = components.astype(np.float64) @ axes, replace(preparation, components=None)
     weights = np.ascontiguousarray(axes, dtype=np.float32)
     return RowMap(preparation=preparation, length=length, weights=weights, bias=bias)
 

@@ -47,10 +47,6 @@ class Residual(NamedTuple):
     values: Float64
     bound: float
 
-    def first(self, rounds: int) -> Residual:
-        """The same with fewer trees."""
-        return Residual(self.features[:rounds], self.thresholds[:rounds], self.values[:rounds], self.bound)
-
     def square(self, rows: Float32, marks: list[int]) -> Float64:
         """What as many trees as each mark says add to pairs of rows: (n_marks, n, n), above the diagonal."""
         out = np.zeros((len(marks), rows.shape[0], rows.shape[0]))

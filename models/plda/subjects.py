@@ -54,13 +54,3 @@ class Subjects:
             psi=self.psi,
             rows=None if self.rows is None else self.rows[which],
         )
-
-    @property
-    def precision(self) -> Float64:
-        """(n, q) posterior precision of each subject's centre."""
-        return np.asarray(self.counts[:, None] + 1.0 / np.maximum(self.psi, 1e-300))
-
-    @property
-    def mean(self) -> Float64:
-        """(n, q) posterior mean of each subject's centre, ``psi sum / (k psi + 1)``."""
-        return np.asarray(self.psi * self.sums / (self.counts[:, None] * self.psi + 1.0))

@@ -7,10 +7,9 @@ samples are therefore searched by an inner product with s; those that may be amo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +24,6 @@ Float64 = NDArray[np.float64]
 _ROUNDED = 2.0**-21
 """Vectors, queries, offsets and constants are rounded to float32 once each, and added up in it: all of that changes an
 estimate by no more than this share of the largest it can be."""
-
-
-class SubjectScorer(Protocol):
-    """What scores prepared subjects exactly."""
-
-    def _subject_score(self, left: Any, right: Any, how: str) -> Float32: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +95,7 @@ class Offsets:
 
 
 def best_templates(
-    scorer: SubjectScorer,
+    score: Callable[[Subjects, Subjects, str], Float32],
     queries: Subjects,
     templates: Templates,
     k: int,
@@ -114,6 +107,7 @@ def best_templates(
 
     Parameters
     ----------
+    score : prepared subjects -> their ratios by the rule ``plda``, exact.
     lift : how much trees may have added to a ratio at most.
     """
     considered = None if allowed is None else allowed[templates.numbers]
@@ -141,7 +135,7 @@ def best_templates(
                 places: NDArray[np.intp], best: Best = best, own: Subjects = own, start: int = start
             ) -> None:
                 rows = places + start
-                scores = scorer._subject_score(own, templates.subjects.take(rows), "plda")
+                scores = score(own, templates.subjects.take(rows), "plda")
                 best.offer(templates.numbers[rows].astype(np.intp), scores)
 
             look_through(

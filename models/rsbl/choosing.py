@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from pairmark.models.core.base import Float32
 from pairmark.models.core.progress import report
-from pairmark.models.rsbl.growth import Growth, Indices
+from pairmark.models.rsbl.growth import Distances, Growth, Indices
 from pairmark.models.rsbl.kernels import spaces as kernels
 from pairmark.models.rsbl.svm import MAX_EXACT_CLASSES, by_class, exact_dual
 
@@ -59,17 +60,19 @@ class Judge:
         if not self._by_rows:
             rows = growth.blocks[0].astype(np.float64)
             self._gram = rows @ rows[growth.train].T
-        self._trial: Float64 | None = None
-        self._trial_rows = growth.distances.copy() if self._by_rows else None
+        self._trial = self._gram
+        self._trial_rows: Distances | None = None
 
     def error(self) -> float:
         """Errors in the space as it stands."""
-        return self._errors(self._gram, self.growth.distances.squared() if self._by_rows else None)
+        return self._errors(self._gram, self.growth.distances if self._by_rows else None)
 
     def start(self) -> None:
         """Begin trying k = 1, 2, ... for the next layer."""
-        self._trial = None if self._by_rows else self._gram.copy()
-        self._trial_rows = self.growth.distances.copy() if self._by_rows else None
+        if self._by_rows:
+            self._trial_rows = deepcopy(self.growth.distances)
+        else:
+            self._trial = self._gram.copy()
 
     def try_next(self, k: int) -> float:
         """Errors with the features of the first ``k`` neighbours; k - 1 was tried before."""
@@ -82,11 +85,9 @@ class Judge:
                 refs = np.ascontiguousarray(added[growth.references].T)
                 self._trial_rows.extend(added, refs, counts[columns])
             else:
-                assert self._trial is not None
                 wide = added.astype(np.float64)
                 self._trial += wide @ wide[growth.train].T
-        squared = None if self._trial_rows is None else self._trial_rows.squared()
-        return self._errors(self._trial if self._trial is not None else self._gram, squared)
+        return self._errors(self._trial, self._trial_rows)
 
     def commit(self, k: int) -> None:
         """Keep the first ``k`` neighbours' features."""
@@ -94,7 +95,6 @@ class Judge:
         if not self._by_rows:
             wide = self.growth.blocks[-1].astype(np.float64)
             self._gram += wide @ wide[self.growth.train].T
-        self._trial = self._trial_rows = None
 
     def decisions(self) -> Float64:
         """Decisions of the judged rows in the space as it stands, (n_judged, n_classes)."""
@@ -108,17 +108,15 @@ class Judge:
         weights, intercepts = exact_dual(gram[train], self._codes[train], self._n_classes, self._C)
         return by_class(gram @ weights.T + intercepts, self._n_classes)
 
-    def _errors(self, gram: Float64 | None, squared: Float32 | None) -> float:
+    def _errors(self, gram: Float64, distances: Distances | None) -> float:
         truth = self._codes[self.judged]
-        if squared is None:
-            assert gram is not None
+        if distances is None:
             return float((self._linear(gram)[self.judged].argmax(axis=1) != truth).sum())
-        train = self.growth.train
+        train, squared = self.growth.train, distances.squared()
         own = np.full(squared.shape[0], -1, dtype=np.int64)
         own[train] = np.arange(train.size)
         found = np.zeros((self.judged.size, 1), dtype=np.int64)
-        everyone = np.ones(train.size, dtype=np.bool_)
-        kernels.nearest(squared[self.judged], everyone, own[self.judged], 1, found)
+        kernels.nearest(squared[self.judged], own[self.judged], 1, found)
         return float((self._codes[train][found[:, 0]] != truth).sum())
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,8 +17,7 @@ from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
 from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer
-from pairmark.models.rsbl.inputs import Inputs
-from pairmark.models.rsbl.pairs_input import classes_of_pairs
+from pairmark.models.rsbl.inputs import Inputs, classes_of_pairs
 from pairmark.models.rsbl.params import Metric, RSBLParams
 from pairmark.models.rsbl.scoring import BLOCK_BYTES, RSBLScores
 from pairmark.models.rsbl.state import RSBLState
@@ -27,7 +27,6 @@ from pairmark.models.rsbl.svm import (
     exact_dual,
     fitted_sharpness,
     iterative_primal,
-    log_softmax,
 )
 
 Float64 = NDArray[np.float64]
@@ -119,7 +118,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
             On anything else, and on parameters out of bounds.
         """
         self._check_params()
-        rows = self._dense(X, "X", reset=True)
+        rows = self._validated(X, "X", reset=True)
         classes, codes = checked_identities(y, rows.shape[0])
         return self._fit(rows, classes, codes)
 
@@ -141,8 +140,8 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
             As `fit`, and when no pair of positive weight is of one kind, or all rows are joined into one class.
         """
         self._check_params()
-        a = self._dense(left, "left", reset=True)
-        b = self._dense(right, "right")
+        a = self._validated(left, "left", reset=True)
+        b = self._validated(right, "right")
         rows, codes = classes_of_pairs(a, b, same, sample_weight)
         return self._fit(rows, np.arange(int(codes.max()) + 1), codes)
 
@@ -340,7 +339,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         logits = self._sharpness * self._decisions(self._validated(X, "X"))
-        return np.asarray(np.exp(log_softmax(logits)))
+        return np.asarray(np.exp(log_softmax(logits, axis=1)))
 
     def decision_function(self, X: ArrayLike) -> Float64:
         """Decisions, as scikit-learn's classifiers give them: (n,) for two classes, else (n, n_classes)."""

@@ -70,15 +70,6 @@ class Distances:
         self._sums, self._squares = np.zeros(n), np.zeros(n)
         self._ref_sums, self._ref_squares = np.zeros(u), np.zeros(u)
 
-    def copy(self) -> Distances:
-        """One that can be extended without changing this one."""
-        made = object.__new__(Distances)
-        made.__dict__ = {
-            name: value.copy() if isinstance(value, np.ndarray) else value
-            for name, value in self.__dict__.items()
-        }
-        return made
-
     def extend(self, rows: Float32, refs: Float32, counts: Float64) -> None:
         """Add features, each already multiplied by the root of its count.
 
@@ -151,18 +142,14 @@ class Growth:
         self.train, self.references = train, references
         self.blocks: list[Float32] = [rows]
         self.layers: list[Layer] = []
-        self._k_max = min(k_max, references.size - 1)
+        # No more neighbours than there are.
+        self.k_max = min(k_max, references.size - 1)
         self._beta, self._relative = beta, relative
         self._jobs = n_jobs
         self._distances = Distances(metric, rows.shape[0], references.size, n_jobs=n_jobs)
         # The last layer's features are asked for no distances, which would cost as much as all others together.
         self._pending: list[tuple[Float32, Float64]] = [(rows, np.ones(rows.shape[1]))]
         self._looked: tuple[Float32, Indices, float] | None = None
-
-    @property
-    def k_max(self) -> int:
-        """Most neighbours that there are."""
-        return self._k_max
 
     @property
     def distances(self) -> Distances:
@@ -180,10 +167,9 @@ class Growth:
             where = np.full(int(self.train.max()) + 1, -1, dtype=np.int64)
             where[self.references] = np.arange(self.references.size)
             own = where[self.train]
-            found = np.empty((self.train.size, self._k_max), dtype=np.int64)
-            allowed = np.ones(self.references.size, dtype=np.bool_)
-            kernels.nearest(near, allowed, own, self._k_max, found)
-            self._looked = squared, found, self._width(near)
+            found = np.empty((self.train.size, self.k_max), dtype=np.int64)
+            kernels.nearest(near, own, self.k_max, found)
+            self._looked = squared, found, self._beta / typical(near) if self._relative else self._beta
         return self._looked
 
     def counts(self, k: int) -> Float64:
@@ -205,7 +191,7 @@ class Growth:
 
     def commit(self, k: int) -> None:
         """Keep the features of the first ``k`` neighbours as a layer."""
-        total = np.sum([self.counts(at) for at in range(1, min(k, self._k_max) + 1)], axis=0)
+        total = np.sum([self.counts(at) for at in range(1, min(k, self.k_max) + 1)], axis=0)
         columns = np.flatnonzero(total).astype(np.int64)
         layer = Layer(columns=columns, counts=total[columns], beta=self.look()[2])
         made = self.features(columns, layer.scale)
@@ -213,9 +199,6 @@ class Growth:
         self.blocks.append(made)
         self._pending.append((made, layer.counts))
         self._looked = None
-
-    def _width(self, near: Float32) -> float:
-        return self._beta / typical(near) if self._relative else self._beta
 
 
 def typical(squared: Float32) -> float:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pairmark.models.core.base import Float32
+from pairmark.models.core.inputs import checked_pairs
+from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.rsbl.kernels import spaces as kernels
 
 Float64 = NDArray[np.float64]
@@ -118,6 +120,29 @@ class Inputs:
         made.mean, made.scale = np.array(arrays["mean"]), np.array(arrays["scale"])
         made.whitening = np.array(arrays["whitening"], order="C") if "whitening" in arrays else None
         return made
+
+
+def classes_of_pairs(
+    a: Float32, b: Float32, same: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Float32, NDArray[np.int64]]:
+    """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, chains of them too.
+
+    Raises
+    ------
+    ValueError
+        As `checked_pairs`, and when all rows are joined into one.
+    """
+    flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
+    used = weight > 0
+    both = np.concatenate([a[used], b[used]])
+    first, number = distinct_rows(both)
+    codes = joined_identities(first.size, number, flags[used])
+    if codes.max() == 0:
+        raise ValueError(
+            "same pairs join all rows into one class: expected rows that are different; correct the labels, or leave "
+            "weak pairs out"
+        )
+    return both[first], codes
 
 
 def _whitening(rows: Float32) -> Float64:

@@ -81,20 +81,16 @@ class RSBLScores(PairScorerMixin, EmbedderMixin):
     def _pair_score(self, left: Matrix, right: Matrix) -> Float32:
         a, b = self._prepared(one_of_equals(left)), self._prepared(one_of_equals(right))
         scores: Float32 = np.empty(left.shape[0], dtype=np.float32)
-        steps = [int(side.shape[0] > 1) for side in (a, b)]
-        kernels.score_pairs(a, steps[0], b, steps[1], scores)
+        kernels.cosines(a, b, False, scores[:, None])
         return scores
 
     def _score_rows(self, queries: Matrix, index: GalleryIndex, rows: Rows) -> Float32:
         gallery = sealed(index.arrays["prepared"][rows])
         scores = np.empty((queries.shape[0], gallery.shape[0]), dtype=np.float32)
-        kernels.score_grid(self._prepared(queries), gallery, scores)
+        kernels.cosines(self._prepared(queries), gallery, True, scores)
         return scores
 
-    def _validated(self, X: Any, name: str) -> Matrix:
-        return self._dense(X, name)
-
-    def _dense(self, X: Any, name: str, *, reset: bool = False) -> Float32:
+    def _validated(self, X: Any, name: str, *, reset: bool = False) -> Float32:
         if issparse(X):
             raise ValueError(
                 f"{name} is sparse and {type(self).__name__} compares dense rows: pass {name}.toarray(), or reduce the "

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from pairmark.models.core.base import Float32
 
@@ -139,13 +140,7 @@ def fitted_sharpness(decisions: Float64, codes: Indices) -> float:
     size = float(np.abs(decisions - decisions.max(axis=1, keepdims=True)).mean()) or 1.0
 
     def loss(log_factor: float) -> float:
-        return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size))).sum())
+        return -float((targets * log_softmax(decisions * (np.exp(log_factor) / size), axis=1)).sum())
 
     found = minimize_scalar(loss, bounds=(-12.0, 12.0), method="bounded")
     return float(np.exp(found.x) / size)
-
-
-def log_softmax(logits: Float64) -> Float64:
-    """Logarithms of the softmax of each row."""
-    moved = logits - logits.max(axis=1, keepdims=True)
-    return np.asarray(moved - np.log(np.exp(moved).sum(axis=1, keepdims=True)))

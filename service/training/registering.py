@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from pairmark.models.core.registry import jsonable_params, save
-from pairmark.models.core.spec import capabilities_of
+from pairmark.models.core.registry import save
+from pairmark.models.core.spec import capabilities_of, jsonable_params
 from pairmark.service.blobs import Blobs, delete_unused
 from pairmark.service.datasets.promises import in_percent
 from pairmark.service.db import Database

@@ -46,18 +46,16 @@ def _ratio(a, b, width, constant):
 
 
 @kernel
-def score_pairs(a, step_a, b, step_b, width, constant, out):
-    """Ratios of rows of two arrays of columns; a step of 0 keeps to the first row of that side."""
+def score(a, b, grid, width, constant, out):
+    """Ratios of all pairs of rows of two arrays of columns, (n_a, n_b), or of pairs side by side, (n, 1).
+
+    Side by side, a single row meets all of the other side's.
+    """
+    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
     for p in range(out.shape[0]):
-        out[p] = _ratio(a[p * step_a], b[p * step_b], width, constant)
-
-
-@kernel
-def score_grid(queries, gallery, width, constant, out):
-    """Ratios of every query with every gallery row."""
-    for i in range(queries.shape[0]):
-        for j in range(gallery.shape[0]):
-            out[i, j] = _ratio(queries[i], gallery[j], width, constant)
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] = _ratio(a[i], b[j], width, constant)
 
 
 @kernel

@@ -96,8 +96,8 @@ def add_sums(rows, root, centred, sums, squares):
 
 
 @kernel
-def nearest(distances, allowed, own, k, out):
-    """The k nearest allowed references of each row, (n, k), nearest first, ties by the reference's number.
+def nearest(distances, own, k, out):
+    """The k nearest references of each row, (n, k), nearest first, ties by the reference's number.
 
     ``own`` is the reference that a row is itself, or -1: no row is its own neighbour.
     """
@@ -105,7 +105,7 @@ def nearest(distances, allowed, own, k, out):
     for i in range(distances.shape[0]):
         found = 0
         for t in range(distances.shape[1]):
-            if not allowed[t] or t == own[i]:
+            if t == own[i]:
                 continue
             here = np.float64(distances[i, t])
             if found == k and here >= best[k - 1]:
@@ -170,15 +170,13 @@ def _dot(a, b):
 
 
 @kernel
-def score_pairs(left, step_left, right, step_right, out):
-    """Cosine of each pair of padded rows of length one; a step of 0 keeps a side's only row."""
-    for i in range(out.shape[0]):
-        out[i] = _dot(left[i * step_left], right[i * step_right])
+def cosines(a, b, grid, out):
+    """Cosines of padded rows of length one, of all pairs of two sets of rows, (n_a, n_b), or side by side, (n, 1).
 
-
-@kernel
-def score_grid(queries, gallery, out):
-    """Cosine of each query with each gallery row, padded and of length one."""
-    for i in range(queries.shape[0]):
-        for j in range(gallery.shape[0]):
-            out[i, j] = _dot(queries[i], gallery[j])
+    Side by side, a single row meets all of the other side's.
+    """
+    step_a, step_b = np.int64(a.shape[0] > 1), np.int64(b.shape[0] > 1)
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            i, j = (p, q) if grid else (p * step_a, p * step_b)
+            out[p, q] = _dot(a[i], b[j])

@@ -77,11 +77,7 @@ def test_single_samples_score_as_subjects_to_the_last_bit() -> None:
     assert got.tobytes() == MODEL.pair_score(a, b).tobytes()
 
 
-def test_a_subjects_posterior_shrinks_its_mean_by_the_number_of_samples() -> None:
-    reported = MODEL.subjects([X[:1], X[:8]])
-    z, psi = MODEL.transform(X[:8]).astype(np.float64), MODEL.psi_
-    np.testing.assert_allclose(reported.mean[1], 8 * psi / (8 * psi + 1) * z.mean(axis=0), rtol=1e-9)
-    np.testing.assert_allclose(reported.precision[0], 1 + 1 / psi)
+def test_subjects_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="subject 1 has samples of shape"):
         MODEL.subjects([X[:1], X[0]])
     with pytest.raises(ValueError, match="left has 2 subjects and right 3"):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from scipy.special import log_softmax
 from sklearn.svm import SVC
 
 from pairmark.models import RSBL
 from pairmark.models.rsbl.growth import Distances
+from pairmark.models.rsbl.inputs import classes_of_pairs
 from pairmark.models.rsbl.kernels import spaces as kernels
-from pairmark.models.rsbl.pairs_input import classes_of_pairs
-from pairmark.models.rsbl.svm import by_class, exact_dual, fitted_sharpness, iterative_primal, log_softmax
+from pairmark.models.rsbl.svm import by_class, exact_dual, fitted_sharpness, iterative_primal
 
 SCIPY = {"euclidean": "euclidean", "manhattan": "cityblock", "chebyshev": "chebyshev", "hamming": "hamming",
          "cosine": "cosine", "correlation": "correlation"}  # fmt: skip
@@ -31,7 +34,7 @@ def test_features_kept_as_one_measure_as_if_they_were_several(metric: str) -> No
     # A constant row has no direction: it is as far from every other as if they were not related.
     expected = np.nan_to_num(expected, nan=1.0)
     np.testing.assert_allclose(grown.squared(), expected, atol=1e-5)
-    before = grown.copy()
+    before = deepcopy(grown)
     root = np.sqrt(counts)
     grown.extend(
         (more * root).astype(np.float32), np.ascontiguousarray((ref_more * root).T, dtype=np.float32), counts
@@ -47,13 +50,11 @@ def test_features_kept_as_one_measure_as_if_they_were_several(metric: str) -> No
 def test_nearest_is_a_stable_sort_without_the_row_itself(seed: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     distances = rng.integers(0, 5, (8, 12)).astype(np.float32)
-    allowed = rng.random(12) < 0.8
-    allowed[:8] = True
     own = np.where(rng.random(8) < 0.7, np.arange(8), -1)
     found = np.full((8, k), -9, dtype=np.int64)
-    kernels.nearest(distances, allowed, own, k, found)
+    kernels.nearest(distances, own, k, found)
     for row in range(8):
-        able = [at for at in range(12) if allowed[at] and at != own[row]]
+        able = [at for at in range(12) if at != own[row]]
         assert found[row].tolist() == sorted(able, key=lambda at, row=row: (distances[row, at], at))[:k]
 
 
@@ -114,11 +115,11 @@ def test_sharpness_is_that_of_the_decisions() -> None:
     rng = np.random.default_rng(0)
     for true in (0.2, 1.0, 5.0):
         decisions = rng.standard_normal((4_000, 3))
-        chances = np.exp(log_softmax(true * decisions))
+        chances = np.exp(log_softmax(true * decisions, axis=1))
         codes = (rng.random(4_000)[:, None] > chances.cumsum(axis=1)).sum(axis=1)
         assert fitted_sharpness(decisions, codes) == pytest.approx(true, rel=0.15)
     certain = np.array([[1.0, -1.0]] * 10 + [[-1.0, 1.0]] * 10)
-    sure = np.exp(log_softmax(fitted_sharpness(certain, np.repeat([0, 1], 10)) * certain)).max()
+    sure = np.exp(log_softmax(fitted_sharpness(certain, np.repeat([0, 1], 10)) * certain, axis=1)).max()
     assert 0.9 < sure < 0.99
 
 
