@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core import subjects as subject_scores
-from pairmark.models.core.inputs import Float32 as Float32
-from pairmark.models.core.inputs import Matrix as Matrix
+from pairmark.models.core.arrays import Bool
+from pairmark.models.core.arrays import Float32 as Float32
+from pairmark.models.core.arrays import Matrix as Matrix
 from pairmark.models.core.inputs import checked_matrix, row_numbers
 from pairmark.models.core.row_pairs import PairsOfRows, scored_rows
 from pairmark.models.core.schema import Stateful
@@ -230,7 +231,7 @@ class PairScorerMixin(Stateful):
         queries: SampleSets,
         index: SubjectIndex,
         k: int,
-        allowed: NDArray[np.bool_] | None,
+        allowed: Bool | None,
         above: np.float32 | None,
     ) -> Found:
         return subject_scores.best_subjects(self._score_rows, queries, index, k, allowed, above)
@@ -348,7 +349,7 @@ class PairScorerMixin(Stateful):
         queries: Matrix,
         index: GalleryIndex,
         k: int,
-        allowed: NDArray[np.bool_] | None,
+        allowed: Bool | None,
         above: np.float32 | None,
     ) -> Found:
         """By the form of the score where it has one; else score everything, block by block, and keep the best."""
@@ -452,7 +453,7 @@ class EmbedderMixin:
 
 def _wanted(
     k: int, n: int, allowed: ArrayLike | None, above: float | None
-) -> tuple[int, NDArray[np.bool_] | None, np.float32 | None]:
+) -> tuple[int, Bool | None, np.float32 | None]:
     """What a search among n asks for, checked."""
     k = operator.index(k)
     if k < 1:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import validate_data
 
-Float32 = NDArray[np.float32]
-Matrix = NDArray[Any]
+from pairmark.models.core.arrays import Bool, Float64, Int64, Matrix
 
 
 def one_of_equals(rows: Any) -> Any:
@@ -64,7 +63,7 @@ def feature_names(estimator: Any, given: Sequence[str] | None = None) -> list[st
     return [str(name) for name in known]
 
 
-def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> NDArray[np.int64]:
+def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:
     """Numbers of rows of X, one a pair, (n_pairs,) int64."""
     given = np.asarray(numbers)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
@@ -74,9 +73,7 @@ def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> NDArray[np.int64]
     return given.astype(np.int64, copy=False)
 
 
-def checked_identities(
-    y: ArrayLike, n_rows: int, *, both_kinds: bool = True
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def checked_identities(y: ArrayLike, n_rows: int, *, both_kinds: bool = True) -> tuple[NDArray[Any], Int64]:
     """Distinct identities and each row's code into them.
 
     Raises
@@ -106,7 +103,7 @@ def checked_identities(
     return identities, codes.astype(np.int64, copy=False)
 
 
-def checked_same(same: ArrayLike, n_pairs: int) -> NDArray[np.bool_]:
+def checked_same(same: ArrayLike, n_pairs: int) -> Bool:
     """A boolean (n_pairs,) array from 0/1 or booleans."""
     values = np.asarray(same)
     if values.shape != (n_pairs,):
@@ -116,9 +113,7 @@ def checked_same(same: ArrayLike, n_pairs: int) -> NDArray[np.bool_]:
     return values.astype(np.bool_, copy=False)
 
 
-def checked_weight(
-    sample_weight: ArrayLike | None, n: int, each: Literal["pair", "row"] = "pair"
-) -> NDArray[np.float64]:
+def checked_weight(sample_weight: ArrayLike | None, n: int, each: Literal["pair", "row"] = "pair") -> Float64:
     """(n,) float64 weights, finite, none negative and some positive; ones where none are given."""
     if sample_weight is None:
         return np.ones(n)
@@ -132,7 +127,7 @@ def checked_weight(
 
 def checked_pairs(
     n_left: int, n_right: int, same: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+) -> tuple[Bool, Float64]:
     """What explicit pairs are, (n,) bool, and their weights: one row of each side a pair, both kinds of weight."""
     if n_left != n_right:
         raise ValueError(f"left has {n_left} rows and right {n_right}: expected one of each a pair")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.kernels import rows as row_kernels
-
-Float32 = NDArray[np.float32]
 
 MAX_NORMAL = 4.0
 """Values beyond all training values become plus or minus this."""

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float32 = NDArray[np.float32]
-Indices = NDArray[np.int64]
-PairsOfRows = Callable[[Indices, Indices], Float32]
+from pairmark.models.core.arrays import Float32, Int64
+
+PairsOfRows = Callable[[Int64, Int64], Float32]
 """Scores of pairs of prepared rows, by row numbers."""
 
 _CELLS = 16 * 1024 * 1024
@@ -22,8 +21,8 @@ _MOST_PAIRS, _LEAST_PAIRS = 65_536, 256
 def scored_rows(
     prepare: Callable[[Any], PairsOfRows],
     X: Any,
-    left: Indices,
-    right: Indices,
+    left: Int64,
+    right: Int64,
     on_progress: Callable[[float], None] | None = None,
 ) -> Float32:
     """Scores of the pairs (X[left], X[right]), some rows and some pairs at a time, which bounds memory.
@@ -48,7 +47,7 @@ def scored_rows(
     return scores
 
 
-def _parts(left: Indices, right: Indices, most_rows: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+def _parts(left: Int64, right: Int64, most_rows: int, first: int, last: int) -> Iterator[tuple[int, int]]:
     """Ranges of pairs that are of so many rows at most, or so few that it does not matter."""
     if last == first:
         return

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from pairmark.models.core.arrays import Bool
 from pairmark.models.core.artefact import ArtefactError
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -153,9 +154,7 @@ def refuse(name: str, row: int | None, found: str, expected: str) -> ArtefactErr
     return ArtefactError(f"{where}: {found}; expected {expected}. Restore the artefact or train again")
 
 
-def require(
-    good: NDArray[np.bool_], name: str, values: NDArray[Any], expected: str, *, first_row: int = 0
-) -> None:
+def require(good: Bool, name: str, values: NDArray[Any], expected: str, *, first_row: int = 0) -> None:
     """Refuse an array at the first place where ``good``, of the shape of ``values``, is false."""
     if good.all():
         return

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
+from pairmark.models.core.arrays import Bool, Float32, Int64
 from pairmark.models.core.kernels import subjects as kernels
 from pairmark.models.search import index as search
 from pairmark.models.search.index import Best, Found, GalleryIndex, padded
 
-Float32 = NDArray[np.float32]
-Indices = NDArray[np.int64]
 Samples = Sequence[ArrayLike]
 Aggregation = Literal["auto", "mean", "plda", "best", "median"]
 
@@ -43,19 +42,19 @@ class SampleSets:
     """
 
     rows: Any = field(repr=False)
-    index: Indices = field(repr=False)
-    counts: Indices
+    index: Int64 = field(repr=False)
+    counts: Int64
 
     def __len__(self) -> int:
         return int(self.counts.size)
 
     @property
-    def ends(self) -> Indices:
+    def ends(self) -> Int64:
         """(n,) where each subject's samples end in `index`."""
         return np.cumsum(self.counts)
 
     @classmethod
-    def of_rows(cls, rows: Any, counts: Indices | None = None) -> SampleSets:
+    def of_rows(cls, rows: Any, counts: Int64 | None = None) -> SampleSets:
         """Of rows that lie subject after subject; one sample a subject where no counts are given."""
         n = int(rows.shape[0])
         counts = np.ones(n, dtype=np.int64) if counts is None else np.asarray(counts, dtype=np.int64)
@@ -69,7 +68,7 @@ class SampleSets:
         return SampleSets(rows=self.rows, index=self.index[index], counts=counts)
 
 
-def joined(samples: Samples) -> tuple[Any, Indices]:
+def joined(samples: Samples) -> tuple[Any, Int64]:
     """All samples in one matrix, and how many each subject has."""
     parts: list[Any] = [part if issparse(part) else np.asarray(part) for part in samples]
     if not parts:
@@ -138,7 +137,7 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
     return out
 
 
-def _blocks(cells: Indices) -> Iterator[tuple[int, int]]:
+def _blocks(cells: Int64) -> Iterator[tuple[int, int]]:
     """Ranges of pairs of subjects with about `_CELLS` pairs of samples, at least one pair of subjects each."""
     ends = np.cumsum(cells)
     first = 0
@@ -163,7 +162,7 @@ class SubjectIndex:
     aggregation: str
     n: int
     index: GalleryIndex | None = field(default=None, repr=False)
-    ends: Indices | None = field(default=None, repr=False)
+    ends: Int64 | None = field(default=None, repr=False)
     own: Any = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -175,7 +174,7 @@ def best_subjects(
     queries: SampleSets,
     index: SubjectIndex,
     k: int,
-    allowed: NDArray[np.bool_] | None,
+    allowed: Bool | None,
     above: np.float32 | None,
 ) -> Found:
     """The best subjects of each query by scoring all their samples.

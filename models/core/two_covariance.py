@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-Float64 = NDArray[np.float64]
+from pairmark.models.core.arrays import Float64, Int64
 
 MAX_COORDINATES = 256
 """Most latent coordinates that are kept, those of the largest psi."""
@@ -52,7 +52,7 @@ class TwoCovariance(NamedTuple):
     psi: Float64
 
 
-def moments(U: NDArray[np.floating], codes: NDArray[np.int64]) -> Moments:
+def moments(U: NDArray[np.floating], codes: Int64) -> Moments:
     """Moments of rows (n, d) with identities (any integers)."""
     n = U.shape[0]
     _, codes, counts = np.unique(codes, return_inverse=True, return_counts=True)
@@ -91,7 +91,7 @@ class ClassSums(NamedTuple):
     inverse: float
 
     @classmethod
-    def of(cls, U: NDArray[np.floating], codes: NDArray[np.int64]) -> ClassSums:
+    def of(cls, U: NDArray[np.floating], codes: Int64) -> ClassSums:
         """Of rows (n, d) with identities (any integers)."""
         n, d = U.shape
         _, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
@@ -162,7 +162,7 @@ def shrunk_model(
     return TwoCovariance(found.centre, pointed(axes[:, :kept]), psi[:kept])
 
 
-def two_covariance(U: Float64, codes: NDArray[np.int64]) -> TwoCovariance:
+def two_covariance(U: Float64, codes: Int64) -> TwoCovariance:
     """The model of rows (n, d) with identities, W shrunk the more, the fewer rows there are for the directions."""
     found = moments(U, codes)
     return shrunk_model(found, shrinkage(U.shape[1], found.freedom), 0.0, COORDINATES, idle=True)

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairmark.models.calibration.warmup import warm_calibration
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.registry import LEARNERS
 
 _SMALL = {
@@ -59,7 +59,7 @@ def warm_loaded(estimator: Any, capabilities: Collection[str], *, accepts_sparse
         _search(estimator, rows)
 
 
-def _search(estimator: Any, rows: NDArray[np.float32]) -> None:
+def _search(estimator: Any, rows: Float32) -> None:
     """Search a small gallery and, where its rows are not too wide, a larger one: that is done in other ways."""
     estimator.top_k(rows[:2], estimator.index(rows), 3)
     if rows.shape[1] <= _WIDEST:

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float64, Int64
 from pairmark.models.ghost.space import Companions, Points, Space, by_class, draw_companions
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
 """In the order in which ties between them are broken."""
@@ -33,8 +30,8 @@ class Classes:
     """
 
     members: Points
-    codes: Ints
-    exemplars: Ints
+    codes: Int64
+    exemplars: Int64
     companions: dict[int, Companions]
 
     @property
@@ -47,7 +44,7 @@ class Classes:
 class Weighing:
     """Learned weights, each divided by its meta-feature's scale: ready to be multiplied with raw values."""
 
-    columns: Ints
+    columns: Int64
     features: Float64
     pairs: dict[str, float]
     sets: dict[tuple[str, int], float]
@@ -77,7 +74,7 @@ def _positive(names: Sequence[Any], weights: Float64) -> dict[Any, float]:
 
 
 def described(
-    space: Space, weighing: Weighing, points: Points, codes: Ints, n_classes: int, max_sets: int, seed: int
+    space: Space, weighing: Weighing, points: Points, codes: Int64, n_classes: int, max_sets: int, seed: int
 ) -> Classes:
     """The classes of some rows: the center of each, and the sets that stand beside new points."""
     exemplars = np.empty(n_classes, dtype=np.int64)
@@ -133,7 +130,7 @@ def _of_block(
 ) -> dict[str, Float64]:
     members, codes, n_classes = classes.members, classes.codes, classes.n_classes
     table = distances(space, weighing, P, members)
-    own: NDArray[np.bool_] = np.equal(P.ids[:, None], members.ids[None, :])
+    own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
     centers = np.ascontiguousarray(table[:, classes.exemplars])
     extra: dict[str, Any] = {}
     found: dict[str, Float64] = {}
@@ -163,7 +160,7 @@ def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: 
     return out
 
 
-def _reduced(table: Float64, own: NDArray[np.bool_], codes: Ints, n_classes: int, how: str) -> Float64:
+def _reduced(table: Float64, own: Bool, codes: Int64, n_classes: int, how: str) -> Float64:
     if how == "average":
         sums = by_class(np.add, np.where(own, 0.0, table), codes, n_classes)
         return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
@@ -173,7 +170,7 @@ def _reduced(table: Float64, own: NDArray[np.bool_], codes: Ints, n_classes: int
     return np.where(np.isfinite(least), least, 0.0)
 
 
-def _votes(table: Float64, codes: Ints, n_classes: int, k: int) -> Float64:
+def _votes(table: Float64, codes: Int64, n_classes: int, k: int) -> Float64:
     """Votes that a class lacks among the k nearest; ties go to the nearer class (which adds less than one vote)."""
     k = min(k, table.shape[1])
     near = np.argsort(table, axis=1, kind="stable")[:, :k]
@@ -194,7 +191,7 @@ def softmin(table: Float64, temperature: float) -> Float64:
     return np.asarray(share / share.sum(axis=1, keepdims=True))
 
 
-def fitted_temperature(table: Float64, codes: Ints) -> float:
+def fitted_temperature(table: Float64, codes: Int64) -> float:
     """The temperature of least log loss on rows whose class is known."""
     from scipy.optimize import minimize_scalar
 
@@ -214,7 +211,7 @@ def fitted_temperature(table: Float64, codes: Ints) -> float:
     return float(unit * np.exp(found.x))
 
 
-def balanced_accuracy(truth: Ints, said: Ints, n_classes: int) -> float:
+def balanced_accuracy(truth: Int64, said: Int64, n_classes: int) -> float:
     """Mean share of each class's rows that were recognised, over the classes that occur."""
     counts = np.bincount(truth, minlength=n_classes)
     right = np.bincount(truth[truth == said], minlength=n_classes)

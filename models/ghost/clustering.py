@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MAX_ROWS = 4_096
 """More than a dense table of distances should have are refused."""
@@ -31,7 +28,7 @@ class Clustering:
     bound : no assignment costs less (the best dual value met).
     """
 
-    labels: Ints
+    labels: Int64
     energy: float
     bound: float
 
@@ -40,7 +37,7 @@ PRICES = np.geomspace(0.005, 0.64, 15)
 """Shares of (rows x mean distance) that one more exemplar may cost: from many clusters to one."""
 
 
-def price_rows(n: int, withheld: Ints, seed: int) -> Ints:
+def price_rows(n: int, withheld: Int64, seed: int) -> Int64:
     """Rows that the price is chosen on: withheld ones; where they are few, the rows learned from take part too."""
     rows = withheld if withheld.size >= _FEW_TO_CLUSTER else np.arange(n)
     if rows.size > MOST_CLUSTERED:
@@ -48,7 +45,7 @@ def price_rows(n: int, withheld: Ints, seed: int) -> Ints:
     return rows
 
 
-def chosen_price(distances: Float64, codes: Ints) -> float:
+def chosen_price(distances: Float64, codes: Int64) -> float:
     """The share of `PRICES` whose clusters agree best with the classes, by the adjusted Rand index.
 
     Each share is judged with its neighbours on the path (weights 1, 2, 1), since one clustering of few rows is noisy.
@@ -118,14 +115,14 @@ def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Cluster
     return Clustering(labels=labels, energy=least, bound=float(bound))
 
 
-def _energy(costs: Float64, exemplars: Ints) -> float:
+def _energy(costs: Float64, exemplars: Int64) -> float:
     table = costs[:, exemplars]
     away = np.ones(costs.shape[0], dtype=np.bool_)
     away[exemplars] = False
     return float(table[away].min(axis=1).sum() + costs[exemplars, exemplars].sum())
 
 
-def _improved(costs: Float64, exemplars: Ints, energy: float) -> tuple[Ints, float]:
+def _improved(costs: Float64, exemplars: Int64, energy: float) -> tuple[Int64, float]:
     """Better exemplars within clusters, and merges, as long as either lowers the energy."""
     while True:
         labels = costs[:, exemplars].argmin(axis=1)

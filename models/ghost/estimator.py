@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
@@ -33,19 +33,15 @@ from pairmark.models.ghost.graphs import MAX_POINTS, given_graph, nearest_graph
 from pairmark.models.ghost.learning import Progress, Weights, learn
 from pairmark.models.ghost.params import GhostParams, Strategy
 from pairmark.models.ghost.registry import choose
-from pairmark.models.ghost.scoring import GhostScores
 from pairmark.models.ghost.space import Points, Space, scales_of
 from pairmark.models.ghost.state import GhostState
 from pairmark.models.ghost.training import Plan, parts_of, training_sets, withheld_rows
-
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MOST_JUDGED = 1_000
 """Learning rows that take part in the choice of the strategy."""
 
 
-class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
+class Ghost(GhostState, ClassifierMixin, BaseEstimator):
     """Graph higher-order similarity transformation (Battistella et al. 2022, hal-03563705).
 
     Learns weights >= 0 of distance features so that in every training set the true clusters, each around its best
@@ -81,8 +77,6 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
         learning rows, each judged without itself.
     history_ : one `pairmark.models.ghost.learning.Progress` an iteration.
     """
-
-    _classes: Classes | None
 
     def __init__(
         self,
@@ -272,7 +266,7 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
             strategy
         ]
 
-    def cluster(self, X: ArrayLike, *, exemplar_price: float | None = None, max_iter: int = 300) -> Ints:
+    def cluster(self, X: ArrayLike, *, exemplar_price: float | None = None, max_iter: int = 300) -> Int64:
         """Cluster rows by minimising the energy (equation 2) under the learned distance.
 
         Parameters
@@ -353,11 +347,11 @@ class Ghost(GhostState, GhostScores, ClassifierMixin, BaseEstimator):
             )
         return space
 
-    def _described(self, points: Points, codes: Ints, n_classes: int, seed: int) -> Classes:
+    def _described(self, points: Points, codes: Int64, n_classes: int, seed: int) -> Classes:
         return described(self._space, self._weighing, points, codes, n_classes, self.max_sets, seed)
 
     def _calibrate(
-        self, classes: Classes, points: Points, codes: Ints, learning: Ints, withheld: Ints, seed: int
+        self, classes: Classes, points: Points, codes: Int64, learning: Int64, withheld: Int64, seed: int
     ) -> None:
         """Choose the strategy and the temperature.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32
 from pairmark.models.core.inputs import feature_names as names_of
 from pairmark.models.ghost.classify import Weighing
 from pairmark.models.ghost.space import Space

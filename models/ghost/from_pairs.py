@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.ghost.learning import Progress, Steps, Weights, penalty, slope_of_penalty
 from pairmark.models.ghost.params import GhostParams
-
-Float64 = NDArray[np.float64]
 
 MAX_PAIRS = 100_000
 """Pairs learned from; of more, so many are drawn."""
 
 
 def learn_from_pairs(
-    table: NDArray[np.float32],
+    table: Float32,
     n_features: int,
-    same: NDArray[np.bool_],
+    same: Bool,
     weight: Float64,
     settings: GhostParams,
     *,

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.ghost.kernels import graphs as graph_kernels
-
-Float32 = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 MAX_POINTS = 5_000
 """Paths between all pairs of so many points take 100 MB."""
@@ -38,7 +36,7 @@ class Graph:
     """
 
     paths: Float32
-    links: NDArray[np.bool_]
+    links: Bool
     far: float
     n_neighbours: int
     top_degree: int
@@ -53,7 +51,7 @@ class Graph:
 class Attached:
     """How new points are linked to a graph: (n, k) places in it and lengths, inf where a point has fewer links."""
 
-    places: Ints
+    places: Int64
     lengths: Float32
 
 
@@ -89,9 +87,7 @@ def given_graph(edges: ArrayLike, n: int, n_neighbours: int = LINKS) -> Graph:
     return _graph(n, left, right, lengths, n_neighbours, by_features=False)
 
 
-def checked_edges(
-    edges: ArrayLike, n_left: int, n_right: int, name: str
-) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def checked_edges(edges: ArrayLike, n_left: int, n_right: int, name: str) -> tuple[Int64, Int64, Float64]:
     """Rows and lengths of a list of edges; see `given_graph`."""
     table = np.asarray(edges, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] not in (2, 3):
@@ -145,7 +141,7 @@ def paths_to_graph(graph: Graph, attached: Attached) -> Float32:
     return out
 
 
-def links_to_graph(graph: Graph, attached: Attached) -> NDArray[np.bool_]:
+def links_to_graph(graph: Graph, attached: Attached) -> Bool:
     """(n_new, n) which points of the graph new points are linked to."""
     links = np.zeros((attached.places.shape[0], len(graph)), dtype=np.bool_)
     there = np.isfinite(attached.lengths)

@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.params import GhostParams
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _STEP = 0.5
 """Size of the first step."""
@@ -37,7 +33,7 @@ class Error:
     away: Float64
 
 
-def error_of(codes: Ints, n_clusters: int, *, alpha: float, beta: float, balanced: bool) -> Error:
+def error_of(codes: Int64, n_clusters: int, *, alpha: float, beta: float, balanced: bool) -> Error:
     """Equation 10, or its unbalanced original (Komodakis 2011): every violation counts the same."""
     sizes = np.bincount(codes, minlength=n_clusters).astype(np.float64)
     if balanced:
@@ -64,7 +60,7 @@ class TrainingSet:
     columns: Float32
     slaves: Float32
     truths: Float32
-    codes: Ints
+    codes: Int64
     error: Error
     exemplar: float
     points: Any = field(init=False)
@@ -101,14 +97,14 @@ class TrainingSet:
         costs.ravel()[:: len(self) + 1] += np.float32(weights.exemplar * self.exemplar)
         return np.asarray(costs, dtype=np.float32)
 
-    def true_exemplars(self, distances: Float32) -> Ints:
+    def true_exemplars(self, distances: Float32) -> Int64:
         """(n,) each point's exemplar in the best true solution (equation 13): per cluster, least in sum."""
         sums = np.where(self._same, distances, 0.0).sum(axis=0, dtype=np.float64)
         exemplars = np.empty(self.error.over.size, dtype=np.int64)
         for c in range(exemplars.size):
             rows = np.flatnonzero(self.codes == c)
             exemplars[c] = rows[sums[rows].argmin()]
-        found: Ints = exemplars[self.codes]
+        found: Int64 = exemplars[self.codes]
         return found
 
     def solve(self, costs: Any) -> Solution:
@@ -134,7 +130,7 @@ class TrainingSet:
         kernels.move_points(costs, self.points, solution.chosen, solution.votes, step)
         self.clusters += step * (solution.opened - solution.votes / (n + 1))
 
-    def gradient(self, truth: Ints, solution: Solution) -> tuple[Float64, Float64, float]:
+    def gradient(self, truth: Int64, solution: Solution) -> tuple[Float64, Float64, float]:
         """Subgradient of the loss in the weights of features, of the others, and of the exemplars' price."""
         n = len(self)
         features = np.empty(self.columns.shape[0])
@@ -157,7 +153,7 @@ class TrainingSet:
             wanted = np.array([solution.votes.argmax()])
         return self.augmented(costs, wanted)
 
-    def augmented(self, costs: Float32, exemplars: Ints) -> float:
+    def augmented(self, costs: Float32, exemplars: Int64) -> float:
         """E - Delta when these are the exemplars and every other point takes its cheapest."""
         table = costs[:, exemplars].astype(np.float64)
         total = float(np.delete(table, exemplars, axis=0).min(axis=1).sum())
@@ -166,7 +162,7 @@ class TrainingSet:
         extra = np.where(counts == 0, self.error.none, self.error.over * (counts - 1.0))
         return total - float(extra.sum()) - self.constant
 
-    def true_energy(self, distances: Float32, truth: Ints, weights: Weights) -> float:
+    def true_energy(self, distances: Float32, truth: Int64, weights: Weights) -> float:
         """E of a true solution; Delta is 0 there."""
         paid = distances[np.arange(len(self)), truth].sum(dtype=np.float64)
         return float(paid) + weights.exemplar * self.exemplar * self.error.over.size
@@ -184,9 +180,9 @@ class Solution:
     dual : the sum of the slaves' minima, a lower bound of min E - Delta.
     """
 
-    chosen: Ints
-    votes: Ints
-    opened: NDArray[np.bool_]
+    chosen: Int64
+    votes: Int64
+    opened: Bool
     dual: float
 
 
@@ -248,7 +244,7 @@ def learn(
     for turn in range(settings.max_iter):
         which = turn % len(sets)
         training = sets[which]()
-        truth: Ints | None = None
+        truth: Int64 | None = None
         for update in range(settings.n_updates):
             seen = training.distances(weights)
             # Exemplars follow the weights once an iteration; the updates between hold them.

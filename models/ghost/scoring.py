@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Float32, Float64, Matrix
+from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import one_of_equals
 from pairmark.models.ghost.classify import Weighing, distances
 from pairmark.models.ghost.graphs import Attached
@@ -18,8 +19,6 @@ from pairmark.models.ghost.registry import PATH
 from pairmark.models.ghost.space import Space
 from pairmark.models.search.forms import SearchForm
 from pairmark.models.search.index import Rows
-
-Float64 = NDArray[np.float64]
 
 
 class GhostScores(PairScorerMixin, EmbedderMixin):

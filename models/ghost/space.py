@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.stored import Stored
 from pairmark.models.ghost.graphs import (
     Attached,
@@ -21,10 +22,6 @@ from pairmark.models.ghost.graphs import (
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.kernels import graphs as graph_kernels
 from pairmark.models.ghost.registry import MINKOWSKI_P, PAIRS, PATH, SETS, Chosen
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 HOW = {"average": 0, "minimum": 1, "maximum": 2}
 
@@ -79,8 +76,8 @@ class Points:
 
     space: Space
     raw: Float32
-    ids: Ints
-    trained: Ints | None = None
+    ids: Int64
+    trained: Int64 | None = None
 
     def __len__(self) -> int:
         return int(self.raw.shape[0])
@@ -117,7 +114,7 @@ class Points:
         return graph.paths[self.trained] if self.trained is not None else paths_to_graph(graph, self.attached)
 
     @cached_property
-    def links(self) -> NDArray[np.bool_]:
+    def links(self) -> Bool:
         """(n, n_graph) which points of the graph they are linked to."""
         graph = self.space.graph
         assert graph is not None
@@ -145,12 +142,12 @@ class Companions(Stored):
     first : (n_classes + 1,) where each class's sets begin.
     """
 
-    rows: Ints
-    members: Ints
-    first: Ints
+    rows: Int64
+    members: Int64
+    first: Int64
 
 
-def by_class(how: np.ufunc, table: Float64, codes: Ints, n_classes: int) -> Float64:
+def by_class(how: np.ufunc, table: Float64, codes: Int64, n_classes: int) -> Float64:
     """Sums, least or greatest of the columns of each class, (n, n_classes); every class has a column."""
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(n_classes))
@@ -158,7 +155,7 @@ def by_class(how: np.ufunc, table: Float64, codes: Ints, n_classes: int) -> Floa
 
 
 def draw_companions(
-    codes: Ints, n_classes: int, size: int, most: int, rng: np.random.Generator
+    codes: Int64, n_classes: int, size: int, most: int, rng: np.random.Generator
 ) -> Companions:
     """All sets of ``size`` rows of each class, or ``most`` of them drawn at random where there are more."""
     from itertools import combinations
@@ -194,9 +191,9 @@ def draw_companions(
     )
 
 
-def _repeats(places: NDArray[Any]) -> NDArray[np.bool_]:
+def _repeats(places: NDArray[Any]) -> Bool:
     ordered = np.sort(places, axis=1)
-    found: NDArray[np.bool_] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    found: Bool = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     return found
 
 
@@ -271,7 +268,7 @@ class Space:
         Q: Points,
         R: Points,
         sets: Companions,
-        q_class: Ints,
+        q_class: Int64,
         how: str = "average",
     ) -> Float64:
         """(n_P, n_Q) a feature of the sets {p} + companions + {q}, over the companions of q's class.
@@ -319,9 +316,9 @@ class Space:
             found.append(np.ascontiguousarray(values, dtype=np.float32))
         return found[0], found[1], found[2]
 
-    def cluster_values(self, name: str, P: Points, members: Points, codes: Ints, n_classes: int) -> Float64:
+    def cluster_values(self, name: str, P: Points, members: Points, codes: Int64, n_classes: int) -> Float64:
         """(n_P, n_classes) a metric between each point and each cluster, itself left out (section 3.8)."""
-        own: NDArray[np.bool_] = np.equal(P.ids[:, None], members.ids[None, :])
+        own: Bool = np.equal(P.ids[:, None], members.ids[None, :])
         if name == "cluster-spread":
             return self._spread(P, members, codes, n_classes, own)
         if name == "cluster-distance":
@@ -337,9 +334,7 @@ class Space:
         sums = by_class(np.add, np.where(own, 0.0, values), codes, n_classes)
         return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
 
-    def _spread(
-        self, P: Points, members: Points, codes: Ints, n_classes: int, own: NDArray[np.bool_]
-    ) -> Float64:
+    def _spread(self, P: Points, members: Points, codes: Int64, n_classes: int, own: Bool) -> Float64:
         """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""
         floor = np.maximum(self.scales.variances, 1e-12)
         out = np.zeros((len(P), n_classes))

@@ -9,52 +9,47 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from pairmark.models.core.arrays import Float64, Int64
 from pairmark.models.core.schema import (
     Array,
     Facts,
     Loaded,
     State,
-    Stateful,
     StateSchema,
     refuse,
     require_offsets,
 )
-from pairmark.models.ghost.classify import Classes, Weighing, weighing_of
+from pairmark.models.ghost.classify import Classes, weighing_of
 from pairmark.models.ghost.clustering import MOST_CLUSTERED
 from pairmark.models.ghost.graphs import MAX_POINTS, Graph
 from pairmark.models.ghost.learning import Progress
 from pairmark.models.ghost.registry import Chosen, choose
+from pairmark.models.ghost.scoring import GhostScores
 from pairmark.models.ghost.space import Companions, Points, Scales, Space
 
-Float64 = NDArray[np.float64]
 
-
-class GhostState(Stateful):
+class GhostState(GhostScores):
     """Weights and scales; the graph with its rows; the classes with theirs."""
 
     order: int
     meta_features: Any
     cluster_metric: bool
-    n_features_in_: int
     weights_: Float64
     meta_feature_names_: NDArray[Any]
     other_scales_: Float64
     exemplar_price_: float
     history_: list[Progress]
     classes_: NDArray[Any]
-    exemplars_: NDArray[np.int64]
+    exemplars_: Int64
     strategy_: str
     temperature_: float
     validation_: dict[str, float]
-    _space: Space
-    _weighing: Weighing
     _classes: Classes | None
-    _cluster_rows: NDArray[np.int64] | None
+    _cluster_rows: Int64 | None
     """Rows that the price of a cluster is chosen on; None where it is known, or there are no classes."""
     _cluster_price: float | None
 
     def to_state(self) -> State:
-        """Weights and scales; the graph with its rows; the classes with theirs."""
         space, classes = self._space, self._classes
         arrays: dict[str, NDArray[Any]] = {
             "weights": self.weights_,
@@ -98,14 +93,13 @@ class GhostState(Stateful):
         return arrays, meta
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
         # Copies, so that kernels meet one kind of array whether the file was mapped or read.
         held = {name: np.array(array, order="C") for name, array in arrays.items()}
         scales = Scales.restore(held)
         graph = None
         if meta["graph"] is not None:
             graph = Graph(paths=held["paths"], links=held["links"], **meta["graph"])
-        chosen = _chosen(self.get_params(deep=False), graph is not None)  # type: ignore[attr-defined]
+        chosen = _chosen(self._params(), graph is not None)
         space = Space(chosen, scales, graph, held.get("graph_rows"))
         self._space = space
         self.weights_ = held["weights"]

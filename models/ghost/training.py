@@ -6,17 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.ghost.kernels import energy as kernels
 from pairmark.models.ghost.learning import TrainingSet, error_of
 from pairmark.models.ghost.params import GhostParams
 from pairmark.models.ghost.registry import SETS
 from pairmark.models.ghost.space import Companions, Points, Space, draw_companions
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _KEPT_BYTES = 512 * 1024 * 1024
 """Training sets are kept between visits as long as all of them take less."""
@@ -32,12 +29,12 @@ class Plan:
 
     space: Space
     points: Points
-    codes: Ints
+    codes: Int64
     params: GhostParams
     seed: int
 
 
-def partition(codes: Ints, size: int, rng: np.random.Generator) -> list[Ints]:
+def partition(codes: Int64, size: int, rng: np.random.Generator) -> list[Int64]:
     """Rows in training sets of about ``size`` rows, classes spread evenly where they are large enough.
 
     A class with at least two rows for each set is spread over all of them; a smaller one stays whole, in the set with
@@ -46,7 +43,7 @@ def partition(codes: Ints, size: int, rng: np.random.Generator) -> list[Ints]:
     n_sets = -(-codes.size // size)
     if n_sets == 1:
         return [np.arange(codes.size)]
-    parts: list[list[Ints]] = [[] for _ in range(n_sets)]
+    parts: list[list[Int64]] = [[] for _ in range(n_sets)]
     fill = np.zeros(n_sets, dtype=np.int64)
     counts = np.bincount(codes)
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
@@ -64,8 +61,8 @@ def partition(codes: Ints, size: int, rng: np.random.Generator) -> list[Ints]:
 
 
 def parts_of(
-    codes: Ints, learning: Ints, sets: ArrayLike | None, size: int, rng: np.random.Generator
-) -> list[Ints]:
+    codes: Int64, learning: Int64, sets: ArrayLike | None, size: int, rng: np.random.Generator
+) -> list[Int64]:
     """Rows to learn from in training sets: as the caller says which row is in which, then of at most about ``size``."""
     if sets is None:
         return [learning[part] for part in partition(codes[learning], size, rng)]
@@ -80,7 +77,7 @@ def parts_of(
     return found
 
 
-def withheld_rows(codes: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def withheld_rows(codes: Int64, fraction: float, rng: np.random.Generator) -> tuple[Int64, Int64]:
     """Rows to learn from, and rows withheld: from every class that keeps four of them or more."""
     counts = np.bincount(codes)
     share = np.floor(counts * fraction).astype(np.int64)
@@ -93,7 +90,7 @@ def withheld_rows(codes: Ints, fraction: float, rng: np.random.Generator) -> tup
 
 
 def training_sets(
-    plan: Plan, parts: Sequence[Ints], scales: Float64 | None
+    plan: Plan, parts: Sequence[Int64], scales: Float64 | None
 ) -> tuple[list[Callable[[], TrainingSet]], Float64]:
     """Makers of training sets, and the scale of each meta-feature beside the features' own.
 
@@ -128,7 +125,7 @@ def training_sets(
     return [maker(which) for which in range(len(parts))], scales
 
 
-def _potentials(plan: Plan, rows: Ints) -> tuple[tuple[Float32, Float32, Ints, int], Float64]:
+def _potentials(plan: Plan, rows: Int64) -> tuple[tuple[Float32, Float32, Int64, int], Float64]:
     """Slaves', and true solutions', values of the other meta-features; local codes, clusters; means."""
     space, points = plan.space, plan.points.take(rows)
     classes, codes = np.unique(plan.codes[rows], return_inverse=True)
@@ -190,7 +187,7 @@ def repeated_sets(space: Space, name: str, size: int, points: Points) -> Float64
 
 
 def _made(
-    plan: Plan, rows: Ints, potentials: tuple[Float32, Float32, Ints, int], scales: Float64
+    plan: Plan, rows: Int64, potentials: tuple[Float32, Float32, Int64, int], scales: Float64
 ) -> TrainingSet:
     slaves, truths, codes, n_clusters = potentials
     divisors = np.where(scales > 0, scales, 1.0).astype(np.float32)[:, None, None]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import Params
 from pairmark.models.evaluation.rankings import kendall_tau, positions_of
-from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.candidates import completed_examples, fit_candidate
 from pairmark.models.label_ranking.params import LabelRankingAutoParams
@@ -29,7 +28,7 @@ _SLOW_PAIRS = 500
 _AGGREGATIONS: tuple[Literal["borda", "copeland", "kemeny"], ...] = ("borda", "copeland", "kemeny")
 
 
-class LabelRankingAuto(AutoState, RankerBase):
+class LabelRankingAuto(AutoState):
     """Choose and blend label rankers by cross-validation.
 
     Forests of best and of random borders, nearest neighbours, kernel ridge regression, boosted trees and pairwise
@@ -89,7 +88,7 @@ class LabelRankingAuto(AutoState, RankerBase):
         shown = rankings.positions[rows]
         n_folds = min(self.n_folds, rows.size)
         self.tau_, self.members_ = {}, {}
-        predictions: dict[str, NDArray[np.float64]] = {}
+        predictions: dict[str, Float64] = {}
         if n_folds >= 2:
             fold = choosing.permutation(np.arange(rows.size) % n_folds)
             for number, name in enumerate(names):
@@ -115,7 +114,7 @@ class LabelRankingAuto(AutoState, RankerBase):
             self.members_[name] = fit_candidate(name, data, seeds[name], self.n_jobs)
             report(0.8 + 0.2 * (number + 1) / len(weights), f"learning {name}")
 
-    def _settle(self, weights: dict[str, float], blend: Any, shown: NDArray[np.float32]) -> None:
+    def _settle(self, weights: dict[str, float], blend: Any, shown: Float32) -> None:
         self.weights_ = weights
         self.aggregation_ = "borda" if self.aggregation == "auto" else self.aggregation
         self.calibration_ = PairCalibration()
@@ -133,22 +132,22 @@ class LabelRankingAuto(AutoState, RankerBase):
             return [name for name in CANDIDATES if name in self.candidates]
         return [name for name in CANDIDATES if name != "logistic" or k * (k - 1) // 2 <= _SLOW_PAIRS]
 
-    def _scores(self, X: Float32) -> NDArray[np.float64]:
+    def _scores(self, X: Float32) -> Float64:
         return aggregated(self._before(X), self.aggregation_)
 
-    def _before(self, X: Float32) -> NDArray[np.float64]:
+    def _before(self, X: Float32) -> Float64:
         blend = np.zeros((X.shape[0], self.n_labels_, self.n_labels_))
         for name, weight in self.weights_.items():
             blend += weight * self.members_[name].shares(X)
         return blend
 
 
-def _tau(before: NDArray[np.float64], shown: NDArray[np.float32], aggregation: str) -> float:
+def _tau(before: Float64, shown: Float32, aggregation: str) -> float:
     tau = kendall_tau(shown.astype(np.float64), positions_of(aggregated(before, aggregation)))
     return float(np.nanmean(tau)) if np.isfinite(tau).any() else 0.0
 
 
-def _greedy(predictions: dict[str, NDArray[np.float64]], shown: NDArray[np.float32]) -> dict[str, float]:
+def _greedy(predictions: dict[str, Float64], shown: Float32) -> dict[str, float]:
     """Weights by greedy selection with replacement: each step adds the prediction that helps most."""
     counts = dict.fromkeys(predictions, 0)
     total = np.zeros_like(next(iter(predictions.values())))

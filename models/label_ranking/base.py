@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_matrix
-from pairmark.models.core.schema import Stateful
+from pairmark.models.core.schema import State, Stateful
 from pairmark.models.core.spec import Params, check_params
 from pairmark.models.evaluation.rankings import Positions, borda, copeland, kemeny, kendall_tau, positions_of
 from pairmark.models.label_ranking.calibration import PairCalibration
@@ -81,11 +81,11 @@ class RankerBase(Stateful, BaseEstimator):
                 positions[rows] = partial_positions(positions[rows], before, abstain)
         return self._as_given(positions)
 
-    def predict_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_scores(self, X: ArrayLike) -> Float64:
         """Scores of the labels, (n, k), higher is better: `predict` orders by them, descending."""
         return self._as_given(self._rank_scores(self._points(X)))
 
-    def pairwise_confidence(self, X: ArrayLike) -> NDArray[np.float64]:
+    def pairwise_confidence(self, X: ArrayLike) -> Float64:
         """Calibrated probability that the first label comes before the second, (n, k, k).
 
         ``c[r, i, j] + c[r, j, i]`` is 1; the diagonal is 0.5. Ties count half.
@@ -98,7 +98,7 @@ class RankerBase(Stateful, BaseEstimator):
             result[rows] = before[:, back[:, None], back]
         return result
 
-    def ranking_confidence(self, X: ArrayLike) -> NDArray[np.float64]:
+    def ranking_confidence(self, X: ArrayLike) -> Float64:
         """Calibrated expected share of label pairs that the predicted ranking puts in the right order, (n,)."""
         points = self._points(X)
         positions = self._positions(points)
@@ -117,6 +117,20 @@ class RankerBase(Stateful, BaseEstimator):
             raise ValueError("no row of Y orders two labels, so there is no tau to take the mean of")
         return float(np.nanmean(tau))
 
+    def to_state(self) -> State:
+        """The order of labels and the calibration."""
+        return {
+            "label_order": np.asarray(self.order_, dtype=np.int64),
+            "calibration": self.calibration_.knots,
+        }, {"n_labels": self.n_labels_}
+
+    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
+        """The estimator, fitted with what `to_state` gave."""
+        self.order_ = np.asarray(arrays["label_order"], dtype=np.intp)
+        self.n_labels_ = int(meta["n_labels"])
+        self.calibration_ = PairCalibration(knots=np.asarray(arrays["calibration"]))
+        return self
+
     def _check(self) -> None:
         """Hold the parameters against their model; a `ValueError` names those that do not fit."""
         check_params(self, self._params_model)
@@ -125,19 +139,19 @@ class RankerBase(Stateful, BaseEstimator):
     def _learn(self, X: Float32, rankings: TrainingRankings, random: np.random.RandomState) -> None: ...
 
     @abstractmethod
-    def _scores(self, X: Float32) -> NDArray[np.float64]:
+    def _scores(self, X: Float32) -> Float64:
         """Scores in canonical order, (n, k), higher is better."""
 
     @abstractmethod
-    def _before(self, X: Float32) -> NDArray[np.float64]:
+    def _before(self, X: Float32) -> Float64:
         """Uncalibrated shares in canonical order, (n, k, k)."""
 
-    def _ranked(self, X: Float32) -> tuple[Positions, NDArray[np.float64]]:
+    def _ranked(self, X: Float32) -> tuple[Positions, Float64]:
         """Positions and scores of points that were checked already, for who serves them."""
         scores = self._rank_scores(X)
         return self._as_given(positions_of(scores)), self._as_given(scores)
 
-    def _rank_scores(self, X: Float32) -> NDArray[np.float64]:
+    def _rank_scores(self, X: Float32) -> Float64:
         scores = np.empty((X.shape[0], self.n_labels_))
         for rows in self._blocks(X.shape[0]):
             scores[rows] = self._scores(X[rows])
@@ -150,7 +164,7 @@ class RankerBase(Stateful, BaseEstimator):
         check_is_fitted(self)
         return checked_matrix(self, X, "X")
 
-    def _confidences(self, points: Float32) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    def _confidences(self, points: Float32) -> Iterator[tuple[slice, Float64]]:
         """Some rows, and their calibrated shares."""
         for rows in self._blocks(points.shape[0]):
             yield rows, self.calibration_.apply(self._before(points[rows]))
@@ -159,7 +173,7 @@ class RankerBase(Stateful, BaseEstimator):
         size = max(1, _BLOCK_CELLS // self.n_labels_**2)
         return [slice(start, min(n, start + size)) for start in range(0, n, size)]
 
-    def _as_given(self, canonical: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _as_given(self, canonical: Float64) -> Float64:
         given = np.empty(canonical.shape)
         given[:, self.order_] = canonical
         return given
@@ -168,7 +182,7 @@ class RankerBase(Stateful, BaseEstimator):
         return hasattr(self, "order_")
 
 
-def aggregated(before: NDArray[np.float64], aggregation: str) -> NDArray[np.float64]:
+def aggregated(before: Float64, aggregation: str) -> Float64:
     """Scores, (n, k), by which pairwise shares are ranked.
 
     ``borda``: mean share of wins. ``copeland``: labels beaten; equal numbers by Borda. ``kemeny``: places from the
@@ -184,7 +198,7 @@ def aggregated(before: NDArray[np.float64], aggregation: str) -> NDArray[np.floa
     return np.asarray((k - 1) - kemeny(before))
 
 
-def partial_positions(positions: Positions, before: NDArray[np.float64], level: float) -> Positions:
+def partial_positions(positions: Positions, before: Float64, level: float) -> Positions:
     """Merge neighbours until every order kept has at least the confidence ``level``; ties at middle places.
 
     Cutting a ranking after place t is kept where each label in front comes before each label behind it with at least

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pairmark.models.core.arrays import Float32, Float64
 
 _BINS = 64
 _MAX_PAIRS = 2_000_000
@@ -20,9 +21,9 @@ class PairCalibration:
     knots : (2, m) shares above one half and the probability at each; linear between, mirrored below.
     """
 
-    knots: NDArray[np.float64] = field(default_factory=lambda: np.array([[0.5, 1.0], [0.5, 1.0]]))
+    knots: Float64 = field(default_factory=lambda: np.array([[0.5, 1.0], [0.5, 1.0]]))
 
-    def apply(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
+    def apply(self, before: Float64) -> Float64:
         """Calibrated (n, k, k); the diagonal becomes 0.5."""
         sure = np.maximum(before, 1.0 - before)
         probability = np.interp(sure, self.knots[0], self.knots[1])
@@ -32,7 +33,7 @@ class PairCalibration:
         return np.asarray(result)
 
     @classmethod
-    def fit(cls, before: NDArray[np.float64], positions: NDArray[np.float32]) -> PairCalibration:
+    def fit(cls, before: Float64, positions: Float32) -> PairCalibration:
         """Learn the map from shares predicted for rows that they were not learned from.
 
         Isotonic regression of "the order came true" on how sure the share was, in bins of equal count, shrunk

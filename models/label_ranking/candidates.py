@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.schema import Arrays
 from pairmark.models.core.stored import Stored
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
@@ -20,7 +20,6 @@ from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of
 from pairmark.models.label_ranking.rankings_data import completed_targets
 from pairmark.models.label_ranking.trees import FAINT, GrowOptions, Trees, end_to_end, grow_trees, reach_of
 
-Float64 = NDArray[np.float64]
 _MAX_SIGN_PAIRS = 600
 
 
@@ -29,7 +28,7 @@ class Examples:
     """What candidates learn from: positions (NaN = absent) and completed targets, in canonical label order."""
 
     X: Float32
-    positions: NDArray[np.float32]
+    positions: Float32
     targets: Float64
 
     def part(self, rows: NDArray[np.intp]) -> Examples:
@@ -54,7 +53,7 @@ class ForestCandidate(Stored):
     parts: ClassVar[Mapping[str, type[Stored]]] = {"trees": Trees}
 
     trees: Trees
-    positions: NDArray[np.float32]
+    positions: Float32
     targets: Float64
 
     def shares(self, X: Float32) -> Float64:
@@ -132,9 +131,9 @@ class NeighbourCandidate(Stored):
     points: Float64
     mean: Float64
     scale: Float64
-    positions: NDArray[np.float32]
+    positions: Float32
     targets: Float64
-    n_neighbours: NDArray[np.int64]
+    n_neighbours: Int64
 
     def shares(self, X: Float32) -> Float64:
         from sklearn.neighbors import NearestNeighbors
@@ -192,7 +191,7 @@ class KernelCandidate(Stored):
     gamma: Float64
     coef: Float64
     base: Float64
-    k: NDArray[np.int64]
+    k: Int64
 
     def shares(self, X: Float32) -> Float64:
         from scipy.spatial.distance import cdist
@@ -257,9 +256,9 @@ class LogisticCandidate(Stored):
     parts: ClassVar[Mapping[str, type[Stored]]] = {"models": LogisticPairs}
 
     models: LogisticPairs
-    modelled: NDArray[np.int64]
+    modelled: Int64
     constant: Float64
-    k: NDArray[np.int64]
+    k: Int64
 
     def shares(self, X: Float32) -> Float64:
         return square(self.models.shares(X, 1), self.modelled, self.constant, int(self.k))
@@ -296,7 +295,7 @@ def restore_candidate(name: str, arrays: Any, prefix: str) -> Candidate:
     return restored
 
 
-def completed_examples(X: Float32, positions: NDArray[np.float32], shares: Float64) -> Examples:
+def completed_examples(X: Float32, positions: Float32, shares: Float64) -> Examples:
     """Examples whose absent labels are filled by their neighbours' votes, and by ``shares`` where those are silent."""
     targets = completed_targets(positions, shares)
     if np.isnan(positions).any() and len(X) > 2:
@@ -326,7 +325,7 @@ def gap_shares(positions: Float64) -> Float64:
     return np.asarray(before)
 
 
-def pair_agreement(before: Float64, positions: NDArray[np.float32]) -> float:
+def pair_agreement(before: Float64, positions: Float32) -> float:
     """Mean share of shown, untied pairs that Borda on ``before`` orders right, of the rows of ``positions``."""
     scores = before.sum(axis=2)
     difference = positions[:, None, :] - positions[:, :, None]
@@ -337,7 +336,7 @@ def pair_agreement(before: Float64, positions: NDArray[np.float32]) -> float:
     return float(np.sign(lead[known] * difference[known]).mean())
 
 
-def _votes(found: NDArray[Any], positions: NDArray[np.float32], targets: Float64) -> Float64:
+def _votes(found: NDArray[Any], positions: Float32, targets: Float64) -> Float64:
     k = positions.shape[1]
     out = np.zeros((found.shape[0], k, k))
     neighbour_votes(np.ascontiguousarray(found, dtype=np.int64), positions, targets, reach_of(k), FAINT, out)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.spec import Params
-from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.params import LabelRankingForestParams, LabelRankingTreeParams
 from pairmark.models.label_ranking.rankings_data import TrainingRankings, completed_targets
@@ -31,7 +30,7 @@ _COMPLETING_TREES = 50
 _COMPLETING_LEAF = 2
 
 
-class _TreesBase(TreesState, RankerBase):
+class _TreesBase(TreesState):
     """What tree and forest share."""
 
     n_estimators: int = 1
@@ -98,14 +97,12 @@ class _TreesBase(TreesState, RankerBase):
         )
         self.calibration_ = self._calibrated(X, held, options, calibrating)
 
-    def _split_targets(self, targets: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    def _split_targets(self, targets: Float64) -> list[Float64]:
         if self.outputs == "joint":
             return [np.ascontiguousarray(targets)]
         return [np.ascontiguousarray(targets[:, i : i + 1]) for i in range(targets.shape[1])]
 
-    def _calibrated(
-        self, X: Float32, held: NDArray[np.bool_], options: GrowOptions, seeds: list[int]
-    ) -> PairCalibration:
+    def _calibrated(self, X: Float32, held: Bool, options: GrowOptions, seeds: list[int]) -> PairCalibration:
         """Out of bag where every row was left out by some tree often enough, else by cross-fitting."""
         k = self.positions_.shape[1]
         n = X.shape[0]
@@ -139,17 +136,15 @@ class _TreesBase(TreesState, RankerBase):
             before[test] = self._shares(trees, X[rows[test]], self.positions_[train], self.targets_[train])
         return PairCalibration.fit(before, self.positions_[rows])
 
-    def _scores(self, X: Float32) -> NDArray[np.float64]:
+    def _scores(self, X: Float32) -> Float64:
         if self.aggregation == "mean":
             return -self._means(self.trees_, X, self.targets_, NEVER) / 2.0
         return aggregated(self._before(X), self.aggregation)
 
-    def _before(self, X: Float32) -> NDArray[np.float64]:
+    def _before(self, X: Float32) -> Float64:
         return self._shares(self.trees_, X, self.positions_, self.targets_)
 
-    def _means(
-        self, trees: Trees, X: Float32, targets: NDArray[np.float64], skip: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
+    def _means(self, trees: Trees, X: Float32, targets: Float64, skip: Bool) -> Float64:
         threads = n_threads_of(self.n_jobs, X.shape[0])
         if self.outputs == "joint":
             return trees.means(X, targets, n_threads=threads, skip=skip)
@@ -171,10 +166,10 @@ class _TreesBase(TreesState, RankerBase):
         self,
         trees: Trees,
         X: Float32,
-        positions: NDArray[np.float32],
-        targets: NDArray[np.float64],
-        skip: NDArray[np.bool_] = NEVER,
-    ) -> NDArray[np.float64]:
+        positions: Float32,
+        targets: Float64,
+        skip: Bool = NEVER,
+    ) -> Float64:
         if self.outputs == "joint":
             threads = n_threads_of(self.n_jobs, X.shape[0])
             return trees.votes(X, positions, targets, n_threads=threads, skip=skip)
@@ -266,12 +261,12 @@ class LabelRankingForest(_TreesBase):
 def _completed(
     X: Float32,
     rankings: TrainingRankings,
-    targets: NDArray[np.float64],
+    targets: Float64,
     seeds: list[int],
     *,
     n_jobs: int | None,
     until: float,
-) -> NDArray[np.float64]:
+) -> Float64:
     """Targets of incomplete rankings, filled row by row with what a forest of other rows expects.
 
     Random borders and small leaves: of all that was tried these lost least where half of the labels are missing.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64
 from pairmark.models.core.progress import report
 from pairmark.models.core.schema import Arrays
 from pairmark.models.core.stored import Stored
@@ -25,13 +25,11 @@ class PairProblem:
     """One pair's rows: where the first label came before the second (1) or behind (0)."""
 
     rows: NDArray[np.intp]
-    first: NDArray[np.bool_]
-    weight: NDArray[np.float64]
+    first: Bool
+    weight: Float64
 
     @classmethod
-    def of(
-        cls, positions: NDArray[np.float32], first: int, second: int, weight: NDArray[np.float64]
-    ) -> PairProblem:
+    def of(cls, positions: Float32, first: int, second: int, weight: Float64) -> PairProblem:
         """The pair's rows: those of positive weight that show both labels and do not tie them."""
         difference = positions[:, second] - positions[:, first]
         # NaN compares false: a row that does not show both labels is no example, and neither is a tie.
@@ -49,15 +47,13 @@ class PairProblem:
         return bool(self.first.all() or not self.first.any())
 
 
-def problems_of(positions: NDArray[np.float32], weight: NDArray[np.float64]) -> list[PairProblem]:
+def problems_of(positions: Float32, weight: Float64) -> list[PairProblem]:
     """Of all pairs of labels, in the order of `numpy.triu_indices`."""
     i, j = np.triu_indices(positions.shape[1], 1)
     return [PairProblem.of(positions, a, b, weight) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
 
 
-def square(
-    shares: NDArray[np.float64], modelled: NDArray[np.intp], constant: NDArray[np.float64], k: int
-) -> NDArray[np.float64]:
+def square(shares: Float64, modelled: NDArray[np.intp], constant: Float64, k: int) -> Float64:
     """Shares of modelled pairs and constants of the others as (n, k, k), the diagonal 0."""
     n = shares.shape[0]
     flat = np.broadcast_to(constant, (n, constant.size)).copy()
@@ -69,7 +65,7 @@ def square(
     return before
 
 
-def standard(X: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def standard(X: Float32) -> tuple[Float64, Float64]:
     """Mean and standard deviation of the features, 1 where they are constant."""
     scale = X.std(axis=0, dtype=np.float64)
     scale[scale == 0] = 1.0
@@ -79,7 +75,7 @@ def standard(X: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 class PairModels(Protocol):
     """Models of the pairs that have something to tell apart."""
 
-    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+    def shares(self, X: Float32, n_threads: int) -> Float64:
         """Probability of first before second, (n, n_models)."""
         ...
 
@@ -93,12 +89,12 @@ class LogisticPairs(Stored):
     mean, scale : (d,) of the features. coef : (n_models, d). intercept : (n_models,).
     """
 
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    coef: NDArray[np.float64]
-    intercept: NDArray[np.float64]
+    mean: Float64
+    scale: Float64
+    coef: Float64
+    intercept: Float64
 
-    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+    def shares(self, X: Float32, n_threads: int) -> Float64:
         # einsum without BLAS: a row's answer does not depend on the rows beside it.
         margin = np.einsum("nd,pd->np", (X - self.mean) / self.scale, self.coef) + self.intercept
         return np.asarray(0.5 * (1.0 + np.tanh(0.5 * margin)))
@@ -110,7 +106,7 @@ class LogisticPairs(Stored):
         mean, scale = standard(X)
         points = (X - mean) / scale
 
-        def fit(problem: PairProblem) -> tuple[NDArray[np.float64], float]:
+        def fit(problem: PairProblem) -> tuple[Float64, float]:
             model = LogisticRegression(max_iter=1_000)
             model.fit(points[problem.rows], problem.first, sample_weight=problem.weight)
             return model.coef_[0], float(model.intercept_[0])
@@ -134,10 +130,10 @@ class TreePairs:
     """
 
     trees: Trees
-    targets: NDArray[np.float64]
+    targets: Float64
     n_each: int
 
-    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+    def shares(self, X: Float32, n_threads: int) -> Float64:
         roots = self.trees.roots
         columns = [
             self.trees.means(X, self.targets, roots=roots[at : at + self.n_each], n_threads=n_threads)
@@ -194,7 +190,7 @@ class UserPairs:
 
     models: list[Any]
 
-    def shares(self, X: Float32, n_threads: int) -> NDArray[np.float64]:
+    def shares(self, X: Float32, n_threads: int) -> Float64:
         columns = [_probability(model, X) for model in self.models]
         return np.stack(columns, axis=1) if columns else np.empty((X.shape[0], 0))
 
@@ -265,7 +261,7 @@ def _each(fit: Any, jobs: list[Any], n_jobs: int | None, stage: str) -> list[Any
     return done
 
 
-def _probability(model: Any, X: Float32) -> NDArray[np.float64]:
+def _probability(model: Any, X: Float32) -> Float64:
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X)[:, list(model.classes_).index(1)], dtype=np.float64)
     if hasattr(model, "decision_function"):

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.inputs import checked_weight
 from pairmark.models.core.spec import Params, check_params
-from pairmark.models.label_ranking.base import RankerBase, aggregated, spread_seeds
+from pairmark.models.label_ranking.base import aggregated, spread_seeds
 from pairmark.models.label_ranking.calibration import PairCalibration
 from pairmark.models.label_ranking.pair_models import PairProblem, fit_pair_models, problems_of, square
 from pairmark.models.label_ranking.params import PairwiseLabelRankerParams
@@ -25,7 +25,7 @@ _FOLDS = 3
 _NAMED = 10
 
 
-class PairwiseLabelRanker(PairwiseState, RankerBase):
+class PairwiseLabelRanker(PairwiseState):
     """Rank labels by one binary classifier a pair of labels (Fotakis et al. 2022, Algorithms 2, 6, 7 and 8).
 
     The classifier of a pair learns from the rows that show both labels and do not tie them, so incomplete and partial
@@ -174,10 +174,10 @@ class PairwiseLabelRanker(PairwiseState, RankerBase):
             )
         return PairCalibration.fit(shares, rankings.positions[used])
 
-    def _scores(self, X: Float32) -> NDArray[np.float64]:
+    def _scores(self, X: Float32) -> Float64:
         return aggregated(self._before(X), self.aggregation)
 
-    def _before(self, X: Float32) -> NDArray[np.float64]:
+    def _before(self, X: Float32) -> Float64:
         return square(
             self.models_.shares(X, n_threads_of(self.n_jobs, X.shape[0])),
             self.modelled_,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.evaluation.rankings import Positions, mid_positions, pairwise_shares
 
 MAX_LABELS = 1_000
@@ -29,8 +30,8 @@ class TrainingRankings:
     """
 
     order: NDArray[np.intp]
-    positions: NDArray[np.float32]
-    shares: NDArray[np.float64]
+    positions: Float32
+    shares: Float64
 
     @property
     def complete(self) -> bool:
@@ -86,7 +87,7 @@ def training_rankings(Y: ArrayLike, n_rows: int) -> TrainingRankings:
     )
 
 
-def inferred(shares: NDArray[np.float64], together: NDArray[np.int64]) -> NDArray[np.float64]:
+def inferred(shares: Float64, together: Int64) -> Float64:
     """Fill pairs that no row orders, transitively where the data allows.
 
     For such a pair (i, j) every label l that was seen ordered with both speaks: log-odds of (i, l) and (l, j) add up
@@ -111,7 +112,7 @@ def inferred(shares: NDArray[np.float64], together: NDArray[np.int64]) -> NDArra
     return np.asarray(result)
 
 
-def completed_targets(positions: NDArray[np.float32], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def completed_targets(positions: Float32, shares: Float64) -> Float64:
     """Doubled, centred positions of rows that may be incomplete.
 
     Parameters
@@ -137,7 +138,7 @@ def completed_targets(positions: NDArray[np.float32], shares: NDArray[np.float64
     return np.asarray(np.rint(targets * TARGET_GRID) / TARGET_GRID)
 
 
-def _canonical_order(positions: Positions, shares: NDArray[np.float64]) -> NDArray[np.intp]:
+def _canonical_order(positions: Positions, shares: Float64) -> NDArray[np.intp]:
     """Labels by their mean share of wins; ties by the column of positions, which settles all but twins."""
     k = positions.shape[1]
     off = ~np.eye(k, dtype=bool)
@@ -150,7 +151,7 @@ def _canonical_order(positions: Positions, shares: NDArray[np.float64]) -> NDArr
     return np.asarray(order, dtype=np.intp)
 
 
-def _untied_together(positions: Positions) -> NDArray[np.int64]:
+def _untied_together(positions: Positions) -> Int64:
     n, k = positions.shape
     counts = np.zeros((k, k), dtype=np.int64)
     block = max(1, 4_000_000 // (k * k))
@@ -161,7 +162,7 @@ def _untied_together(positions: Positions) -> NDArray[np.int64]:
     return counts
 
 
-def _log_odds(shares: NDArray[np.float64], together: NDArray[np.int64]) -> NDArray[np.float64]:
+def _log_odds(shares: Float64, together: Int64) -> Float64:
     """Log-odds, kept finite as if one more row said either way."""
     wins = shares * together
     return np.asarray(np.log((wins + 0.5) / (together - wins + 0.5)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Bool
 from pairmark.models.core.schema import Array, Loaded, refuse, require, require_offsets
 
 _DEEPEST = 100_000
@@ -66,7 +67,7 @@ def require_trees(loaded: Loaded, start: str) -> None:
         require(good, f"{start}{side}", arrays[side], "a node after its parent")
 
 
-def _reached(arrays: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
+def _reached(arrays: dict[str, NDArray[Any]]) -> Bool:
     reached = np.zeros(arrays["feature"].size, dtype=np.bool_)
     level = np.unique(arrays["roots"])
     for _ in range(_DEEPEST):

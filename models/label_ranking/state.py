@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse, require
-from pairmark.models.label_ranking.calibration import PairCalibration
+from pairmark.models.core.arrays import Float32, Float64
+from pairmark.models.core.schema import Array, Facts, Loaded, State, StateSchema, refuse, require
+from pairmark.models.label_ranking.base import RankerBase
 from pairmark.models.label_ranking.candidates import Candidate, restore_candidate
 from pairmark.models.label_ranking.pair_models import (
     FOREST_TREES,
@@ -24,65 +25,35 @@ from pairmark.models.label_ranking.schema import logistic_layout, n_pairs, requi
 from pairmark.models.label_ranking.trees import Trees
 
 
-class RankerState(Stateful):
-    """What every ranker has: the order of its labels and the calibration."""
-
-    order_: NDArray[np.intp]
-    n_labels_: int
-    calibration_: PairCalibration
-
-    def to_state(self) -> State:
-        """The order of labels and the calibration."""
-        return {
-            "label_order": np.asarray(self.order_, dtype=np.int64),
-            "calibration": self.calibration_.knots,
-        }, {"n_labels": self.n_labels_}
-
-    def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-        self.order_ = np.asarray(arrays["label_order"], dtype=np.intp)
-        self.n_labels_ = int(meta["n_labels"])
-        self.calibration_ = PairCalibration(knots=np.asarray(arrays["calibration"]))
-        return self
-
-
-class TreesState(RankerState):
+class TreesState(RankerBase):
     """Trees, and the training rankings that their leaves hold."""
 
     trees_: Trees
-    positions_: NDArray[np.float32]
-    targets_: NDArray[np.float64]
+    positions_: Float32
+    targets_: Float64
 
     def to_state(self) -> State:
-        """Trees, and the training rankings that their leaves hold."""
         arrays, meta = super().to_state()
         arrays |= self.trees_.arrays()
         return arrays | {"positions": self.positions_, "targets": self.targets_}, meta
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
         self.trees_ = Trees.restore(arrays)
         self.positions_, self.targets_ = arrays["positions"], arrays["targets"]
         return super().from_state(arrays, meta)
 
 
-class PairwiseState(RankerState):
+class PairwiseState(RankerBase):
     """The built-in pair models."""
 
     estimator: Any
     models_: PairModels
     modelled_: NDArray[np.intp]
-    constant_: NDArray[np.float64]
+    constant_: Float64
     unseen_pairs_: NDArray[np.intp]
 
     def to_state(self) -> State:
-        """The built-in pair models.
-
-        Raises
-        ------
-        ValueError
-            When the classifier is one of the user's own.
-        """
+        """As `RankerBase.to_state`; a `ValueError` when the classifier is one of the user's own."""
         models = self.models_
         if not isinstance(models, LogisticPairs | TreePairs):
             raise ValueError(
@@ -99,7 +70,6 @@ class PairwiseState(RankerState):
         return arrays, meta
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
         self.models_ = restore_pairs(self.estimator, arrays)
         self.modelled_ = np.asarray(arrays["modelled"], dtype=np.intp)
         self.constant_ = np.asarray(arrays["constant"])
@@ -107,7 +77,7 @@ class PairwiseState(RankerState):
         return super().from_state(arrays, meta)
 
 
-class AutoState(RankerState):
+class AutoState(RankerBase):
     """Every kept candidate's arrays, named by its number, and the weights."""
 
     members_: dict[str, Candidate]
@@ -117,7 +87,6 @@ class AutoState(RankerState):
     aggregation_: str
 
     def to_state(self) -> State:
-        """Every kept candidate's arrays, named by its number, and the weights."""
         arrays, meta = super().to_state()
         for number, member in enumerate(self.members_.values()):
             arrays |= {f"member{number}_{name}": np.asarray(array) for name, array in member.arrays().items()}
@@ -131,7 +100,6 @@ class AutoState(RankerState):
         return arrays, meta
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
         self.members_ = {}
         for number, name in enumerate(meta["members"]):
             self.members_[name] = restore_candidate(name, arrays, f"member{number}_")

@@ -13,7 +13,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.stored import Stored
 from pairmark.models.label_ranking.kernels import trees as kernels
@@ -56,16 +56,16 @@ class Trees(Stored):
         (their share of the leaf).
     """
 
-    roots: NDArray[np.int64]
+    roots: Int64
     feature: NDArray[np.int32]
-    threshold: NDArray[np.float32]
+    threshold: Float32
     left: NDArray[np.int32]
     right: NDArray[np.int32]
-    member_start: NDArray[np.int64]
+    member_start: Int64
     members: NDArray[np.int32]
-    mass: NDArray[np.float32]
+    mass: Float32
 
-    def of(self, roots: NDArray[np.int64]) -> tuple[Any, ...]:
+    def of(self, roots: Int64) -> tuple[Any, ...]:
         """Arguments of the reading kernels, for some of the trees."""
         return (
             np.ascontiguousarray(roots),
@@ -81,12 +81,12 @@ class Trees(Stored):
     def means(
         self,
         X: Float32,
-        targets: NDArray[np.float64],
+        targets: Float64,
         *,
-        roots: NDArray[np.int64] | None = None,
-        skip: NDArray[np.bool_] = NEVER,
+        roots: Int64 | None = None,
+        skip: Bool = NEVER,
         n_threads: int = 1,
-    ) -> NDArray[np.float64]:
+    ) -> Float64:
         """Mean targets of the rows' leaves over the trees, (n, k)."""
         out = np.zeros((X.shape[0], targets.shape[1]))
         chosen = self.of(self.roots if roots is None else roots)
@@ -100,12 +100,12 @@ class Trees(Stored):
     def votes(
         self,
         X: Float32,
-        positions: NDArray[np.float32],
-        targets: NDArray[np.float64],
+        positions: Float32,
+        targets: Float64,
         *,
-        skip: NDArray[np.bool_] = NEVER,
+        skip: Bool = NEVER,
         n_threads: int = 1,
-    ) -> NDArray[np.float64]:
+    ) -> Float64:
         """Pairwise shares, (n, k, k), see `kernels.pair_votes`."""
         k = positions.shape[1]
         out = np.zeros((X.shape[0], k, k))
@@ -122,7 +122,7 @@ class Trees(Stored):
 
 def grow_trees(
     X: Float32,
-    targets: list[NDArray[np.float64]],
+    targets: list[Float64],
     options: GrowOptions,
     seeds: list[int],
     *,
@@ -130,8 +130,8 @@ def grow_trees(
     stage: str,
     span: tuple[float, float] = (0.0, 1.0),
     verbose: int = 0,
-    sample_weight: NDArray[np.float64] | None = None,
-) -> tuple[Trees, NDArray[np.bool_]]:
+    sample_weight: Float64 | None = None,
+) -> tuple[Trees, Bool]:
     """Grow a tree for each seed and each array of targets.
 
     Parameters
@@ -150,7 +150,7 @@ def grow_trees(
     norms = [np.einsum("ij,ij->i", y, y) for y in targets]
     stop = Event()
 
-    def grow(seed: int) -> tuple[list[Trees], NDArray[np.bool_]] | None:
+    def grow(seed: int) -> tuple[list[Trees], Bool] | None:
         if stop.is_set():
             return None
         rng = np.random.default_rng(seed)
@@ -163,7 +163,7 @@ def grow_trees(
         ]
         return grown, (weight > 0) | (estimate > 0)
 
-    done: list[tuple[list[Trees], NDArray[np.bool_]]] = []
+    done: list[tuple[list[Trees], Bool]] = []
     growing = in_threads(grow, seeds, n_jobs)
     try:
         for one in growing:
@@ -243,9 +243,7 @@ def n_threads_of(n_jobs: int | None, n_rows: int) -> int:
     return 1 if n_jobs is None or n_rows <= _ROWS_PER_THREAD else int(effective_n_jobs(n_jobs))
 
 
-def _sample(
-    n: int, options: GrowOptions, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _sample(n: int, options: GrowOptions, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Weights of the rows that splits are chosen on and of those that leaves are filled with."""
     share = options.max_samples
     size = n if share is None else max(1, round(share * n)) if isinstance(share, float) else min(share, n)
@@ -271,10 +269,10 @@ def _grow_one(
     X: Float32,
     values: Float32,
     order: NDArray[np.int32],
-    y: NDArray[np.float64],
-    norm: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    estimate: NDArray[np.float64],
+    y: Float64,
+    norm: Float64,
+    weight: Float64,
+    estimate: Float64,
     options: GrowOptions,
     seed: int,
 ) -> Trees:
@@ -316,8 +314,8 @@ def _grow_one(
 
 
 def _bypass(
-    count: NDArray[np.int64], feature: NDArray[np.int32], left: NDArray[np.int32], right: NDArray[np.int32]
-) -> NDArray[np.int64]:
+    count: Int64, feature: NDArray[np.int32], left: NDArray[np.int32], right: NDArray[np.int32]
+) -> Int64:
     """For each node the node that stands in for it: itself, or its one side that rows reach."""
     stand_in = np.arange(feature.size)
     total = count.copy()

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Float32, Int64, Matrix
+from pairmark.models.core.base import GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.row_pairs import PairsOfRows
@@ -55,6 +56,8 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     coef_ : (d,) weight of each feature's difference.
     """
 
+    _accepts_sparse = True
+
     def __init__(
         self,
         *,
@@ -67,10 +70,6 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
         self.C = C
         self.n_pairs = n_pairs
         self.random_state = random_state
-
-    @property
-    def _accepts_sparse(self) -> bool:  # type: ignore[override]
-        return True
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from points and identities, by pairs drawn from them.
@@ -187,7 +186,7 @@ class SimilarityLogistic(LogisticState, PairScorerMixin, BaseEstimator):
     def _pairs_of(self, rows: Matrix) -> PairsOfRows:
         prepared = self._map.prepared(rows)
 
-        def score(left: NDArray[np.int64], right: NDArray[np.int64]) -> Float32:
+        def score(left: Int64, right: Int64) -> Float32:
             out = np.empty((left.size, 1), dtype=np.float32)
             self._score(prepared.some(left), prepared.some(right), out, grid=False)
             return out[:, 0]

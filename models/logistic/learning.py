@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, sparse
 from scipy.special import expit
 
+from pairmark.models.core.arrays import Bool, Float64
 from pairmark.models.logistic.rows import RowMap, Rows, is_sparse
 
-Float64 = NDArray[np.float64]
 _ITERATIONS, _GRADIENT = 100, 1e-6
 N_TERMS = 5
 
@@ -35,7 +34,7 @@ class Weights(NamedTuple):
 
 
 def fit_weights(
-    rows: RowMap, left: Rows, right: Rows, same: NDArray[np.bool_], weight: Float64 | None, C: float
+    rows: RowMap, left: Rows, right: Rows, same: Bool, weight: Float64 | None, C: float
 ) -> Weights:
     """From prepared pairs; ``weight`` (n,) of pairs, all ones where None."""
     apart, sums = _columns(rows, left, right)

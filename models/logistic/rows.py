@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.logistic.kernels import scoring as kernels
 from pairmark.models.logistic.params import RowScale
 
-Float64 = NDArray[np.float64]
 _csr: Any = sparse.csr_array
 MOST = 1e4
 """Standardised values are held within this many standard deviations, over the root of their number."""

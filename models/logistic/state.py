@@ -21,7 +21,6 @@ class LogisticState(Stateful):
     _weights: Weights
 
     def to_state(self) -> State:
-        """Centre and scale of features; weights of differences and of sums."""
         d = self._map.scale.size
         return {
             "centre": self._map.centre,
@@ -31,7 +30,6 @@ class LogisticState(Stateful):
         }, {"rows": self._map.kind, "sparse": self._map.sparse}
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
         # Copies, so that kernels meet one kind of array whether the file was mapped or read.
         centre, scale, weights, terms = (
             np.array(arrays[name], dtype=np.float64) for name in ("centre", "scale", "weights", "terms")

@@ -11,17 +11,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.progress import report
 from pairmark.models.core.two_covariance import TwoCovariance, moments, pair_terms, shrunk_model
 from pairmark.models.evaluation.validation import Fold
 from pairmark.models.plda.mapping import Preparation, Shape, principal_components, shaped
 from pairmark.models.plda.params import MOST_COMPONENTS, Marginals
 from pairmark.models.plda.residual import Residual, fit_residual
-
-Indices = NDArray[np.int64]
 
 WITHIN = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 0.95)
 BETWEEN = (0.0, 0.1, 0.2, 0.5)
@@ -82,10 +79,10 @@ class Choice:
     setting: Setting
     preparation: Preparation = field(repr=False)
     rotates: bool
-    rates: NDArray[np.float64] | None = field(repr=False)
+    rates: Float64 | None = field(repr=False)
 
 
-Judged = dict[tuple[Setting, bool], NDArray[np.float64]]
+Judged = dict[tuple[Setting, bool], Float64]
 """Rates on every fold, (n_folds, n_rates), of a setting scored by log-likelihood ratios, or by cosines where true."""
 
 
@@ -102,7 +99,7 @@ class Chooser:
     def __init__(
         self,
         X: Float32,
-        codes: Indices,
+        codes: Int64,
         folds: Sequence[Fold],
         asked: Asked,
         rates: tuple[float, ...],
@@ -119,7 +116,7 @@ class Chooser:
         self._marginals = {way: Preparation.of_marginals(X, way) for way in asked.marginals}
         self._way: Marginals | None = None
         self._rows: list[Float32] = []
-        self._found: dict[Setting, NDArray[np.float64]] = {}
+        self._found: dict[Setting, Float64] = {}
         self._known: Judged = {} if judged is None else judged
 
     def choose(self) -> Choice:
@@ -144,7 +141,7 @@ class Chooser:
                 best = 0
         return replace(chosen, setting=chosen.setting._replace(residual_rounds=best), rates=found[best])
 
-    def _judge_rounds(self, setting: Setting, asked: tuple[int, ...]) -> dict[int, NDArray[np.float64]]:
+    def _judge_rounds(self, setting: Setting, asked: tuple[int, ...]) -> dict[int, Float64]:
         """Rates on every fold with so many trees."""
         self._turn(setting.shape.marginals)
         found = {rounds: np.empty((len(self._folds), len(self._at))) for rounds in asked}
@@ -252,7 +249,7 @@ class Chooser:
 
 
 def fitted_model(
-    X: Float32, codes: Indices, choice: Choice, random: np.random.Generator
+    X: Float32, codes: Int64, choice: Choice, random: np.random.Generator
 ) -> tuple[Preparation, TwoCovariance, Residual | None]:
     """The model of all rows with a setting that was chosen, how it prepares them, and trees over it."""
     setting, preparation = choice.setting, choice.preparation

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64, Matrix
+from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.blas import one_blas_thread
 from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, one_of_equals
 from pairmark.models.core.kernels import rows as row_kernels
@@ -171,7 +172,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def choose(
         self,
         X: Float32,
-        codes: NDArray[np.int64],
+        codes: Int64,
         folds: Sequence[Fold],
         judged: Judged | None = None,
     ) -> Choice:
@@ -184,7 +185,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         cosine = self.scoring == "cosine"
         return Chooser(X, codes, folds, self._asked(), rates, random, cosine=cosine, judged=judged).choose()
 
-    def refit(self, X: Float32, codes: NDArray[np.int64], choice: Choice) -> Self:
+    def refit(self, X: Float32, codes: Int64, choice: Choice) -> Self:
         """Fit checked rows with a setting that was chosen before."""
         self.n_features_in_ = X.shape[1]
         random = np.random.default_rng(_seed(self.random_state))
@@ -201,7 +202,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
         return self._restored(rows, model.psi, trees)
 
-    def _learn(self, X: Float32, codes: NDArray[np.int64]) -> Self:
+    def _learn(self, X: Float32, codes: Int64) -> Self:
         random = np.random.default_rng(_seed(self.random_state))
         n_classes = int(codes.max()) + 1
         rows = some_rows(codes, random, JUDGED_TRAINING_ROWS)
@@ -227,7 +228,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
             rounds=given(self.residual_rounds, (0, *ROUNDS)),
         )
 
-    def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self:
+    def _restored(self, rows: RowMap, psi: Float64, trees: Residual | None) -> Self:
         """Build what scoring needs; also after loading."""
         self._map, self.psi_, self._trees = rows, psi, trees
         if self.scoring == "cosine":
@@ -292,7 +293,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         queries: SampleSets,
         index: SubjectIndex,
         k: int,
-        allowed: NDArray[np.bool_] | None,
+        allowed: Bool | None,
         above: np.float32 | None,
     ) -> Found:
         if index.aggregation != "plda":
@@ -322,7 +323,7 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
         )
 
     @property
-    def loadings_(self) -> NDArray[np.float32]:
+    def loadings_(self) -> Float32:
         """(d, q) how latent coordinates follow from prepared features, before lengths."""
         check_is_fitted(self)
         components = self._map.preparation.components
@@ -339,13 +340,13 @@ class Plda(PldaState, PairScorerMixin, EmbedderMixin, BaseEstimator):
     def _columns(self, X: Matrix) -> Float32:
         return self._columns_of(self._map.latent(X))
 
-    def _ratios(self, a: Float32, b: Float32) -> NDArray[np.float64]:
+    def _ratios(self, a: Float32, b: Float32) -> Float64:
         """Of pairs of columns; one side may have a single row."""
         scores = np.empty(max(a.shape[0], b.shape[0]))
         kernels.score(a, b, False, self._width, self._constant, scores[:, None])
         return scores
 
-    def _corrected(self, ratios: NDArray[np.float64], a: Float32 | None, b: Float32 | None) -> Float32:
+    def _corrected(self, ratios: Float64, a: Float32 | None, b: Float32 | None) -> Float32:
         """Scores from ratios and, where there are trees, prepared rows."""
         if self._trees is not None and a is not None and b is not None:
             ratios = ratios + self._trees.corrections(a, b)

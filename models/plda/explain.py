@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.inputs import feature_names as names_of
 
 LISTED, FEATURES = 50, 5
@@ -16,8 +16,8 @@ LISTED, FEATURES = 50, 5
 
 def contributions(
     estimator: Any,
-    left: NDArray[np.float64],
-    right: NDArray[np.float64],
+    left: Float64,
+    right: Float64,
     score: float,
     correction: float,
     feature_names: Sequence[str] | None,

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64
 from pairmark.models.core.kernels import rows as row_kernels
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.two_covariance import pointed
 from pairmark.models.plda.params import Marginals
 
-Float64 = NDArray[np.float64]
 _ROW_BLOCK = 4_096
 _DIRECT_WIDTH = 2_048
 """Up to so many features their covariance is worked out."""

@@ -13,13 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.core.two_covariance import moments, pair_terms, shrunk_model
 from pairmark.models.pairs.sampling import sample_pairs
 from pairmark.models.plda.kernels import residual as kernels
-
-Indices = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 ROUNDS = (25, 50, 100, 200)
 """Numbers of trees that are tried, beside none."""
@@ -69,7 +66,7 @@ class Residual(NamedTuple):
 def fit_residual(
     U: Float32,
     F: Float32,
-    codes: Indices,
+    codes: Int64,
     shrinkages: tuple[float, float],
     rounds: int,
     random: np.random.Generator,
@@ -107,9 +104,9 @@ def fit_residual(
 
 def _left_out(
     U: Float32,
-    codes: Indices,
-    left: Indices,
-    right: Indices,
+    codes: Int64,
+    left: Int64,
+    right: Int64,
     shrinkages: tuple[float, float],
     random: np.random.Generator,
 ) -> Float64:
@@ -140,7 +137,7 @@ def _left_out(
     return ratios
 
 
-def _logistic(ratios: Float64, same: NDArray[np.bool_]) -> tuple[float, float]:
+def _logistic(ratios: Float64, same: Bool) -> tuple[float, float]:
     """Slope, above 0, and intercept of same against the ratio, by Newton's method."""
     centre, scale = float(ratios.mean()), max(float(ratios.std()), 1e-12)
     design = np.stack([(ratios - centre) / scale, np.ones(ratios.size)], axis=1)
@@ -157,7 +154,7 @@ def _logistic(ratios: Float64, same: NDArray[np.bool_]) -> tuple[float, float]:
     return slope, float(beta[1]) - slope * centre
 
 
-def _borders(F: Float32, left: Indices, right: Indices, random: np.random.Generator) -> Float32:
+def _borders(F: Float32, left: Int64, right: Int64, random: np.random.Generator) -> Float32:
     """(m, `_BINS` - 1) quantiles of differences, of either kind of pair alike."""
     some = random.permutation(left.size)[:4_000]
     apart = np.abs(F[left[some]] - F[right[some]])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from pairmark.models.core.arrays import Float64
 from pairmark.models.core.marginals import NormalMarginals
 from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse, require
 from pairmark.models.plda.kernels.residual import LEAVES, NODES
@@ -25,15 +26,14 @@ class PldaState(Stateful):
 
     settings_: dict[str, Any]
     validated_tpr_: dict[float, float]
-    psi_: NDArray[np.float64]
+    psi_: Float64
     _map: RowMap
     _trees: Residual | None
 
     @abstractmethod
-    def _restored(self, rows: RowMap, psi: NDArray[np.float64], trees: Residual | None) -> Self: ...
+    def _restored(self, rows: RowMap, psi: Float64, trees: Residual | None) -> Self: ...
 
     def to_state(self) -> State:
-        """The map from rows to latent coordinates, and the model's variances."""
         rows = self._map
         preparation = rows.preparation
         arrays: dict[str, NDArray[Any]] = {
@@ -58,7 +58,6 @@ class PldaState(Stateful):
         }
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
         # Copies, so that kernels meet one kind of array whether the file was mapped or read.
         held = {name: np.array(array, order="C") for name, array in arrays.items()}
         self.settings_ = dict(meta["settings"])

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.kernels import subjects as kernels
 from pairmark.models.core.subjects import SampleSets
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +25,7 @@ class Subjects:
     rows : (n, p) float32, means of prepared rows, whose differences boosted trees see; None where there are no trees.
     """
 
-    counts: NDArray[np.int64]
+    counts: Int64
     sums: Float64 = field(repr=False)
     psi: Float64 = field(repr=False)
     rows: Float32 | None = field(default=None, repr=False)

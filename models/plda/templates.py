@@ -14,13 +14,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 from pairmark.models.plda.subjects import Subjects
 from pairmark.models.search.forms import BLOCK, SearchForm, lengths, limit, look_through, same_measure
 from pairmark.models.search.index import Best, Found, padded
 from pairmark.models.search.kernels.scan import INNER, scan
 
-Float64 = NDArray[np.float64]
 _ROUNDED = 2.0**-21
 """Vectors, queries, offsets and constants are rounded to float32 once each, and added up in it: all of that changes an
 estimate by no more than this share of the largest it can be."""
@@ -37,12 +36,12 @@ class Templates:
     counts, ends : (n_groups,) numbers of samples, ascending, and where the subjects with so many end.
     """
 
-    numbers: NDArray[np.int64] = field(repr=False)
+    numbers: Int64 = field(repr=False)
     subjects: Subjects = field(repr=False)
     vectors: Float32 = field(repr=False)
     longest: Float64 = field(repr=False)
-    counts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    counts: Int64
+    ends: Int64
     known: dict[int, Offsets] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -99,7 +98,7 @@ def best_templates(
     queries: Subjects,
     templates: Templates,
     k: int,
-    allowed: NDArray[np.bool_] | None,
+    allowed: Bool | None,
     above: np.float32 | None,
     lift: float,
 ) -> Found:

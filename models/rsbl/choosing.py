@@ -6,15 +6,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.progress import report
-from pairmark.models.rsbl.growth import Distances, Growth, Indices
+from pairmark.models.rsbl.growth import Distances, Growth
 from pairmark.models.rsbl.kernels import spaces as kernels
 from pairmark.models.rsbl.svm import MAX_EXACT_CLASSES, by_class, exact_dual
-
-Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +32,7 @@ class Chosen:
     errors: list[list[float]]
     depth_errors: list[float]
     decisions: Float64 = field(repr=False)
-    codes: Indices = field(repr=False)
+    codes: Int64 = field(repr=False)
 
 
 class Judge:
@@ -50,7 +47,7 @@ class Judge:
     """
 
     def __init__(
-        self, growth: Growth, codes: Indices, n_classes: int, judged: Indices, *, final: str, C: float
+        self, growth: Growth, codes: Int64, n_classes: int, judged: Int64, *, final: str, C: float
     ) -> None:
         self.growth = growth
         self.judged = judged
@@ -120,7 +117,7 @@ class Judge:
         return float((self._codes[train][found[:, 0]] != truth).sum())
 
 
-def class_distances(squared: Float32, codes: Indices, n_classes: int) -> Float64:
+def class_distances(squared: Float32, codes: Int64, n_classes: int) -> Float64:
     """Minus the squared distance to the nearest row of each class, (n, n_classes); far for a class without rows."""
     out = np.full((squared.shape[0], n_classes), -np.inf)
     for code in range(n_classes):
@@ -198,7 +195,7 @@ def choose(
     )
 
 
-def folds(codes: Indices, n_folds: int, rng: np.random.Generator) -> list[tuple[Indices, Indices]]:
+def folds(codes: Int64, n_folds: int, rng: np.random.Generator) -> list[tuple[Int64, Int64]]:
     """Training and held-out rows of each fold, classes spread evenly; a class's only row always trains."""
     fold = np.full(codes.size, -1, dtype=np.int64)
     offset = 0

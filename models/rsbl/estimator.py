@@ -11,15 +11,15 @@ from scipy.special import log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_identities
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.rsbl.choosing import Chosen, Judge, choose, class_distances, folds
-from pairmark.models.rsbl.growth import Distances, Growth, Indices, Layer
+from pairmark.models.rsbl.growth import Distances, Growth, Layer
 from pairmark.models.rsbl.inputs import Inputs, classes_of_pairs
 from pairmark.models.rsbl.params import Metric, RSBLParams
-from pairmark.models.rsbl.scoring import BLOCK_BYTES, RSBLScores
+from pairmark.models.rsbl.scoring import BLOCK_BYTES
 from pairmark.models.rsbl.state import RSBLState
 from pairmark.models.rsbl.svm import (
     MAX_EXACT_CLASSES,
@@ -28,8 +28,6 @@ from pairmark.models.rsbl.svm import (
     fitted_sharpness,
     iterative_primal,
 )
-
-Float64 = NDArray[np.float64]
 
 SELECTION_ROWS: Final = 2_000
 """k is chosen, and probabilities calibrated, on at most so many rows, drawn class by class."""
@@ -41,7 +39,7 @@ BETA_MULTIPLES: Final = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 MAX_FINAL_BYTES: Final = 2 * 1024**3
 
 
-class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
+class RSBL(RSBLState, ClassifierMixin, BaseEstimator):
     """Recursive similarity-based learning (Maszczyk & Duch, "Recursive similarity-based algorithm for deep learning").
 
     Algorithm 1: features are standardised. Each layer finds every training row's nearest neighbours in the space so
@@ -154,14 +152,14 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
             )
         check_params(self, RSBLParams)
 
-    def _fit(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
+    def _fit(self, X: Float32, classes: NDArray[Any], codes: Int64) -> Self:
         from threadpoolctl import threadpool_limits
 
         # Threads that wait for each other cost many times what products of so few rows take.
         with threadpool_limits(1 if X.shape[0] <= FEW_ROWS else None):
             return self._fitted(X, classes, codes)
 
-    def _fitted(self, X: Float32, classes: NDArray[Any], codes: Indices) -> Self:
+    def _fitted(self, X: Float32, classes: NDArray[Any], codes: Int64) -> Self:
         rng = np.random.default_rng(seed_of(self.random_state))
         n, n_classes = X.shape[0], classes.size
         references = stratified(codes, self.max_references, rng)
@@ -184,7 +182,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         return self
 
     def choose_settings(
-        self, X: Float32, codes: Indices, n_classes: int, rng: np.random.Generator
+        self, X: Float32, codes: Int64, n_classes: int, rng: np.random.Generator
     ) -> tuple[Chosen, list[list[float]], float, bool]:
         """What is chosen of a sample of the rows, the errors of each k, and the width."""
         sample = stratified(codes, SELECTION_ROWS, rng)
@@ -201,9 +199,9 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
     def _chosen(
         self,
         X: Float32,
-        codes: Indices,
+        codes: Int64,
         n_classes: int,
-        parts: list[tuple[Indices, Indices]],
+        parts: list[tuple[Int64, Int64]],
         beta: float,
         relative: bool,
     ) -> tuple[Chosen, list[list[float]]]:
@@ -223,7 +221,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         return again, first.errors
 
     def _chosen_beta(
-        self, X: Float32, codes: Indices, n_classes: int, parts: list[tuple[Indices, Indices]]
+        self, X: Float32, codes: Int64, n_classes: int, parts: list[tuple[Int64, Int64]]
     ) -> float:
         """The multiple of one over the median squared distance whose first layer errs least on inner folds."""
         errors = []
@@ -244,10 +242,10 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
     def judge(
         self,
         X: Float32,
-        codes: Indices,
+        codes: Int64,
         n_classes: int,
-        train: Indices,
-        judged: Indices,
+        train: Int64,
+        judged: Int64,
         beta: float,
         relative: bool,
     ) -> Judge:
@@ -257,9 +255,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         growth = self._growth(rows, train, train, beta, relative)
         return Judge(growth, codes, n_classes, judged, final=self.final, C=float(self.C))
 
-    def _growth(
-        self, rows: Float32, train: Indices, references: Indices, beta: float, relative: bool
-    ) -> Growth:
+    def _growth(self, rows: Float32, train: Int64, references: Int64, beta: float, relative: bool) -> Growth:
         return Growth(
             rows,
             train,
@@ -291,7 +287,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         ]
         self._refs = [np.ascontiguousarray(block[rows].T) for block in growth.blocks[: len(growth.layers)]]
 
-    def _set_classifier(self, blocks: list[Float32], codes: Indices, rng: np.random.Generator) -> None:
+    def _set_classifier(self, blocks: list[Float32], codes: Int64, rng: np.random.Generator) -> None:
         """Train what classifies; ``blocks`` is emptied."""
         n, width, n_classes = blocks[0].shape[0], self.n_components_, self.classes_.size
         self._coef = self._intercept = self._final_rows = self._final_codes = None
@@ -376,7 +372,7 @@ class RSBL(RSBLState, RSBLScores, ClassifierMixin, BaseEstimator):
         return hasattr(self, "_refs")
 
 
-def stratified(codes: Indices, n: int, rng: np.random.Generator) -> Indices:
+def stratified(codes: Int64, n: int, rng: np.random.Generator) -> Int64:
     """At most ``n`` row numbers, sorted, each class in its proportion; all of them when there are no more."""
     if codes.size <= n:
         return np.arange(codes.size)

@@ -11,13 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from numpy.typing import NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.rsbl.kernels import spaces as kernels
-
-Float64 = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 CODES: Final = {
     "euclidean": kernels.SQUARES,
@@ -42,7 +38,7 @@ class Layer:
     beta : of the Gaussians.
     """
 
-    columns: Indices = field(repr=False)
+    columns: Int64 = field(repr=False)
     counts: Float64 = field(repr=False)
     beta: float
 
@@ -130,8 +126,8 @@ class Growth:
     def __init__(
         self,
         rows: Float32,
-        train: Indices,
-        references: Indices,
+        train: Int64,
+        references: Int64,
         *,
         metric: str,
         k_max: int,
@@ -149,7 +145,7 @@ class Growth:
         self._distances = Distances(metric, rows.shape[0], references.size, n_jobs=n_jobs)
         # The last layer's features are asked for no distances, which would cost as much as all others together.
         self._pending: list[tuple[Float32, Float64]] = [(rows, np.ones(rows.shape[1]))]
-        self._looked: tuple[Float32, Indices, float] | None = None
+        self._looked: tuple[Float32, Int64, float] | None = None
 
     @property
     def distances(self) -> Distances:
@@ -159,7 +155,7 @@ class Growth:
         self._pending.clear()
         return self._distances
 
-    def look(self) -> tuple[Float32, Indices, float]:
+    def look(self) -> tuple[Float32, Int64, float]:
         """Squared distances (n, u), the neighbours of the training rows (n_train, k_max), and the width."""
         if self._looked is None:
             squared = self.distances.squared()
@@ -177,7 +173,7 @@ class Growth:
         _, found, _ = self.look()
         return np.bincount(found[:, k - 1], minlength=self.references.size).astype(np.float64)
 
-    def features(self, columns: Indices, scale: Float64) -> Float32:
+    def features(self, columns: Int64, scale: Float64) -> Float32:
         """Gaussian features of all rows to some references, multiplied by ``scale``."""
         squared, _, beta = self.look()
         made = np.empty((squared.shape[0], columns.size), dtype=np.float32)

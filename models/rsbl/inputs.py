@@ -7,12 +7,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.base import Float32
+from pairmark.models.core.arrays import Float32, Float64, Int64
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.pairs.identities import distinct_rows, joined_identities
 from pairmark.models.rsbl.kernels import spaces as kernels
-
-Float64 = NDArray[np.float64]
 
 MAX_VALUES = 1_000
 """Distinct values of a nominal column; more are no names but numbers."""
@@ -124,7 +122,7 @@ class Inputs:
 
 def classes_of_pairs(
     a: Float32, b: Float32, same: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[Float32, NDArray[np.int64]]:
+) -> tuple[Float32, Int64]:
     """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, chains of them too.
 
     Raises

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from pairmark.models.core.base import EmbedderMixin, Float32, GalleryIndex, Matrix, PairScorerMixin
+from pairmark.models.core.arrays import Float32, Matrix
+from pairmark.models.core.base import EmbedderMixin, GalleryIndex, PairScorerMixin
 from pairmark.models.core.inputs import checked_matrix, one_of_equals
 from pairmark.models.rsbl.growth import Layer, walked
 from pairmark.models.rsbl.inputs import Inputs

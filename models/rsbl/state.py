@@ -9,33 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from pairmark.models.core.base import Float32
-from pairmark.models.core.schema import Array, Facts, Loaded, State, Stateful, StateSchema, refuse
+from pairmark.models.core.arrays import Float32, Float64, Int64
+from pairmark.models.core.schema import Array, Facts, Loaded, State, StateSchema, refuse
 from pairmark.models.rsbl.growth import Layer
 from pairmark.models.rsbl.inputs import MAX_VALUES, Inputs
+from pairmark.models.rsbl.scoring import RSBLScores
 
-Float64 = NDArray[np.float64]
 
-
-class RSBLState(Stateful):
+class RSBLState(RSBLScores):
     """Inputs, references, layers and the final classifier."""
 
     classes_: NDArray[Any]
     k_: list[int]
     errors_: list[list[float]]
     depth_errors_: list[float]
-    layers_: list[Layer]
-    n_components_: int
-    _inputs: Inputs
-    _refs: list[Float32]
     _final_rows: list[Float32] | None
-    _final_codes: NDArray[np.int64] | None
+    _final_codes: Int64 | None
     _coef: Float64 | None
     _intercept: Float64 | None
     _sharpness: float
 
     def to_state(self) -> State:
-        """Inputs, references, layers and the final classifier."""
         arrays, meta = self._inputs.to_state()
         classes = self.classes_
         arrays["classes"] = classes.astype(str) if classes.dtype.kind not in "biufSU" else classes
@@ -59,8 +53,6 @@ class RSBLState(Stateful):
         }
 
     def from_state(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Self:
-        """The estimator, fitted with what `to_state` gave."""
-
         # Copies, so that kernels meet one kind of array whether the file was mapped or read.
         def plain(name: str) -> Any:
             return np.array(arrays[name], order="C")

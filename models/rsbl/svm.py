@@ -5,13 +5,9 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from pairmark.models.core.base import Float32
-
-Float64 = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from pairmark.models.core.arrays import Bool, Float32, Float64, Int64
 
 MAX_EXACT_CLASSES = 20
 """One exact machine a class; with more classes all are solved together, iteratively."""
@@ -20,7 +16,7 @@ _MAX_STEPS = 200_000
 _CACHE_MB = 200
 
 
-def exact_dual(gram: Float64, codes: Indices, n_classes: int, C: float) -> tuple[Float64, Float64]:
+def exact_dual(gram: Float64, codes: Int64, n_classes: int, C: float) -> tuple[Float64, Float64]:
     """Machines of one class against the rest, hinge loss, with free intercepts (libsvm).
 
     Parameters
@@ -55,11 +51,11 @@ def exact_dual(gram: Float64, codes: Indices, n_classes: int, C: float) -> tuple
 
 def iterative_primal(
     rows: Float32,
-    codes: Indices,
+    codes: Int64,
     n_classes: int,
     C: float,
     *,
-    used: NDArray[np.bool_] | None = None,
+    used: Bool | None = None,
     start: tuple[Float64, Float64] | None = None,
     max_iter: int = 300,
     tol: float = 1e-6,
@@ -123,7 +119,7 @@ def by_class(decisions: Float64, n_classes: int) -> Float64:
     return np.hstack([-decisions, decisions]) if n_classes == 2 else decisions
 
 
-def fitted_sharpness(decisions: Float64, codes: Indices) -> float:
+def fitted_sharpness(decisions: Float64, codes: Int64) -> float:
     """The one number that decisions are multiplied by before the softmax, from rows that did not train them.
 
     One number for all classes, so that the most probable class is the one with the highest decision. Targets are

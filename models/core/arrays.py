@@ -1,0 +1,15 @@
+"""What arrays are called in signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+Matrix = NDArray[Any]
+"""Rows, dense or CSR."""
