@@ -111,13 +111,7 @@ class StateSchema:
     def check(
         self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Hold a state against the schema.
-
-        Raises
-        ------
-        ArtefactError
-            That names the fact, or the array and its row, and what was expected.
-        """
+        """Hold a state against the schema; an `ArtefactError` names the fact, or the array and its row."""
         try:
             facts = self.facts.model_validate(meta)
         except ValidationError as error:

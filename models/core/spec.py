@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pairmark.models.core.schema import StateSchema
 
 Capability = Literal["similarity", "match", "search", "embed", "classify", "rank-labels"]
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)] | None
+"""A ``random_state``; the same seed gives the same model."""
 
 
 class Params(BaseModel):
@@ -76,10 +80,7 @@ def capabilities_of(spec: LearnerSpec, estimator: Any) -> frozenset[Capability]:
 def check_params(estimator: Any, params: type[AnyParams]) -> AnyParams:
     """An estimator's parameters, held against their model; a seed that is a generator is left out.
 
-    Raises
-    ------
-    ValueError
-        That names each parameter that does not fit and what was expected.
+    A `ValueError` names each parameter that does not fit and what was expected.
     """
     given = {
         name: value.item() if isinstance(value, np.generic) else value

@@ -133,7 +133,7 @@ def scored(score: Callable[[Any, Any], Float32], left: SampleSets, right: Sample
         width = np.repeat(m[part], cells[part])
         rows_a = left.index[np.repeat(starts_a[part], cells[part]) + cell // width]
         rows_b = right.index[np.repeat(starts_b[part], cells[part]) + cell % width]
-        kernels.combine(score(left.rows[rows_a], right.rows[rows_b]), ends, _CODES[how], out[part])
+        kernels.combine(score(left.rows[rows_a], right.rows[rows_b])[None, :], ends, _CODES[how], out[part])
     return out
 
 
@@ -195,7 +195,7 @@ def best_subjects(
             start = int(index.ends[first - 1]) if first else 0
             scores = np.ascontiguousarray(score(own, index.index, slice(start, int(index.ends[last - 1]))))
             some: Float32 = np.empty(last - first, dtype=np.float32)
-            kernels.combine_columns(scores, index.ends[first:last] - start, _CODES[index.aggregation], some)
+            kernels.combine(scores, index.ends[first:last] - start, _CODES[index.aggregation], some)
             numbers = search.numbered(search.considered(first, last, allowed))
             if numbers.size:
                 best.offer(numbers, some[numbers - first])

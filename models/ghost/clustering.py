@@ -74,11 +74,6 @@ def cluster(distances: Float64, price: float, *, max_iter: int = 300) -> Cluster
     Parameters
     ----------
     distances : (n, n), >= 0; its diagonal is what an exemplar costs beyond the price.
-
-    Raises
-    ------
-    ValueError
-        On a negative or infinite price.
     """
     if not (np.isfinite(price) and price >= 0):
         raise ValueError(f"exemplar_price is {price}; expected a number >= 0")

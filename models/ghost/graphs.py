@@ -56,13 +56,7 @@ class Attached:
 
 
 def nearest_graph(distances: Float32, n_neighbours: int = LINKS) -> Graph:
-    """Link two points when either is among the other's nearest (section 3.9).
-
-    Parameters
-    ----------
-    distances : (n, n) symmetric.
-    n_neighbours : at most n - 1 of them are used.
-    """
+    """Link two points when either is among the other's nearest (section 3.9), by (n, n) symmetric distances."""
     n = distances.shape[0]
     k = min(n_neighbours, n - 1)
     apart = distances.astype(np.float64, copy=True)
@@ -74,13 +68,7 @@ def nearest_graph(distances: Float32, n_neighbours: int = LINKS) -> Graph:
 
 
 def given_graph(edges: ArrayLike, n: int, n_neighbours: int = LINKS) -> Graph:
-    """A user's edges: (m, 2) row numbers, or (m, 3) with a positive length.
-
-    Raises
-    ------
-    ValueError
-        On rows that do not exist, loops, and lengths that are no lengths.
-    """
+    """A user's edges: (m, 2) row numbers, or (m, 3) with a positive length."""
     left, right, lengths = checked_edges(edges, n, n, "edges")
     if (left == right).any():
         raise ValueError(f"edges link row {int(left[left == right][0])} with itself; expected two rows each")

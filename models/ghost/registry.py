@@ -97,13 +97,7 @@ class Chosen:
 
 
 def choose(names: Any, *, order: int, graph: bool, cluster_metric: bool) -> Chosen:
-    """What a model weighs, by its parameters.
-
-    Raises
-    ------
-    ValueError
-        On a name that is not known, is named twice, needs a graph where there is none, or a higher order.
-    """
+    """What a model weighs, by its parameters."""
     given = list(_defaults(order, graph)) if names == "auto" else list(names)
     if len(set(given)) != len(given) or not given:
         raise ValueError(f"meta_features is {given}; expected each name once, and at least one")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.schema import Arrays
 from pairmark.models.core.stored import Stored
 from pairmark.models.label_ranking.kernels.trees import neighbour_votes
 from pairmark.models.label_ranking.pair_models import LogisticPairs, problems_of, square, standard
@@ -34,16 +33,6 @@ class Examples:
     def part(self, rows: NDArray[np.intp]) -> Examples:
         """Some of the rows."""
         return Examples(X=self.X[rows], positions=self.positions[rows], targets=self.targets[rows])
-
-
-class Candidate(Protocol):
-    """A fitted candidate."""
-
-    def shares(self, X: Float32) -> Float64:
-        """How surely the first label comes before the second, (n, k, k), the diagonal 0."""
-        ...
-
-    def arrays(self) -> Arrays: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +261,8 @@ class LogisticCandidate(Stored):
         return cls(models=models, modelled=modelled, constant=constant, k=np.array(data.positions.shape[1]))
 
 
+Candidate = ForestCandidate | BoostedCandidate | NeighbourCandidate | KernelCandidate | LogisticCandidate
+"""Its ``shares``: how surely the first label comes before the second, (n, k, k), the diagonal 0."""
 _CLASSES: dict[str, Any] = {
     "extra-trees": ForestCandidate,
     "forest": ForestCandidate,

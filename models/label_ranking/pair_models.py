@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +70,6 @@ def standard(X: Float32) -> tuple[Float64, Float64]:
     scale = X.std(axis=0, dtype=np.float64)
     scale[scale == 0] = 1.0
     return X.mean(axis=0, dtype=np.float64), scale
-
-
-class PairModels(Protocol):
-    """Models of the pairs that have something to tell apart."""
-
-    def shares(self, X: Float32, n_threads: int) -> Float64:
-        """Probability of first before second, (n, n_models)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +209,10 @@ class UserPairs:
             return model.fit(X[problem.rows], problem.first.astype(np.int64), **weight)
 
         return cls(models=_each(fit, list(zip(problems, seeds, strict=True)), n_jobs, stage))
+
+
+PairModels = LogisticPairs | TreePairs | UserPairs
+"""Of the pairs that have something to tell apart; its ``shares``: chances of first before second, (n, n_models)."""
 
 
 def restore_pairs(kind: str, arrays: Mapping[str, Any]) -> PairModels:

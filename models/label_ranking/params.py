@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pairmark.models.core.spec import Params
+from pairmark.models.core.spec import Params, Seed
 
 MaxFeatures = (
     Literal["sqrt", "log2", "third"]
@@ -44,9 +44,7 @@ class LabelRankingTreeParams(Params):
         "mean",
         description="rank by the mean position in the leaf, or aggregate its rows' pairwise majorities",
     )
-    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
-        None, description="seed; the same seed gives the same model"
-    )
+    random_state: Seed = Field(None, description="seed; the same seed gives the same model")
     n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
     verbose: int = Field(0, ge=0, le=100, description="1: print a line when a tree finishes")
 
@@ -71,9 +69,7 @@ class PairwiseLabelRankerParams(Params):
         "copeland", description="rank by labels beaten, by mean probability, or by least disagreement"
     )
     calibrate: bool = Field(True, description="calibrate the probabilities by cross-fitting")
-    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
-        None, description="seed; the same seed gives the same model"
-    )
+    random_state: Seed = Field(None, description="seed; the same seed gives the same model")
     n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
     verbose: int = Field(0, ge=0, le=100, description="has no effect; accepted like in the other rankers")
 
@@ -92,8 +88,6 @@ class LabelRankingAutoParams(Params):
     aggregation: Literal["auto", "borda", "copeland", "kemeny"] = Field(
         "auto", description="how pairwise shares become a ranking; auto: the best by cross-validation"
     )
-    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
-        None, description="seed; the same seed gives the same model"
-    )
+    random_state: Seed = Field(None, description="seed; the same seed gives the same model")
     n_jobs: int | None = Field(None, ge=-64, le=1024, description="threads; -1: one per core")
     verbose: int = Field(0, ge=0, le=100, description="1: print each candidate's validated tau")

@@ -46,11 +46,7 @@ def training_rankings(Y: ArrayLike, n_rows: int) -> TrainingRankings:
     ----------
     Y : (n, k) positions; NaN = label absent, equal = tied. Gaps and offsets do not matter, only order does.
 
-    Raises
-    ------
-    ValueError
-        That says which row or label is wrong: shapes that differ, fewer than two labels, infinities, a row that
-        shows no label, a label that no row shows, no row that orders two labels.
+    A `ValueError` says which row or label is wrong.
     """
     try:
         given = np.asarray(Y, dtype=np.float64)

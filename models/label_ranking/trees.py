@@ -226,12 +226,13 @@ def resolved_features(max_features: MaxFeatures, n_features: int) -> int:
     """How many features a cell tries."""
     if max_features is None:
         return n_features
-    if max_features == "sqrt":
-        return max(1, math.isqrt(n_features))
-    if max_features == "log2":
-        return max(1, int(math.log2(n_features)))
-    if max_features == "third":
-        return max(1, -(-n_features // 3))
+    if isinstance(max_features, str):
+        shares = {
+            "sqrt": math.isqrt(n_features),
+            "log2": int(math.log2(n_features)),
+            "third": -(-n_features // 3),
+        }
+        return max(1, shares[max_features])
     if isinstance(max_features, float):
         return max(1, round(max_features * n_features))
     return min(int(max_features), n_features)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from pairmark.models.core.spec import Params
+from pairmark.models.core.spec import Params, Seed
 
 RowScale = Literal["unit", "standard"]
 
@@ -29,4 +29,4 @@ class SimilarityLogisticParams(Params):
         le=10_000_000,
         description="maximum number of training pairs drawn from identities; listed pairs are all used",
     )
-    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(0, description="seed of the pairs")
+    random_state: Seed = Field(0, description="seed of the pairs")

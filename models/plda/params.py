@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pairmark.models.core.spec import Params
+from pairmark.models.core.spec import Params, Seed
 
 Marginals = Literal["raw", "normal"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -53,6 +53,4 @@ class PldaParams(Params):
         None,
         description="false positive rate for which settings are chosen; null: the mean over 0.1, 0.03, 0.01 and 0.003",
     )
-    random_state: Annotated[int, Field(ge=0, lt=2**32)] | None = Field(
-        0, description="seed of the folds; the same seed gives the same model"
-    )
+    random_state: Seed = Field(0, description="seed of the folds; the same seed gives the same model")

@@ -36,13 +36,7 @@ class Inputs:
     whitening: Float64 | None
 
     def fit(self, X: Float32, *, nominal: list[int] | None, standardize: bool, whiten: bool) -> Self:
-        """Learn from training rows, (n, d).
-
-        Raises
-        ------
-        ValueError
-            When a nominal column does not exist or has too many values, or there are too many features to whiten.
-        """
+        """Learn from training rows, (n, d)."""
         self.nominal = sorted(set(nominal or []))
         if self.nominal and self.nominal[-1] >= X.shape[1]:
             raise ValueError(
@@ -123,13 +117,7 @@ class Inputs:
 def classes_of_pairs(
     a: Float32, b: Float32, same: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[Float32, Int64]:
-    """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, chains of them too.
-
-    Raises
-    ------
-    ValueError
-        As `checked_pairs`, and when all rows are joined into one.
-    """
+    """Distinct rows of some pairs, in the order met, and the class of each: same pairs join rows, in chains too."""
     flags, weight = checked_pairs(a.shape[0], b.shape[0], same, sample_weight)
     used = weight > 0
     both = np.concatenate([a[used], b[used]])

@@ -29,16 +29,6 @@ def _combined(values, how):
 
 @kernel
 def combine(scores, ends, how, out):
-    """One score from those of ``scores[ends[i - 1]:ends[i]]``, of each pair of subjects."""
-    start = 0
-    for p in range(out.shape[0]):
-        values = np.sort(scores[start : ends[p]].astype(np.float64))
-        out[p] = np.float32(_combined(values, how))
-        start = ends[p]
-
-
-@kernel
-def combine_columns(scores, ends, how, out):
     """One score from those of all rows of ``scores[:, ends[i - 1]:ends[i]]``: a query's samples by a subject's."""
     start = 0
     for s in range(out.shape[0]):
