@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pairmark.models.auto.candidates import RACING
 from pairmark.models.auto.params import CandidateName
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.inner import InnerModel, check_inner, checked_facts
-from pairmark.models.core.schema import Facts, StateSchema
+from pairmark.models.core.inner import InnerModel, check_inner
+from pairmark.models.core.schema import Facts, StateSchema, checked_model
 
 PREFIX = "winner-"
 
@@ -33,7 +33,7 @@ class AutoSchema(StateSchema):
         self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """See `StateSchema.check`."""
-        facts = checked_facts(AutoFacts, meta)
+        facts = checked_model(AutoFacts, meta)
         kind = facts.model.kind
         if kind not in RACING:
             raise ArtefactError(f"model.kind is {kind[:80]!r}; expected one of {', '.join(RACING)}")

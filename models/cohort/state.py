@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pairmark.models.auto.candidates import RACING
 from pairmark.models.cohort.params import Normalisation
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.inner import InnerModel, check_inner, checked_facts, inner_model, inner_state
-from pairmark.models.core.schema import Facts, State, Stateful, StateSchema, refuse, require
+from pairmark.models.core.inner import InnerModel, check_inner, inner_model, inner_state
+from pairmark.models.core.schema import Facts, State, Stateful, StateSchema, checked_model, refuse, require
 
 _PREFIX = "learner-"
 
@@ -66,7 +66,7 @@ class CohortSchema(StateSchema):
         self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """See `StateSchema.check`."""
-        facts = checked_facts(CohortFacts, meta)
+        facts = checked_model(CohortFacts, meta)
         kind = facts.model.kind
         if kind not in RACING or kind != params.get("learner"):
             raise ArtefactError(f"model.kind is {kind[:80]!r}; expected {str(params.get('learner'))[:80]!r}")

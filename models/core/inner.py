@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.schema import Facts
+from pairmark.models.core.schema import checked_model
 from pairmark.models.core.spec import LearnerSpec, jsonable_params
-
-AnyFacts = TypeVar("AnyFacts", bound=Facts)
 
 
 class InnerModel(BaseModel):
@@ -59,29 +57,13 @@ def inner_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, n
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def checked_facts(facts: type[AnyFacts], meta: Mapping[str, Any]) -> AnyFacts:
-    """The facts of a file; an `ArtefactError` names the field that is wrong."""
-    try:
-        return facts.model_validate(meta)
-    except ValidationError as error:
-        raise _named(error, "") from None
-
-
 def check_inner(
     spec: LearnerSpec, kept: InnerModel, n_features: int, arrays: Mapping[str, NDArray[Any]], prefix: str
 ) -> None:
     """Check the inner learner's state by its own schema; errors name parameters and arrays as they are in the file."""
-    try:
-        params = spec.params.model_validate(kept.params).model_dump()
-    except ValidationError as error:
-        raise _named(error, "model.params.") from None
+    params = checked_model(spec.params, kept.params, "model.params.").model_dump()
     own = {**kept.meta, "n_features_in": n_features, "feature_names_in": None}
     try:
         spec.state.check(params, own, inner_arrays(arrays, prefix))
     except ArtefactError as error:
         raise ArtefactError(str(error).replace("array '", f"array '{prefix}")) from error
-
-
-def _named(error: ValidationError, before: str) -> ArtefactError:
-    line = error.errors(include_url=False, include_context=False)[0]
-    return ArtefactError(f"{before}{'.'.join(map(str, line['loc']))}: {line['msg']}")

@@ -53,16 +53,6 @@ def checked_matrix(
     return checked
 
 
-def feature_names(estimator: Any, given: Sequence[str] | None = None) -> list[str]:
-    """Names of a fitted estimator's features: those given, else those of training, else ``x0, x1, ...``."""
-    known = given if given is not None else getattr(estimator, "feature_names_in_", None)
-    if known is None:
-        return [f"x{i}" for i in range(estimator.n_features_in_)]
-    if len(known) != estimator.n_features_in_:
-        raise ValueError(f"{len(known)} feature names for {estimator.n_features_in_} features")
-    return [str(name) for name in known]
-
-
 def row_numbers(numbers: ArrayLike, n_rows: int, name: str) -> Int64:
     """Numbers of rows of X, one a pair, (n_pairs,) int64."""
     given = np.asarray(numbers)

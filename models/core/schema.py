@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ State = tuple[Arrays, dict[str, Any]]
 Kind = Literal["float32", "float64", "int32", "int64", "uint8", "uint16", "bool", "text", "labels"]
 Size = int | str
 
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 MAX_FEATURES = 2**24
 _BLOCK = 1 << 20
 """Numbers looked at a time: checks of mapped arrays take little memory."""
@@ -112,19 +113,22 @@ class StateSchema:
         self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """Hold a state against the schema; an `ArtefactError` names the fact, or the array and its row."""
-        try:
-            facts = self.facts.model_validate(meta)
-        except ValidationError as error:
-            line = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(str(part) for part in line["loc"]) or "meta"
-            said = repr(line["input"])
-            raise ArtefactError(
-                f"{where} is {said if len(said) < 80 else said[:80] + '...'}: {line['msg']}"
-            ) from None
-        loaded = Loaded(params=params, facts=facts, arrays=arrays)
+        loaded = Loaded(params=params, facts=checked_model(self.facts, meta), arrays=arrays)
         check_arrays(loaded, self.layout(loaded))
         for relation in self.relations:
             relation(loaded)
+
+
+def checked_model(model: type[AnyModel], given: Mapping[str, Any], before: str = "") -> AnyModel:
+    """What a file says, by its model; an `ArtefactError` names the field that is wrong, with ``before`` in front."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        line = error.errors(include_url=False, include_context=False)[0]
+        where, said = ".".join(map(str, line["loc"])) or "meta", repr(line["input"])
+        raise ArtefactError(
+            f"{before}{where} is {said if len(said) < 80 else said[:80] + '...'}: {line['msg']}"
+        ) from None
 
 
 class Stateful:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.core.artefact import ArtefactError
-from pairmark.models.core.inner import InnerModel, check_inner, checked_facts, inner_model, inner_state
-from pairmark.models.core.schema import Facts, State, Stateful, StateSchema, refuse, require
+from pairmark.models.core.inner import InnerModel, check_inner, inner_model, inner_state
+from pairmark.models.core.schema import Facts, State, Stateful, StateSchema, checked_model, refuse, require
 from pairmark.models.fusion.params import FUSED, components_of
 
 
@@ -74,7 +74,7 @@ class FusionSchema(StateSchema):
         self, params: Mapping[str, Any], meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
         """See `StateSchema.check`."""
-        facts = checked_facts(FusionFacts, meta)
+        facts = checked_model(FusionFacts, meta)
         if "weights" not in arrays:
             raise ArtefactError("array 'weights' is missing")
         _check_weights(arrays["weights"], facts)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pairmark.models.core.arrays import Bool, Float64, Int64
-from pairmark.models.ghost.space import Companions, Points, Space, by_class, draw_companions
+from pairmark.models.ghost.space import Companions, Points, Space, by_class, draw_companions, reduced
 
 STRATEGIES: Final = ("center", "average", "knn", "minimum", "maximum")
 """In the order in which ties between them are broken."""
@@ -143,7 +143,7 @@ def _of_block(
         elif strategy == "knn":
             found[strategy] = _votes(np.where(own, np.inf, table + extra[how][:, codes]), codes, n_classes, k)
         else:
-            found[strategy] = _reduced(table, own, codes, n_classes, strategy) + extra[how]
+            found[strategy] = reduced(table, own, codes, n_classes, strategy) + extra[how]
     return found
 
 
@@ -158,16 +158,6 @@ def _beside(space: Space, weighing: Weighing, classes: Classes, P: Points, how: 
     for name, weight in weighing.clusters.items():
         out += weight * space.cluster_values(name, P, classes.members, classes.codes, classes.n_classes)
     return out
-
-
-def _reduced(table: Float64, own: Bool, codes: Int64, n_classes: int, how: str) -> Float64:
-    if how == "average":
-        sums = by_class(np.add, np.where(own, 0.0, table), codes, n_classes)
-        return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
-    if how == "maximum":
-        return by_class(np.maximum, np.where(own, 0.0, table), codes, n_classes)
-    least = by_class(np.minimum, np.where(own, np.inf, table), codes, n_classes)
-    return np.where(np.isfinite(least), least, 0.0)
 
 
 def _votes(table: Float64, codes: Int64, n_classes: int, k: int) -> Float64:

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pairmark.models.core.arrays import Float32, Float64, Int64
-from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names
+from pairmark.models.core.inputs import checked_identities, checked_matrix, checked_pairs, feature_names_of
 from pairmark.models.core.progress import report
 from pairmark.models.core.spec import check_params
 from pairmark.models.ghost import explain
@@ -383,7 +383,7 @@ class Ghost(GhostState, ClassifierMixin, BaseEstimator):
         chosen = self._space.chosen
         self.weights_ = weights.flat
         self.meta_feature_names_ = np.array(
-            [*(feature_names(self) if chosen.features else []), *chosen.names], dtype=np.str_
+            [*(feature_names_of(self) if chosen.features else []), *chosen.names], dtype=np.str_
         )
         self.other_scales_ = scales
         self.exemplar_price_ = float(weights.exemplar) * unit

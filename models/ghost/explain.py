@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.arrays import Float32
-from pairmark.models.core.inputs import feature_names as names_of
+from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.ghost.classify import Weighing
 from pairmark.models.ghost.space import Space
 
@@ -38,7 +38,7 @@ def contributions(
     ``distance``; ``contributions``, the largest first: ``meta_feature``, its ``weight`` (of the meta-feature divided
     by its mean), and the ``contribution`` to the score, never above 0; ``rest`` is what all others add.
     """
-    features, names = names_of(estimator, feature_names), estimator.meta_feature_names_
+    features, names = feature_names_of(estimator, feature_names), estimator.meta_feature_names_
     apart = np.abs(left[0].astype(np.float64) - right[0])
     listed: list[dict[str, Any]] = [
         {

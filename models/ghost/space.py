@@ -154,6 +154,17 @@ def by_class(how: np.ufunc, table: Float64, codes: Int64, n_classes: int) -> Flo
     return np.asarray(how.reduceat(table[:, order], starts, axis=1), dtype=np.float64)
 
 
+def reduced(table: Float64, own: Bool, codes: Int64, n_classes: int, how: str) -> Float64:
+    """Mean, least or most of the columns of each class, a point's own column left out; 0 of a class without others."""
+    if how == "average":
+        sums = by_class(np.add, np.where(own, 0.0, table), codes, n_classes)
+        return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
+    if how == "maximum":
+        return by_class(np.maximum, np.where(own, 0.0, table), codes, n_classes)
+    least = by_class(np.minimum, np.where(own, np.inf, table), codes, n_classes)
+    return np.where(np.isfinite(least), least, 0.0)
+
+
 def draw_companions(
     codes: Int64, n_classes: int, size: int, most: int, rng: np.random.Generator
 ) -> Companions:
@@ -329,10 +340,8 @@ class Space:
         else:
             assert members.trained is not None
             values = P.paths[:, members.trained].astype(np.float64)
-        if name == "cluster-eccentricity":
-            return by_class(np.maximum, np.where(own, 0.0, values), codes, n_classes)
-        sums = by_class(np.add, np.where(own, 0.0, values), codes, n_classes)
-        return np.asarray(sums / np.maximum(by_class(np.add, (~own).astype(np.float64), codes, n_classes), 1))
+        how = "maximum" if name == "cluster-eccentricity" else "average"
+        return reduced(values, own, codes, n_classes, how)
 
     def _spread(self, P: Points, members: Points, codes: Int64, n_classes: int, own: Bool) -> Float64:
         """Mahalanobis with a diagonal covariance, shrunk by a half to that of all rows; p itself left out."""

@@ -142,9 +142,7 @@ class NeighbourCandidate(Stored):
         best, chosen = -np.inf, 1
         if most >= 1:
             asked = np.random.default_rng(seed).permutation(n)[:2_000]
-            found = NearestNeighbors(n_neighbors=most + 1).fit(points).kneighbors(points[asked])[1]
-            # A row is its own neighbour, unless as many twins hide it.
-            others = np.array([row[row != own][:most] for row, own in zip(found, asked, strict=True)])
+            others = _others(NearestNeighbors(n_neighbors=most + 1).fit(points), points, asked)
             for number in cls.numbers:
                 if number > most:
                     break
@@ -294,18 +292,22 @@ def completed_examples(X: Float32, positions: Float32, shares: Float64) -> Examp
 
         mean, scale = standard(X)
         points = (X - mean) / scale
-        number = min(20, len(X) - 1)
         k = positions.shape[1]
-        near = NearestNeighbors(n_neighbors=number + 1).fit(points)
+        near = NearestNeighbors(n_neighbors=min(21, len(X))).fit(points)
         filled = np.empty_like(targets)
         block = max(1, 8_000_000 // (k * k))
         for start in range(0, len(X), block):
             rows = np.arange(start, min(len(X), start + block))
-            found = near.kneighbors(points[rows])[1]
-            others = np.array([row[row != own][:number] for row, own in zip(found, rows, strict=True)])
-            filled[rows] = completed_targets(positions[rows], _votes(others, positions, targets))
+            votes = _votes(_others(near, points, rows), positions, targets)
+            filled[rows] = completed_targets(positions[rows], votes)
         targets = filled
     return Examples(X=X, positions=positions, targets=targets)
+
+
+def _others(near: Any, points: Float64, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The neighbours of rows of ``points`` but themselves: a row is its own, unless as many twins hide it."""
+    found = near.kneighbors(points[rows])[1]
+    return np.array([row[row != own][: near.n_neighbors - 1] for row, own in zip(found, rows, strict=True)])
 
 
 def gap_shares(positions: Float64) -> Float64:

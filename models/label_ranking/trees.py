@@ -294,7 +294,7 @@ def _grow_one(
     )
     filling = np.flatnonzero(estimate).astype(np.int32)
     leaf = np.empty(filling.size, dtype=np.int32)
-    kernels.leaves_of(X[filling], 0, feature, threshold, left, right, leaf)
+    kernels.leaves_of(X[filling], feature, threshold, left, right, leaf)
     count, root = np.bincount(leaf, minlength=feature.size), 0
     if options.honest:
         # A leaf that no estimating row reaches has nothing to say: its parent's other side answers for it.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pairmark.models.core.inputs import feature_names as names_of
+from pairmark.models.core.inputs import feature_names_of
 from pairmark.models.logistic.learning import Weights
 from pairmark.models.logistic.rows import RowMap, Rows
 
@@ -29,7 +29,7 @@ def contributions(
     _, both, plain, _, _ = weights.terms
     scale = pair[0].tails[0, 0] * pair[1].tails[0, 0]
     parts = weights.weights[:d] * np.abs(a - b) + (both + plain * rows.plain[:d] * scale) * a * b
-    names = names_of(estimator, feature_names)
+    names = feature_names_of(estimator, feature_names)
     order = [int(i) for i in np.argsort(-np.abs(parts), kind="stable")[:LISTED] if parts[i] != 0]
     return {
         "score": score,

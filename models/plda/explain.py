@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pairmark.models.core.arrays import Float64
-from pairmark.models.core.inputs import feature_names as names_of
+from pairmark.models.core.inputs import feature_names_of
 
 LISTED, FEATURES = 50, 5
 """Coordinates listed one by one, and features named of each."""
@@ -49,7 +49,7 @@ def contributions(
     )
     order = [int(j) for j in np.argsort(-np.abs(parts), kind="stable")[:LISTED]]
     loadings = estimator.loadings_
-    names = names_of(estimator, feature_names)
+    names = feature_names_of(estimator, feature_names)
     return {
         "score": score,
         "coordinates": [

@@ -42,11 +42,6 @@ class Layer:
     counts: Float64 = field(repr=False)
     beta: float
 
-    @property
-    def scale(self) -> Float64:
-        """(p,) what features are multiplied by to stand for that many."""
-        return np.sqrt(self.counts)
-
 
 class Distances:
     """Distances of rows to references in a space that gains features: nothing is added up twice.
@@ -190,7 +185,7 @@ class Growth:
         total = np.sum([self.counts(at) for at in range(1, min(k, self.k_max) + 1)], axis=0)
         columns = np.flatnonzero(total).astype(np.int64)
         layer = Layer(columns=columns, counts=total[columns], beta=self.look()[2])
-        made = self.features(columns, layer.scale)
+        made = self.features(columns, np.sqrt(layer.counts))
         self.layers.append(layer)
         self.blocks.append(made)
         self._pending.append((made, layer.counts))
@@ -222,7 +217,7 @@ def walked(
     for block, layer in zip(refs, layers, strict=True):
         distances.extend(blocks[-1], block, counts)
         made = np.empty((rows.shape[0], layer.columns.size), dtype=np.float32)
-        kernels.gaussians(layer.beta, distances.squared(), layer.columns, layer.scale, made)
+        kernels.gaussians(layer.beta, distances.squared(), layer.columns, np.sqrt(layer.counts), made)
         blocks.append(made)
         counts = layer.counts
     return blocks

@@ -319,10 +319,10 @@ def grow(values, order, y, norm, weight, max_depth, min_leaf, n_tried, rule, spl
 
 
 @kernel
-def leaves_of(X, root, feature, threshold, left, right, out):
-    """The leaf in which each row of X ends, from node ``root``."""
+def leaves_of(X, feature, threshold, left, right, out):
+    """The leaf in which each row of X ends."""
     for q in range(X.shape[0]):
-        node = root
+        node = 0
         while feature[node] >= 0:
             node = left[node] if X[q, feature[node]] <= threshold[node] else right[node]
         out[q] = node

@@ -59,7 +59,7 @@ def accumulate(code, rows, factor, weight, refs, acc):
 
 @kernel
 def squared_distances(code, acc, n_features, sums, squares, ref_sums, ref_squares, out):
-    """Squared distances from what `accumulate` added up, (n, u) float32.
+    """Squared distances from what `accumulate` added up (`SQUARES` are squared already), (n, u) float32.
 
     For `DOT`, ``sums`` and ``squares`` are those of each row's features: with sums the rows are centred first
     (correlation), with zeros they are not (cosine).
@@ -67,9 +67,6 @@ def squared_distances(code, acc, n_features, sums, squares, ref_sums, ref_square
     for i in range(acc.shape[0]):
         for t in range(acc.shape[1]):
             total = np.float64(acc[i, t])
-            if code == SQUARES:
-                out[i, t] = total
-                continue
             if code == UNEQUAL:
                 total = total / n_features
             elif code == DOT:
