@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.models.core.inputs import Float32, feature_names_of
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.inputs import feature_names_of
 
 LISTED = 1_000
 """Features listed one by one; the contributions of the rest are added up."""
