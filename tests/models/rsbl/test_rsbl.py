@@ -99,7 +99,9 @@ def test_the_paper_written_out_gives_the_same_features_k_and_predictions(final: 
         start, at = 4, 4
         for layer, columns in zip(model.layers_, reported["columns"], strict=True):
             wide = np.repeat(
-                mine[:, start : start + layer.columns.size] / layer.scale, layer.counts.astype(int), axis=1
+                mine[:, start : start + layer.columns.size] / np.sqrt(layer.counts),
+                layer.counts.astype(int),
+                axis=1,
             )
             block = expected[:, at : at + len(columns)]
             np.testing.assert_allclose(np.sort(wide, axis=1), np.sort(block, axis=1), atol=2e-6)
