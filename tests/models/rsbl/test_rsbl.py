@@ -213,7 +213,7 @@ def test_widths_may_be_found_from_the_data() -> None:
     fixed, median = (RSBL(depth=2, k_max=3, beta=beta).fit(wide, labels) for beta in (0.1, "median"))
     assert fixed.transform(wide[:1] + 0.5)[0, 400:].max() < 1e-3
     similar = median.transform(wide[:1] + 0.5)[0, 400 : 400 + median.layers_[0].columns.size]
-    assert 0.2 < np.median(similar / median.layers_[0].scale) < 0.8
+    assert 0.2 < np.median(similar / np.sqrt(median.layers_[0].counts)) < 0.8
     searched = RSBL(depth=1, k_max=3, beta="search").fit(moons, moon)
     multiples = [RSBL(depth=1, k_max=3, beta="median").fit(moons, moon).layers_[0].beta * at
                  for at in module.BETA_MULTIPLES]  # fmt: skip
