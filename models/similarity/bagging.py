@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairmark.models.core.inputs import Float32, checked_weight
+from pairmark.models.core.arrays import Float32
+from pairmark.models.core.inputs import checked_weight
 from pairmark.models.pairs.sampling import PairMap, PairPopulation
 from pairmark.models.similarity.learned import OutOfFold, OutOfFoldMaps, folds_of
 from pairmark.models.similarity.packing import RowPairs, packed_trees
