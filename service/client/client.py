@@ -2,14 +2,99 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+
+import httpx
+
 from pairmark.client.galleries import Galleries
 from pairmark.client.models import Models
 from pairmark.client.scoring import Scoring
 from pairmark.client.training import Training
-from pairmark.client.transport import AsyncTransport, SyncTransport
+from pairmark.client.transport import Blocking, Waiting, connection
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Client(SyncTransport, Scoring, Galleries, Training, Models):
+class Service(Scoring, Galleries, Training, Models):
+    """All calls."""
+
+
+class AsyncClient(Service):
+    """The methods of `Client`, to be awaited; `items`, `events` and `pages` are asynchronous iterators.
+
+    Use it in an ``async with`` block, or await ``close()``. Parameters are those of `Client`; ``transport`` is an
+    asynchronous httpx transport. Files are read in the event loop's thread, a piece at a time.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retries: int = 3,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        address, headers = connection(url, api_key)
+        http = httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout, transport=transport)
+        super().__init__(address, Waiting(http), retries)
+        self._aclose = http.aclose
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._aclose()
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits, as those over `Blocking`."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    raise RuntimeError("a blocking call waited for an event loop")
+
+
+def blocking(
+    call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """A call that returns when it is done."""
+
+    @functools.wraps(call)
+    def method(client: Client, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return finished(call(client._calls, *arguments, **options))
+
+    return method
+
+
+def blocking_iterator(
+    call: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Client, P], Iterator[T]]:
+    """A call that hands out values as they come."""
+
+    @functools.wraps(call)
+    def method(client: Client, /, *arguments: P.args, **options: P.kwargs) -> Iterator[T]:
+        values = cast(AsyncGenerator[T, None], call(client._calls, *arguments, **options))
+        try:
+            while True:
+                yield finished(values.__anext__())
+        except StopAsyncIteration:
+            return
+        finally:
+            finished(values.aclose())
+
+    return method
+
+
+class Client:
     """A synchronous client. Safe to share between threads; close it, or use it in a ``with`` block.
 
     Parameters
@@ -21,10 +106,82 @@ class Client(SyncTransport, Scoring, Galleries, Training, Models):
     transport : an httpx transport, for tests and for the embedded service.
     """
 
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retries: int = 3,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url, headers = connection(url, api_key)
+        http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, transport=transport)
+        self._calls = Service(self.url, Blocking(http), retries)
+        self._close = http.close
 
-class AsyncClient(AsyncTransport, Scoring, Galleries, Training, Models):
-    """The same methods, to be awaited; `items`, `events` and `pages` are asynchronous iterators.
+    def __enter__(self) -> Self:
+        return self
 
-    Use it in an ``async with`` block, or await ``close()``. Parameters are those of `Client`; ``transport`` is an
-    asynchronous httpx transport. Files are read in the event loop's thread, a piece at a time.
-    """
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections."""
+        self._close()
+
+    request = blocking(Service.request)
+    pages = blocking_iterator(Service.pages)
+    similarity = blocking(Service.similarity)
+    match = blocking(Service.match)
+    log_lr = blocking(Service.log_lr)
+    decide = blocking(Service.decide)
+    explain = blocking(Service.explain)
+    rank_labels = blocking(Service.rank_labels)
+    classify = blocking(Service.classify)
+    embed = blocking(Service.embed)
+    search = blocking(Service.search)
+    verify = blocking(Service.verify)
+    upsert = blocking(Service.upsert)
+    upsert_file = blocking(Service.upsert_file)
+    put_gallery = blocking(Service.put_gallery)
+    galleries = blocking(Service.galleries)
+    gallery = blocking(Service.gallery)
+    delete_gallery = blocking(Service.delete_gallery)
+    items = blocking_iterator(Service.items)
+    item = blocking(Service.item)
+    erase = blocking(Service.erase)
+    calibrate_gallery = blocking(Service.calibrate_gallery)
+    gallery_calibration = blocking(Service.gallery_calibration)
+    gallery_evaluation = blocking(Service.gallery_evaluation)
+    evaluate_gallery = blocking(Service.evaluate_gallery)
+    add_dataset = blocking(Service.add_dataset)
+    inspect_dataset = blocking(Service.inspect_dataset)
+    ledger = blocking(Service.ledger)
+    datasets = blocking(Service.datasets)
+    dataset = blocking(Service.dataset)
+    delete_dataset = blocking(Service.delete_dataset)
+    train = blocking(Service.train)
+    wait = blocking(Service.wait)
+    events = blocking_iterator(Service.events)
+    job = blocking(Service.job)
+    jobs = blocking(Service.jobs)
+    cancel = blocking(Service.cancel)
+    learners = blocking(Service.learners)
+    models = blocking(Service.models)
+    model = blocking(Service.model)
+    version = blocking(Service.version)
+    leaderboard = blocking(Service.leaderboard)
+    errors = blocking(Service.errors)
+    report = blocking(Service.report)
+    report_page = blocking(Service.report_page)
+    picture = blocking(Service.picture)
+    promote = blocking(Service.promote)
+    set_policy = blocking(Service.set_policy)
+    calibrate = blocking(Service.calibrate)
+    calibrate_scores = blocking(Service.calibrate_scores)
+    calibration = blocking(Service.calibration)
+    evaluate = blocking(Service.evaluate)
+    export_version = blocking(Service.export_version)
+    import_version = blocking(Service.import_version)
+    delete_version = blocking(Service.delete_version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,8 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.client.calls import Steps, ask, operation, stream
+from pairmark.client.calls import Calls
 from pairmark.client.results import Answer, Enrolled, Gallery, Item, Job, Receipt, SearchResult, Verification
-from pairmark.client.transport import Calls
 from pairmark.client.wire import Progress, Reported, Side, Vectors, npz, path_part, path_segment, without_none
 
 UPSERT_ROWS = 50_000
@@ -23,10 +22,7 @@ UPSERT_ROWS = 50_000
 class Galleries(Calls):
     """Enrolling, searching, erasing."""
 
-    @operation
-    def search(
-        self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any
-    ) -> Steps[SearchResult]:
+    async def search(self, /, gallery: str, queries: Vectors, *, k: int = 10, **options: Any) -> SearchResult:
         """Exact search; options: ``filter``, ``group_by``, ``aggregation``, ``fpir``, ``fpr``, ``fnr``, ``confidence``.
 
         Returns
@@ -35,20 +31,18 @@ class Galleries(Calls):
         ``operating_point``: then only matches are listed, and an empty list means "unknown".
         """
         path, body = f"/galleries/{path_part(gallery)}/search", {"queries": queries, "k": k, **options}
-        return SearchResult.of((yield from self._send("POST", path, body)))
+        return SearchResult.of(await self._send("POST", path, body))
 
-    @operation
-    def verify(
+    async def verify(
         self, /, gallery: str, subject: str, probe: Side, *, fpr: float, **options: Any
-    ) -> Steps[Verification]:
+    ) -> Verification:
         """Whether a vector, or ``{"samples": vectors}``, is of a subject; ``options`` are ``aggregation``,
         ``confidence``, ``method`` and ``calibration``."""
         path = f"/galleries/{path_part(gallery)}/subjects/{path_segment(subject)}/verify"
         asked = {"fpr": fpr, **options}
-        return Verification.of((yield from self._send("POST", path, {"probe": probe}, params=asked)))
+        return Verification.of(await self._send("POST", path, {"probe": probe}, params=asked))
 
-    @operation
-    def upsert(
+    async def upsert(
         self,
         gallery: str,
         items: Sequence[Mapping[str, Any]] | None = None,
@@ -58,7 +52,7 @@ class Galleries(Calls):
         subjects: Sequence[str | None] | NDArray[Any] | None = None,
         model: str | None = None,
         progress: Progress | None = None,
-    ) -> Steps[Enrolled]:
+    ) -> Enrolled:
         """Enrol items, or replace those of the same id.
 
         Parameters
@@ -75,7 +69,7 @@ class Galleries(Calls):
         if (items is None) == (vectors is None):
             raise ValueError("expected either items or the arrays ids and vectors")
         if model is not None:
-            yield from self._put_gallery(gallery, model)
+            await self.put_gallery(gallery, model)
         path = f"/galleries/{path_part(gallery)}/items"
         done: dict[str, Any] = {"upserted": 0, "errors": [], "n_errors": 0}
         if items is not None:
@@ -86,13 +80,13 @@ class Galleries(Calls):
         for start in range(0, max(n, 1), size):
             part = slice(start, start + size)
             if items is not None:
-                answer = yield from self._send("PUT", path, {"items": list(items[part])})
+                answer = await self._send("PUT", path, {"items": list(items[part])})
             else:
                 body = npz(
                     ids=names[part], vectors=rows[part], subjects=None if whose is None else whose[part]
                 )
                 headers = {"Content-Type": "application/x-npz"}
-                answer = (yield from ask(self, "PUT", path, content=body, headers=headers)).json()
+                answer = (await self.request("PUT", path, content=body, headers=headers)).json()
             done["upserted"] += answer["upserted"]
             done["n_errors"] += answer["n_errors"]
             done["errors"] += [{**error, "row": error["row"] + start} for error in answer["errors"]]
@@ -100,8 +94,7 @@ class Galleries(Calls):
                 progress(min((start + size) / max(n, 1), 1.0), "enrolling")
         return Enrolled.of(done)
 
-    @operation
-    def upsert_file(
+    async def upsert_file(
         self,
         /,
         gallery: str,
@@ -109,7 +102,7 @@ class Galleries(Calls):
         *,
         progress: Progress | None = None,
         **options: Any,
-    ) -> Steps[Enrolled]:
+    ) -> Enrolled:
         """Enrol a CSV, Parquet or npz file in one request; ``options`` are ``id``, ``subject`` and ``metadata``."""
         kinds = {
             ".csv": "text/csv",
@@ -122,65 +115,53 @@ class Galleries(Calls):
             raise ValueError(f"{file}: expected a file named .csv, .npz or .parquet")
         with open(file, "rb") as stream:
             reported = Reported(stream, progress or (lambda fraction, stage: None))
-            return Enrolled.of(
-                (
-                    yield from ask(
-                        self,
-                        "PUT",
-                        f"/galleries/{path_part(gallery)}/items",
-                        content=iter(lambda: reported.read(1 << 20), b""),
-                        params=without_none(options),
-                        headers={"Content-Type": kinds[suffix]},
-                        timeout=httpx.Timeout(60.0, read=None),
-                    )
-                ).json()
+            answer = await self.request(
+                "PUT",
+                f"/galleries/{path_part(gallery)}/items",
+                content=iter(lambda: reported.read(1 << 20), b""),
+                params=without_none(options),
+                headers={"Content-Type": kinds[suffix]},
+                timeout=httpx.Timeout(60.0, read=None),
             )
+            return Enrolled.of(answer.json())
 
-    @operation
-    def put_gallery(self, gallery: str, model: str | None = None) -> Steps[Gallery]:
+    async def put_gallery(self, gallery: str, model: str | None = None) -> Gallery:
         """Make a gallery for a model, or move it to another version."""
-        return (yield from self._put_gallery(gallery, model))
-
-    def _put_gallery(self, gallery: str, model: str | None) -> Steps[Gallery]:
         path = f"/galleries/{path_part(gallery)}"
-        return Gallery.of((yield from self._send("PUT", path, {"model": model})))
+        return Gallery.of(await self._send("PUT", path, {"model": model}))
 
-    @operation
-    def galleries(self, *, limit: int | None = None) -> Steps[list[Gallery]]:
+    async def galleries(self, *, limit: int | None = None) -> list[Gallery]:
         """Galleries by name."""
-        return (yield from self._listed("/galleries", Gallery.of, limit=limit))
+        return [Gallery.of(one) async for one in self.pages("/galleries", limit=limit)]
 
-    @operation
-    def gallery(self, gallery: str) -> Steps[Gallery]:
+    async def gallery(self, gallery: str) -> Gallery:
         """One gallery."""
-        return Gallery.of((yield from self._get(f"/galleries/{path_part(gallery)}")))
+        return Gallery.of(await self._get(f"/galleries/{path_part(gallery)}"))
 
-    @operation
-    def delete_gallery(self, gallery: str) -> Steps[None]:
+    async def delete_gallery(self, gallery: str) -> None:
         """Delete a gallery with everything in it."""
-        (yield from ask(self, "DELETE", f"/galleries/{path_part(gallery)}", timeout=None))
+        await self.request("DELETE", f"/galleries/{path_part(gallery)}", timeout=None)
 
-    @stream
-    def items(self, gallery: str, *, subject: str | None = None, limit: int | None = None) -> Steps[Item]:
+    async def items(
+        self, gallery: str, *, subject: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[Item]:
         """A gallery's items by id, without their vectors."""
         path = f"/galleries/{path_part(gallery)}/items"
-        return self._pages(path, Item.of, limit=limit, subject=subject)
+        async for entry in self.pages(path, limit=limit, subject=subject):
+            yield Item.of(entry)
 
-    @operation
-    def item(self, gallery: str, id: str) -> Steps[Item]:
+    async def item(self, gallery: str, id: str) -> Item:
         """One item with its vector."""
-        return Item.of((yield from self._get(f"/galleries/{path_part(gallery)}/items/{path_segment(id)}")))
+        return Item.of(await self._get(f"/galleries/{path_part(gallery)}/items/{path_segment(id)}"))
 
-    @operation
-    def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Steps[Receipt]:
+    async def erase(self, gallery: str, *, id: str | None = None, subject: str | None = None) -> Receipt:
         """Erase an item, or everything of a subject; the receipt says what was removed."""
         if (id is None) == (subject is None):
             raise ValueError("expected either id or subject")
         what = f"items/{path_segment(id)}" if id is not None else f"subjects/{path_segment(subject or '')}"
-        return Receipt.of((yield from ask(self, "DELETE", f"/galleries/{path_part(gallery)}/{what}")).json())
+        return Receipt.of((await self.request("DELETE", f"/galleries/{path_part(gallery)}/{what}")).json())
 
-    @operation
-    def calibrate_gallery(
+    async def calibrate_gallery(
         self,
         gallery: str,
         dataset: str | None = None,
@@ -188,7 +169,7 @@ class Galleries(Calls):
         vectors: Any = None,
         subjects: Any = None,
         background: bool = False,
-    ) -> Steps[Answer]:
+    ) -> Answer:
         """Calibrate searches with probes of people, some of whom are not enrolled: a dataset, or arrays.
 
         Parameters
@@ -197,22 +178,19 @@ class Galleries(Calls):
             ``result`` names.
         """
         body = {"dataset": dataset, "vectors": vectors, "subjects": subjects}
-        return (yield from self._measured(gallery, "calibrations", body, background))
+        return await self._measured(gallery, "calibrations", body, background)
 
-    @operation
-    def gallery_calibration(self, gallery: str, id: str) -> Steps[Answer]:
+    async def gallery_calibration(self, gallery: str, id: str) -> Answer:
         """One calibration of a gallery."""
         path = f"/galleries/{path_part(gallery)}/calibrations/{path_part(id)}"
-        return Answer.of((yield from self._get(path)))
+        return Answer.of(await self._get(path))
 
-    @operation
-    def gallery_evaluation(self, gallery: str, id: str) -> Steps[Answer]:
+    async def gallery_evaluation(self, gallery: str, id: str) -> Answer:
         """One evaluation of a gallery."""
         path = f"/galleries/{path_part(gallery)}/evaluations/{path_part(id)}"
-        return Answer.of((yield from self._get(path)))
+        return Answer.of(await self._get(path))
 
-    @operation
-    def evaluate_gallery(
+    async def evaluate_gallery(
         self,
         /,
         gallery: str,
@@ -222,7 +200,7 @@ class Galleries(Calls):
         subjects: Any = None,
         background: bool = False,
         **options: Any,
-    ) -> Steps[Answer]:
+    ) -> Answer:
         """Measure a gallery with probes; ``options`` are ``max_rank``, ``fpir``, ``confidence``, ``leave_one_out``.
 
         Parameters
@@ -231,11 +209,11 @@ class Galleries(Calls):
             ``result`` names.
         """
         body = {"dataset": dataset, "vectors": vectors, "subjects": subjects, **options}
-        return (yield from self._measured(gallery, "evaluations", body, background))
+        return await self._measured(gallery, "evaluations", body, background)
 
-    def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Steps[Answer]:
+    async def _measured(self, gallery: str, what: str, body: dict[str, Any], background: bool) -> Answer:
         path = f"/galleries/{path_part(gallery)}/{what}{'?background=true' if background else ''}"
-        answer = yield from self._send("POST", path, body, timeout=None)
+        answer = await self._send("POST", path, body, timeout=None)
         return Job.of(answer) if background else Answer.of(answer)
 
 

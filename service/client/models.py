@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Sequence
@@ -11,44 +12,37 @@ from typing import Any
 import httpx
 from numpy.typing import NDArray
 
-from pairmark.client.calls import Close, Read, Steps, ask, opened, operation
+from pairmark.client.calls import Calls
 from pairmark.client.errors import Unreachable
 from pairmark.client.results import Alias, Answer, Calibration, Evaluation, Learner, Model, Version
-from pairmark.client.transport import Calls
 from pairmark.client.wire import Progress, Reported, path_part, without_none
 
 
 class Models(Calls):
     """What was learned, and what it promises."""
 
-    @operation
-    def learners(self) -> Steps[list[Learner]]:
+    async def learners(self) -> list[Learner]:
         """Learner kinds with capabilities and the JSON Schema of their parameters."""
-        answer = yield from self._get("/learners")
+        answer = await self._get("/learners")
         return [Learner.of(entry) for entry in answer["items"]]
 
-    @operation
-    def models(self, *, limit: int | None = None) -> Steps[list[Model]]:
+    async def models(self, *, limit: int | None = None) -> list[Model]:
         """Models with their aliases."""
-        return (yield from self._listed("/models", Model.of, limit=limit))
+        return [Model.of(one) async for one in self.pages("/models", limit=limit)]
 
-    @operation
-    def model(self, name: str) -> Steps[Model]:
+    async def model(self, name: str) -> Model:
         """One model."""
-        return Model.of((yield from self._get(f"/models/{path_part(name)}")))
+        return Model.of(await self._get(f"/models/{path_part(name)}"))
 
-    @operation
-    def version(self, name: str, version: int) -> Steps[Version]:
+    async def version(self, name: str, version: int) -> Version:
         """One version: kind, params, metrics with intervals, lineage."""
-        return Version.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}")))
+        return Version.of(await self._get(f"/models/{path_part(name)}/versions/{version}"))
 
-    @operation
-    def leaderboard(self, name: str, version: int) -> Steps[Answer]:
+    async def leaderboard(self, name: str, version: int) -> Answer:
         """The version among cheap baselines on the same held-out data, best first."""
-        return Answer.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}/leaderboard")))
+        return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{version}/leaderboard"))
 
-    @operation
-    def errors(
+    async def errors(
         self,
         name: str,
         version: int,
@@ -56,33 +50,29 @@ class Models(Calls):
         kind: str = "false-match",
         fpr: float | None = None,
         limit: int | None = None,
-    ) -> Steps[Answer]:
+    ) -> Answer:
         """The hardest held-out pairs by row of the dataset: ``false-match`` or ``false-non-match``; with ``fpr``, those
         that are wrong at that operating point."""
         path = f"/models/{path_part(name)}/versions/{version}/errors"
-        return Answer.of((yield from self._get(path, kind=kind, fpr=fpr, limit=limit)))
+        return Answer.of(await self._get(path, kind=kind, fpr=fpr, limit=limit))
 
-    @operation
-    def report(self, name: str, version: int) -> Steps[Answer]:
+    async def report(self, name: str, version: int) -> Answer:
         """Everything that is known of a version: promise, error rates, groups, evidence, limits and a model card."""
-        return Answer.of((yield from self._get(f"/models/{path_part(name)}/versions/{version}/report")))
+        return Answer.of(await self._get(f"/models/{path_part(name)}/versions/{version}/report"))
 
-    @operation
-    def report_page(self, name: str, version: int) -> Steps[str]:
+    async def report_page(self, name: str, version: int) -> str:
         """The report as one HTML page with its pictures, which asks nothing from elsewhere."""
         path = f"/models/{path_part(name)}/versions/{version}/report"
-        answer = yield from ask(self, "GET", path, params={"format": "html"})
+        answer = await self.request("GET", path, params={"format": "html"})
         return str(answer.text)
 
-    @operation
-    def picture(self, name: str, version: int, picture: str, *, format: str = "svg") -> Steps[bytes]:
+    async def picture(self, name: str, version: int, picture: str, *, format: str = "svg") -> bytes:
         """A picture of the report, ``svg`` or ``png``: ``roc``, ``det``, ``histograms``, ``tippett``,
         ``calibration``, ``identification``, ``cmc``, or for rankers ``ranking-noise``."""
         path = f"/models/{path_part(name)}/versions/{version}/{path_part(picture)}.{path_part(format)}"
-        return bytes((yield from ask(self, "GET", path)).content)
+        return bytes((await self.request("GET", path)).content)
 
-    @operation
-    def promote(
+    async def promote(
         self,
         name: str,
         version: int,
@@ -90,7 +80,7 @@ class Models(Calls):
         *,
         if_match: str | None = None,
         reason: str | None = None,
-    ) -> Steps[Alias]:
+    ) -> Alias:
         """Move an alias to a version.
 
         Parameters
@@ -101,27 +91,22 @@ class Models(Calls):
         path = f"/models/{path_part(name)}/aliases/{path_part(alias)}"
         headers = without_none({"If-Match": if_match})
         body = {"version": version, "reason": reason}
-        return Alias.of((yield from self._send("PUT", path, body, headers=headers)))
+        return Alias.of(await self._send("PUT", path, body, headers=headers))
 
-    @operation
-    def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> Steps[Answer]:
+    async def set_policy(self, name: str, *, allow_asymptotic: bool | None) -> Answer:
         """Whether ``method="auto"`` may answer by bootstrap (asymptotic) for this model; None: the server's setting."""
         path = f"/models/{path_part(name)}/policy"
         # Here None says something.
         policy = {"allow_asymptotic": allow_asymptotic}
-        return Answer.of((yield from ask(self, "PUT", path, json=policy)).json())
+        return Answer.of((await self.request("PUT", path, json=policy)).json())
 
-    @operation
-    def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Steps[Calibration]:
+    async def calibrate(self, /, name: str, version: int, dataset: str, **options: Any) -> Calibration:
         """Calibrate a version on another dataset; ``options`` are ``protocol``, ``n_pairs`` and ``default``, which
         makes it the one that answers from now on."""
         path = f"/models/{path_part(name)}/versions/{version}/calibrations"
-        return Calibration.of(
-            (yield from self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
-        )
+        return Calibration.of(await self._send("POST", path, {"dataset": dataset, **options}, timeout=None))
 
-    @operation
-    def calibrate_scores(
+    async def calibrate_scores(
         self,
         name: str,
         scores: Sequence[float] | Sequence[Sequence[float]] | NDArray[Any],
@@ -129,7 +114,7 @@ class Models(Calls):
         *,
         left_unit: Sequence[int | str] | NDArray[Any] | None = None,
         right_unit: Sequence[int | str] | NDArray[Any] | None = None,
-    ) -> Steps[Calibration]:
+    ) -> Calibration:
         """Calibrate scores of another system; decide further ones with `match(scores=.., calibration=answer["id"])`.
 
         Units are the identity (open-set) or the sample (closed-set) on each side; none when pairs are independent.
@@ -142,50 +127,45 @@ class Models(Calls):
             "left_unit": left_unit,
             "right_unit": right_unit,
         }
-        return Calibration.of((yield from self._send("POST", "/calibrations", body, timeout=None)))
+        return Calibration.of(await self._send("POST", "/calibrations", body, timeout=None))
 
-    @operation
-    def calibration(self, calibration_id: str) -> Steps[Calibration]:
+    async def calibration(self, calibration_id: str) -> Calibration:
         """A calibration: what it is of, its counts, the smallest rates it supports, and its curve."""
-        return Calibration.of((yield from self._get(f"/calibrations/{path_part(calibration_id)}")))
+        return Calibration.of(await self._get(f"/calibrations/{path_part(calibration_id)}"))
 
-    @operation
-    def evaluate(
+    async def evaluate(
         self, name: str, version: int, dataset: str, *, protocol: str | None = None
-    ) -> Steps[Evaluation]:
+    ) -> Evaluation:
         """Measure a version on another dataset: metrics, ROC, and what its thresholds do there."""
         path = f"/models/{path_part(name)}/versions/{version}/evaluations"
         body = {"dataset": dataset, "protocol": protocol}
-        return Evaluation.of((yield from self._send("POST", path, body, timeout=None)))
+        return Evaluation.of(await self._send("POST", path, body, timeout=None))
 
-    @operation
-    def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> Steps[None]:
+    async def export_version(self, name: str, version: int, file: str | os.PathLike[str]) -> None:
         """Write a version with its calibration to one file, whole or not at all."""
         target = Path(file)
         part = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            response = yield from opened(f"/models/{path_part(name)}/versions/{version}/export")
-            with part.open("wb") as stream:
-                while (chunk := (yield Read(response))) is not None:
-                    stream.write(chunk)
-            yield Close(response)
+            path = f"/models/{path_part(name)}/versions/{version}/export"
+            async with contextlib.aclosing(self._http.streamed(path)) as chunks:
+                with part.open("wb") as stream:
+                    async for chunk in chunks:
+                        stream.write(chunk)
             part.replace(target)
         except httpx.TransportError as error:
             raise Unreachable(f"{self.url} stopped answering: {error}") from error
         finally:
             part.unlink(missing_ok=True)
 
-    @operation
-    def import_version(
+    async def import_version(
         self, file: str | os.PathLike[str], *, name: str | None = None, progress: Progress | None = None
-    ) -> Steps[Version]:
+    ) -> Version:
         """Register a version from an exported file, under its own or another name."""
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
             data = without_none({"name": name})
-            return Version.of((yield from ask(self, "POST", "/models", data=data, files=files)).json())
+            return Version.of((await self.request("POST", "/models", data=data, files=files)).json())
 
-    @operation
-    def delete_version(self, name: str, version: int) -> Steps[None]:
+    async def delete_version(self, name: str, version: int) -> None:
         """Delete a version that no alias holds."""
-        (yield from ask(self, "DELETE", f"/models/{path_part(name)}/versions/{version}"))
+        await self.request("DELETE", f"/models/{path_part(name)}/versions/{version}")

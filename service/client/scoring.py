@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.client.calls import Steps, ask, operation
+from pairmark.client.calls import Calls
 from pairmark.client.results import (
     BayesResult,
     Classes,
@@ -19,7 +19,6 @@ from pairmark.client.results import (
     OperatingPoint,
     Rankings,
 )
-from pairmark.client.transport import Calls
 from pairmark.client.wire import Side, Vectors, listed_rows, raw_pairs, subjects_npz, without_none
 
 OCTETS = "application/octet-stream"
@@ -29,10 +28,9 @@ Packed = tuple[bytes, str, dict[str, int]]
 class Scoring(Calls):
     """What models answer."""
 
-    @operation
-    def similarity(
+    async def similarity(
         self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
-    ) -> Steps[NDArray[np.float32]]:
+    ) -> NDArray[np.float32]:
         """Scores of pairs, (n,) float32; higher is more similar. Sizes n:n, 1:n or n:1.
 
         Parameters
@@ -43,15 +41,12 @@ class Scoring(Calls):
         asked = {"aggregation": aggregation}
         packed = _packed(left, right)
         if packed is None:
-            answer = yield from self._send("POST", "/similarity", _body(model, left, right), params=asked)
+            answer = await self._send("POST", "/similarity", _body(model, left, right), params=asked)
             return np.asarray(answer["scores"], dtype=np.float32)
-        response = yield from self._send_packed(
-            "/similarity", packed, {**asked, "model": model}, accept=OCTETS
-        )
+        response = await self._send_packed("/similarity", packed, {**asked, "model": model}, accept=OCTETS)
         return np.frombuffer(response.content, dtype="<f4").astype(np.float32, copy=False)
 
-    @operation
-    def match(
+    async def match(
         self,
         left: Side = None,
         right: Side = None,
@@ -67,7 +62,7 @@ class Scoring(Calls):
         aggregation: str | None = None,
         log_lr: bool = False,
         lr_method: str | None = None,
-    ) -> Steps[MatchResult]:
+    ) -> MatchResult:
         """Same or different at a false positive rate; or decide on ``scores`` with a stored ``calibration``.
 
         Subjects of several samples, ``{"samples": vectors}``, are decided as a whole, by a separate calibration.
@@ -93,10 +88,10 @@ class Scoring(Calls):
         }
         packed = None if scores is not None else _packed(left, right)
         if packed is not None:
-            answer = (yield from self._send_packed("/match", packed, {**params, "model": model})).json()
+            answer = (await self._send_packed("/match", packed, {**params, "model": model})).json()
         else:
             body = {"scores": scores} if scores is not None else _body(model, left, right)
-            answer = yield from self._send("POST", "/match", body, params=params)
+            answer = await self._send("POST", "/match", body, params=params)
         return MatchResult(
             matches=np.array([entry["match"] for entry in answer["matches"]], dtype=np.bool_),
             scores=np.array([entry["score"] for entry in answer["matches"]], dtype=np.float32),
@@ -106,8 +101,7 @@ class Scoring(Calls):
             log_lr=np.array([entry["log_lr"] for entry in answer["matches"]]) if log_lr else None,
         )
 
-    @operation
-    def log_lr(
+    async def log_lr(
         self,
         left: Side,
         right: Side,
@@ -116,7 +110,7 @@ class Scoring(Calls):
         calibration: str | None = None,
         model: str | None = None,
         aggregation: str | None = None,
-    ) -> Steps[NDArray[np.float64]]:
+    ) -> NDArray[np.float64]:
         """Natural log likelihood ratios of pairs, (n,): how much likelier their scores are for the same than for two.
 
         Parameters
@@ -125,7 +119,7 @@ class Scoring(Calls):
         method : ``pav``, ``logistic``, or ``own`` of learners whose score is a log likelihood ratio.
         calibration : id; None: the version's own.
         """
-        answer = yield from self._send(
+        answer = await self._send(
             "POST",
             "/similarity",
             _body(model, left, right),
@@ -138,8 +132,7 @@ class Scoring(Calls):
         )
         return np.asarray(answer["log_lr"], dtype=np.float64)
 
-    @operation
-    def decide(
+    async def decide(
         self,
         left: Side = None,
         right: Side = None,
@@ -151,7 +144,7 @@ class Scoring(Calls):
         model: str | None = None,
         aggregation: str | None = None,
         scores: Sequence[float] | NDArray[Any] | None = None,
-    ) -> Steps[BayesResult]:
+    ) -> BayesResult:
         """Decide at the lowest average cost, without a guaranteed error rate; `match` gives one.
 
         Parameters
@@ -168,7 +161,7 @@ class Scoring(Calls):
             "calibration": calibration,
             "aggregation": aggregation,
         }
-        answer = yield from self._send("POST", "/match", body, params=params)
+        answer = await self._send("POST", "/match", body, params=params)
         found = answer["decisions"]
         shown = bool(found) and "score" in found[0]
         return BayesResult(
@@ -180,18 +173,14 @@ class Scoring(Calls):
             model=None if answer.get("model") is None else ModelUsed.of(answer["model"]),
         )
 
-    @operation
-    def explain(
+    async def explain(
         self, left: Side, right: Side, *, model: str | None = None, aggregation: str | None = None
-    ) -> Steps[Explanation]:
+    ) -> Explanation:
         """Why one pair, of vectors or of subjects, scores as it does."""
         asked = {"aggregation": aggregation}
-        return Explanation.of(
-            (yield from self._send("POST", "/explain", _body(model, left, right), params=asked))
-        )
+        return Explanation.of(await self._send("POST", "/explain", _body(model, left, right), params=asked))
 
-    @operation
-    def rank_labels(
+    async def rank_labels(
         self,
         features: Vectors | Mapping[str, float],
         *,
@@ -199,7 +188,7 @@ class Scoring(Calls):
         top: int | None = None,
         detail: bool = False,
         abstain: float | None = None,
-    ) -> Steps[Rankings]:
+    ) -> Rankings:
         """Labels of each point, best first.
 
         Parameters
@@ -211,27 +200,25 @@ class Scoring(Calls):
         """
         given = features if isinstance(features, Mapping) else listed_rows(features)
         body = {"model": model, "features": given, "top": top, "detail": detail or None, "abstain": abstain}
-        return Rankings.of((yield from self._send("POST", "/rank-labels", body)))
+        return Rankings.of(await self._send("POST", "/rank-labels", body))
 
-    @operation
-    def classify(self, features: Vectors, *, model: str | None = None) -> Steps[Classes]:
+    async def classify(self, features: Vectors, *, model: str | None = None) -> Classes:
         """``labels`` and ``probabilities`` of each point."""
         body = {"model": model, "features": features}
-        return Classes.of((yield from self._send("POST", "/classify", body)))
+        return Classes.of(await self._send("POST", "/classify", body))
 
-    @operation
-    def embed(self, features: Vectors, *, model: str | None = None) -> Steps[NDArray[np.float32]]:
+    async def embed(self, features: Vectors, *, model: str | None = None) -> NDArray[np.float32]:
         """The model's own vectors of each point, (n, n_components) float32."""
-        answer = yield from self._send("POST", "/embed", {"model": model, "features": features})
+        answer = await self._send("POST", "/embed", {"model": model, "features": features})
         return np.asarray(answer["vectors"], dtype=np.float32)
 
-    def _send_packed(
+    async def _send_packed(
         self, path: str, packed: Packed, params: dict[str, Any], *, accept: str = "application/json"
-    ) -> Steps[httpx.Response]:
+    ) -> httpx.Response:
         content, kind, shape = packed
         headers = {"Content-Type": kind, "Accept": accept}
         asked = without_none({**params, **shape})
-        return (yield from ask(self, "POST", path, content=content, params=asked, headers=headers))
+        return await self.request("POST", path, content=content, params=asked, headers=headers)
 
 
 def _body(model: str | None, left: Side, right: Side) -> dict[str, Any]:

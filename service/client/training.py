@@ -6,17 +6,16 @@ import contextlib
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
 import numpy as np
 
-from pairmark.client.calls import Close, Emit, Pause, Read, Steps, ask, each, opened, operation, stream
+from pairmark.client.calls import Calls
 from pairmark.client.errors import Busy, JobFailed, Unreachable
 from pairmark.client.results import Answer, Dataset, Job
-from pairmark.client.transport import Calls
 from pairmark.client.wire import Progress, Reported, ServerSent, path_part, without_none
 
 ENDED = ("succeeded", "failed", "cancelled")
@@ -25,8 +24,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 class Training(Calls):
     """Uploads, and the jobs that learn from them."""
 
-    @operation
-    def add_dataset(
+    async def add_dataset(
         self,
         name: str,
         file: str | os.PathLike[str] | IO[bytes] | None = None,
@@ -45,7 +43,7 @@ class Training(Calls):
         points: str | None = None,
         unlabelled: bool = False,
         progress: Progress | None = None,
-    ) -> Steps[Dataset]:
+    ) -> Dataset:
         """Upload a CSV, Parquet, npz or svmlight file, or the arrays ``X`` (n, d) and ``y`` (n,).
 
         Parameters
@@ -64,24 +62,11 @@ class Training(Calls):
         """
         if (file is None) == (X is None):
             raise ValueError("expected either a file or the arrays X (and y)")
-        fields: dict[str, Any] = without_none(
-            {
-                "name": name,
-                "label": label,
-                "group": group,
-                "time": time,
-                "id": id,
-                "format": format,
-                "header": str(header).lower(),
-                "points": points,
-                # Who sends X alone has said so.
-                "unlabelled": "true" if unlabelled or (X is not None and y is None and not pairs) else None,
-            }
-        )
-        if ranking is not None:
-            fields["ranking"] = ranking if isinstance(ranking, str) else ",".join(ranking)
-        if exclude:
-            fields["exclude"] = ",".join(exclude)
+        fields = _reading(label, ranking, group, time, id, exclude, header, format, points)
+        fields["name"] = name
+        # Who sends X alone has said so.
+        if unlabelled or (X is not None and y is None and not pairs):
+            fields["unlabelled"] = "true"
         with contextlib.ExitStack() as stack:
             if file is None:
                 stream: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
@@ -99,10 +84,9 @@ class Training(Calls):
             files = {"file": (filename, Reported(stream, progress) if progress else stream)}
             if pairs is not None:
                 files["pairs"] = (Path(pairs).name, stack.enter_context(Path(pairs).open("rb")))
-            return Dataset.of((yield from ask(self, "POST", "/datasets", data=fields, files=files)).json())
+            return Dataset.of((await self.request("POST", "/datasets", data=fields, files=files)).json())
 
-    @operation
-    def inspect_dataset(
+    async def inspect_dataset(
         self,
         file: str | os.PathLike[str],
         *,
@@ -116,49 +100,32 @@ class Training(Calls):
         format: str | None = None,
         points: str | None = None,
         progress: Progress | None = None,
-    ) -> Steps[Answer]:
+    ) -> Answer:
         """What would be read of a file, without keeping it: columns and roles (inferred where not named), rows,
         identities, and the smallest false positive rate that they could promise. Parameters as `add_dataset`."""
-        fields = without_none(
-            {
-                "label": label,
-                "ranking": ranking if ranking is None or isinstance(ranking, str) else ",".join(ranking),
-                "group": group,
-                "time": time,
-                "id": id,
-                "exclude": ",".join(exclude) or None,
-                "format": format,
-                "header": str(header).lower(),
-                "points": points,
-            }
-        )
+        fields = _reading(label, ranking, group, time, id, exclude, header, format, points)
         with Path(file).open("rb") as stream:
             files = {"file": (Path(file).name, Reported(stream, progress) if progress else stream)}
-            sent = yield from ask(self, "POST", "/datasets/inspect", data=fields, files=files)
+            sent = await self.request("POST", "/datasets/inspect", data=fields, files=files)
             return Answer.of(sent.json())
 
-    @operation
-    def ledger(self, ref: str) -> Steps[Answer]:
+    async def ledger(self, ref: str) -> Answer:
         """Every version calibrated on a dataset version, and the rates its operating points were asked for at."""
-        return Answer.of((yield from self._get(f"/datasets/{path_part(ref)}/ledger")))
+        return Answer.of(await self._get(f"/datasets/{path_part(ref)}/ledger"))
 
-    @operation
-    def datasets(self, *, limit: int | None = None) -> Steps[list[Dataset]]:
+    async def datasets(self, *, limit: int | None = None) -> list[Dataset]:
         """Datasets, newest first."""
-        return (yield from self._listed("/datasets", Dataset.of, limit=limit))
+        return [Dataset.of(one) async for one in self.pages("/datasets", limit=limit)]
 
-    @operation
-    def dataset(self, ref: str) -> Steps[Dataset]:
+    async def dataset(self, ref: str) -> Dataset:
         """One dataset: ``name`` or ``name:version``."""
-        return Dataset.of((yield from self._get(f"/datasets/{path_part(ref)}")))
+        return Dataset.of(await self._get(f"/datasets/{path_part(ref)}"))
 
-    @operation
-    def delete_dataset(self, ref: str) -> Steps[None]:
+    async def delete_dataset(self, ref: str) -> None:
         """Delete a dataset that no waiting or running job uses."""
-        (yield from ask(self, "DELETE", f"/datasets/{path_part(ref)}"))
+        await self.request("DELETE", f"/datasets/{path_part(ref)}")
 
-    @operation
-    def train(
+    async def train(
         self,
         learner: str | None = None,
         dataset: str | None = None,
@@ -172,7 +139,7 @@ class Training(Calls):
         wait: bool = True,
         progress: Progress | None = None,
         idempotency_key: str | None = None,
-    ) -> Steps[Job]:
+    ) -> Job:
         """Submit a training job and, unless asked otherwise, wait for it.
 
         Parameters
@@ -207,72 +174,82 @@ class Training(Calls):
         }
         # With a key, an answer that was lost on the way can be asked for again without training twice.
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        job = Job.of((yield from self._send("POST", "/jobs", body, headers=headers)))
-        return (yield from self._wait(job.id, progress)) if wait else job
+        job = Job.of(await self._send("POST", "/jobs", body, headers=headers))
+        return await self.wait(job.id, progress=progress) if wait else job
 
-    @operation
-    def wait(self, job_id: str, *, progress: Progress | None = None) -> Steps[Job]:
+    async def wait(self, job_id: str, *, progress: Progress | None = None) -> Job:
         """Follow a job to its end; raises `JobFailed` unless it succeeded."""
-        return (yield from self._wait(job_id, progress))
-
-    def _wait(self, job_id: str, progress: Progress | None) -> Steps[Job]:
-        def follow(message: tuple[str, dict[str, Any]]) -> None:
-            event, data = message
+        async for event, data in self.events(job_id):
             if event == "progress" and progress is not None:
                 progress(float(data.get("progress", 0.0)), str(data.get("stage", "")))
-
-        yield from each(self._events(job_id), follow)
-        job = yield from self._job(job_id)
+        job = await self.job(job_id)
         if job.state != "succeeded":
             raise JobFailed(job.json)
         if progress is not None:
             progress(1.0, "done")
         return job
 
-    @stream
-    def events(self, job_id: str) -> Steps[tuple[str, dict[str, Any]]]:
+    async def events(self, job_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """A job's events until it is done: (``progress`` | ``log`` | ``done``, data). A cut stream is resumed."""
-        return self._events(job_id)
-
-    def _events(self, job_id: str) -> Steps[Any]:
-        last, failures = None, 0
+        path, last, failures = f"/jobs/{path_part(job_id)}/events", None, 0
         while True:
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
+            events = ServerSent()
             try:
-                response = yield from opened(f"/jobs/{path_part(job_id)}/events", headers=headers)
-                events = ServerSent()
-                while (line := (yield Read(response, lines=True))) is not None:
-                    message = events.read(line)
-                    if message is None:
-                        continue
-                    last, failures = message[0] or last, 0
-                    yield Emit(message[1:])
-                    if message[1] == "done":
-                        yield Close(response)
-                        return
-                yield Close(response)
+                async with contextlib.aclosing(
+                    self._http.streamed(path, lines=True, headers=headers)
+                ) as lines:
+                    async for line in lines:
+                        message = events.read(line)
+                        if message is None:
+                            continue
+                        last, failures = message[0] or last, 0
+                        yield message[1:]
+                        if message[1] == "done":
+                            return
             except (httpx.TransportError, Busy) as error:
                 failures += 1
                 if failures > max(self.retries, 1) * 5:
                     raise Unreachable(f"{self.url} stopped answering about job {job_id}") from error
-            if (yield from self._job(job_id)).state in ENDED and failures == 0:
+            if (await self.job(job_id)).state in ENDED and failures == 0:
                 return
-            yield Pause(min(0.2 * 2**failures, 5.0))
+            await self._http.sleep(min(0.2 * 2**failures, 5.0))
 
-    def _job(self, job_id: str) -> Steps[Job]:
-        return Job.of((yield from self._get(f"/jobs/{path_part(job_id)}")))
-
-    @operation
-    def job(self, job_id: str) -> Steps[Job]:
+    async def job(self, job_id: str) -> Job:
         """One job."""
-        return (yield from self._job(job_id))
+        return Job.of(await self._get(f"/jobs/{path_part(job_id)}"))
 
-    @operation
-    def jobs(self, *, limit: int | None = None) -> Steps[list[Job]]:
+    async def jobs(self, *, limit: int | None = None) -> list[Job]:
         """Jobs, newest first."""
-        return (yield from self._listed("/jobs", Job.of, limit=limit))
+        return [Job.of(one) async for one in self.pages("/jobs", limit=limit)]
 
-    @operation
-    def cancel(self, job_id: str) -> Steps[Job]:
+    async def cancel(self, job_id: str) -> Job:
         """Cancel a job."""
-        return Job.of((yield from ask(self, "POST", f"/jobs/{path_part(job_id)}/cancel")).json())
+        return Job.of((await self.request("POST", f"/jobs/{path_part(job_id)}/cancel")).json())
+
+
+def _reading(
+    label: str | None,
+    ranking: str | Sequence[str] | None,
+    group: str | None,
+    time: str | None,
+    id: str | None,
+    exclude: Sequence[str],
+    header: bool,
+    format: str | None,
+    points: str | None,
+) -> dict[str, str]:
+    """The form fields that say how a file is read."""
+    return without_none(
+        {
+            "label": label,
+            "ranking": ranking if ranking is None or isinstance(ranking, str) else ",".join(ranking),
+            "group": group,
+            "time": time,
+            "id": id,
+            "exclude": ",".join(exclude) or None,
+            "header": str(header).lower(),
+            "format": format,
+            "points": points,
+        }
+    )
