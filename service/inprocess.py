@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping
 from concurrent.futures import Future
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 TRUSTED = "pairmark.trusted"
 Scope = MutableMapping[str, Any]
@@ -28,20 +29,20 @@ class InProcessTransport(httpx.BaseTransport):
     app : the ASGI application; its lifespan is run from construction to `close`.
     """
 
-    def __init__(self, app: Callable[..., Any]) -> None:
+    def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pairmark-inprocess", daemon=True)
         self._thread.start()
-        self._started: Future[None] = Future()
-        self._stop: asyncio.Event | None = None
-        self._state: dict[str, Any] = {}
-        self._lifespan = asyncio.run_coroutine_threadsafe(self._run_lifespan(), self._loop)
+        self._lifespan = app.router.lifespan_context(app)
         try:
-            self._started.result()
+            self._state: dict[str, Any] = self._run(self._lifespan.__aenter__()) or {}
         except BaseException:
             self._end_loop()
             raise
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Run one request; the answer's body streams as the application produces it."""
@@ -56,10 +57,8 @@ class InProcessTransport(httpx.BaseTransport):
         """Shut the application down."""
         if self._loop.is_closed():
             return
-        if self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
         try:
-            self._lifespan.result()
+            self._run(self._lifespan.__aexit__(None, None, None))
         finally:
             self._end_loop()
 
@@ -72,39 +71,10 @@ class InProcessTransport(httpx.BaseTransport):
             await self._loop.shutdown_asyncgens()
             await self._loop.shutdown_default_executor()
 
-        asyncio.run_coroutine_threadsafe(cancel_rest(), self._loop).result()
+        self._run(cancel_rest())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    async def _run_lifespan(self) -> None:
-        self._stop = asyncio.Event()
-        stop, said_startup = self._stop, False
-
-        async def receive() -> dict[str, Any]:
-            nonlocal said_startup
-            if not said_startup:
-                said_startup = True
-                return {"type": "lifespan.startup"}
-            await stop.wait()
-            return {"type": "lifespan.shutdown"}
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "lifespan.startup.complete":
-                self._started.set_result(None)
-            elif message["type"] == "lifespan.startup.failed" and not self._started.done():
-                self._started.set_exception(
-                    RuntimeError(message.get("message") or "the service did not start")
-                )
-
-        try:
-            await self._app(
-                {"type": "lifespan", "asgi": {"version": "3.0"}, "state": self._state}, receive, send
-            )
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
 
 
 class _Exchange(httpx.SyncByteStream):
@@ -184,6 +154,3 @@ def embedded_client(settings: Any, **options: Any) -> Any:
 
     transport = InProcessTransport(create_app(settings, warm=False))
     return Client("http://pairmark.embedded", api_key="", transport=transport, **options)
-
-
-__all__ = ["TRUSTED", "InProcessTransport", "embedded_client"]

@@ -37,6 +37,10 @@ class Base(DeclarativeBase):
     )
     type_annotation_map = {dict[str, Any]: Json, list[Any]: Json}  # noqa: RUF012
 
+    def values(self) -> dict[str, Any]:
+        """The row by the names of its columns."""
+        return {column.key: getattr(self, column.key) for column in self.__mapper__.column_attrs}
+
 
 class Revision(Base):
     """One row: counts every change to aliases, versions, calibrations and keys, so that workers can see one cheaply."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -15,12 +15,10 @@ from pairmark.service.audit.log import record
 from pairmark.service.audit.recovery import recovered
 from pairmark.service.db import Database
 from pairmark.service.errors import Fenced, NotReady, PairmarkError, TrainingFailed
-from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.jobs import repository
-from pairmark.service.jobs.schemas import Claim, Lease, Task, WorkerOut
+from pairmark.service.jobs.schemas import Claim, Lease, WorkerOut
 from pairmark.service.settings import Settings
 from pairmark.service.tables import JobRow, WorkerRow
-from pairmark.service.times import iso
 
 T = TypeVar("T")
 _COMMIT_RETRY_S = 60.0
@@ -87,10 +85,7 @@ class Leases:
         """Workers that are alive: heard of within one and a half leases."""
         with self._db.read() as session:
             rows = self._alive(session)
-        return [
-            WorkerOut(name=row.name, started_at=iso(row.started_at), seen_at=iso(row.seen_at), job=row.job_id)
-            for row in rows
-        ]
+        return [WorkerOut.model_validate({**row.values(), "job": row.job_id}) for row in rows]
 
     def _alive(self, session: Session) -> list[WorkerRow]:
         since = self._db.now(session) - _SILENT_LEASES * self._settings.lease_s
@@ -123,17 +118,16 @@ class Leases:
         """Tell how far the job is; ``event`` also adds to its stream. Raises `Fenced` when superseded."""
         fraction = min(max(fraction, 0.0), 1.0)
         with self._db.write() as session:
-            self._write(
-                session, claim, {"progress": fraction, "stage": stage[:200], "message": message[:2000]}
-            )
+            data = {"progress": fraction, "stage": stage[:200], "message": message[:2000]}
+            _write(session, claim.job_id, claim.attempt, data)
             if event:
-                data = {"progress": round(fraction, 4), "stage": stage[:200], "message": message[:2000]}
+                data["progress"] = round(fraction, 4)
                 repository.add_event(session, claim.job_id, "progress", data, self._db.now(session))
 
     def log(self, claim: Claim, message: str, facts: Mapping[str, Any] | None = None) -> None:
         """Add a line to the job's stream, with ``facts`` (JSON-able) beside it. Raises `Fenced` when superseded."""
         with self._db.write() as session:
-            self._write(session, claim, {"message": message[:2000]})
+            _write(session, claim.job_id, claim.attempt, {"message": message[:2000]})
             event = {**(facts or {}), "message": message[:2000]}
             repository.add_event(session, claim.job_id, "log", event, self._db.now(session))
 
@@ -153,31 +147,17 @@ class Leases:
         Fenced
             When the attempt was superseded or a cancel was asked for: the transaction must be given up.
         """
-        now = self._db.now(session)
-        values = {
-            **_over("succeeded", now),
-            "version": version,
-            "result": result,
-            "progress": 1.0,
-            "message": message[:2000],
-        }
-        written = repository.write_fenced(session, claim.job_id, claim.attempt, values, uncancelled=True)
-        if not written:
-            raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
-        repository.close_attempt(
-            session, claim.job_id, claim.attempt, outcome="succeeded", detail="", now=now
-        )
         made = {"version": version} if result is None else {"result": result}
-        done = {"state": "succeeded", "model": claim.model, **made}
-        repository.add_event(session, claim.job_id, "done", done, now)
-        record(session, now, "job.end", f"job:{claim.job_id}", after=done)
+        values = {"version": version, "result": result, "progress": 1.0, "message": message[:2000]}
+        facts = {"model": claim.model, **made}
+        self._end(
+            session, claim.job_id, claim.attempt, "succeeded", values, facts, audited=facts, uncancelled=True
+        )
 
     def fail(self, claim: Claim, error: PairmarkError) -> None:
         """End the job with an error that a person can act on. Raises `Fenced` when superseded."""
         note = {"type": f"/problems/{error.slug}", "title": error.title, "detail": error.detail[:4000]}
-        persist(
-            self._db, lambda session: self._fail(session, claim.job_id, claim.attempt, note, outcome="failed")
-        )
+        persist(self._db, lambda session: self._fail(session, claim.job_id, claim.attempt, note))
 
     def cancelled(self, claim: Claim) -> None:
         """End the job as cancelled, after its work was stopped. Raises `Fenced` when superseded."""
@@ -192,7 +172,7 @@ class Leases:
         def give_back(session: Session) -> None:
             now = self._db.now(session)
             note = f"attempt {claim.attempt} was given back: {detail}"
-            self._write(session, claim, {**_WAITING, "message": note})
+            _write(session, claim.job_id, claim.attempt, {**_WAITING, "message": note})
             repository.close_attempt(
                 session, claim.job_id, claim.attempt, outcome="released", detail=detail, now=now
             )
@@ -238,8 +218,7 @@ class Leases:
     ) -> None:
         """Queue a lost attempt's job again, or fail it when that happened too often."""
         note = f"attempt {attempt} was lost: {detail}"
-        if not repository.write_fenced(session, job_id, attempt, {"message": note}):
-            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
+        _write(session, job_id, attempt, {"message": note})
         repository.close_attempt(session, job_id, attempt, outcome="lost", detail=detail, now=now)
         lost = repository.count_lost(session, job_id)
         if lost >= self._settings.max_attempts:
@@ -249,7 +228,7 @@ class Leases:
                 "detail": f"{lost} attempts were lost, the last one: {detail}. This is most often for want of "
                 "memory: give workers more or train on fewer pairs, then submit the job again",
             }
-            self._fail(session, job_id, attempt, failed, outcome="lost", attempt_detail=detail)
+            self._fail(session, job_id, attempt, failed, outcome="lost", detail=detail)
             return
         repository.write_fenced(session, job_id, attempt, {**_WAITING, "message": note})
         repository.add_event(session, job_id, "log", {"message": note}, now)
@@ -262,30 +241,47 @@ class Leases:
         attempt: int,
         error: dict[str, str],
         *,
-        outcome: str,
-        attempt_detail: str | None = None,
+        outcome: str | None = None,
+        detail: str | None = None,
     ) -> None:
-        now = self._db.now(session)
-        values = {**_over("failed", now), "message": error["detail"][:2000], "error": error}
-        if not repository.write_fenced(session, job_id, attempt, values):
-            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
-        detail = error["detail"] if attempt_detail is None else attempt_detail
-        repository.close_attempt(session, job_id, attempt, outcome=outcome, detail=detail, now=now)
-        repository.add_event(session, job_id, "done", {"state": "failed", "error": error}, now)
-        record(session, now, "job.end", f"job:{job_id}", after={"state": "failed", "error": error["type"]})
+        self._end(
+            session,
+            job_id,
+            attempt,
+            "failed",
+            {"message": error["detail"][:2000], "error": error},
+            {"error": error},
+            audited={"error": error["type"]},
+            outcome=outcome,
+            detail=detail or error["detail"],
+        )
 
     def _cancelled(self, session: Session, job_id: str, attempt: int, detail: str) -> None:
-        now = self._db.now(session)
-        values = {**_over("cancelled", now), "message": "cancelled"}
-        if not repository.write_fenced(session, job_id, attempt, values):
-            raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
-        repository.close_attempt(session, job_id, attempt, outcome="cancelled", detail=detail, now=now)
-        repository.add_event(session, job_id, "done", {"state": "cancelled"}, now)
-        record(session, now, "job.end", f"job:{job_id}", after={"state": "cancelled"})
+        self._end(
+            session, job_id, attempt, "cancelled", {"message": "cancelled"}, {}, audited={}, detail=detail
+        )
 
-    def _write(self, session: Session, claim: Claim, values: dict[str, Any]) -> None:
-        if not repository.write_fenced(session, claim.job_id, claim.attempt, values):
-            raise Fenced(f"attempt {claim.attempt} at job {claim.job_id} is no longer held")
+    def _end(
+        self,
+        session: Session,
+        job_id: str,
+        attempt: int,
+        state: str,
+        values: dict[str, Any],
+        facts: dict[str, Any],
+        *,
+        audited: dict[str, Any],
+        outcome: str | None = None,
+        detail: str = "",
+        uncancelled: bool = False,
+    ) -> None:
+        """End a job with its attempt, its stream and a line in the audit log, or raise `Fenced`."""
+        now = self._db.now(session)
+        over = {"state": state, "stage": state, "lease_until": None, "finished_at": now}
+        _write(session, job_id, attempt, {**over, **values}, uncancelled=uncancelled)
+        repository.close_attempt(session, job_id, attempt, outcome=outcome or state, detail=detail, now=now)
+        repository.add_event(session, job_id, "done", {"state": state, **facts}, now)
+        record(session, now, "job.end", f"job:{job_id}", after={"state": state, **audited})
 
     def _lease(self, session: Session, claim: Claim) -> Lease:
         found = repository.lease_of(session, claim.job_id)
@@ -293,8 +289,11 @@ class Leases:
         return Lease(held=held, cancel_requested=bool(held and found and found[2]))
 
 
-def _over(state: str, now: float) -> dict[str, Any]:
-    return {"state": state, "stage": state, "lease_until": None, "finished_at": now}
+def _write(
+    session: Session, job_id: str, attempt: int, values: dict[str, Any], *, uncancelled: bool = False
+) -> None:
+    if not repository.write_fenced(session, job_id, attempt, values, uncancelled=uncancelled):
+        raise Fenced(f"attempt {attempt} at job {job_id} is no longer held")
 
 
 def persist(db: Database, work: Callable[[Session], T], *, patience_s: float = _COMMIT_RETRY_S) -> T:
@@ -314,20 +313,4 @@ def persist(db: Database, work: Callable[[Session], T], *, patience_s: float = _
 
 
 def _claim(row: JobRow, worker: str) -> Claim:
-    return Claim(
-        job_id=row.id,
-        attempt=row.attempt,
-        worker=worker,
-        learner=row.learner,
-        dataset_id=row.dataset_id,
-        dataset=row.dataset,
-        unlabelled_id=row.unlabelled_id,
-        model=row.model,
-        params=dict(row.params),
-        evaluation=EvaluationRequest.model_validate(row.evaluation),
-        promote=row.promote,
-        created_at=row.created_at,
-        task=cast(Task, row.task),
-        gallery=row.gallery,
-        trace_id=row.trace_id,
-    )
+    return Claim.model_validate({**row.values(), "job_id": row.id, "worker": worker})

@@ -185,9 +185,7 @@ class JobQueue(Leases):
             rows = repository.events_after(session, _askable(job_id), after, EVENTS_A_READ)
             if not rows and repository.find(session, job_id) is None:
                 raise UnknownJob(f"there is no job {job_id[:64]!r}")
-        return [
-            JobEventOut.model_validate({"id": row.id, "event": row.event, "data": row.data}) for row in rows
-        ]
+        return [JobEventOut.model_validate(row) for row in rows]
 
     def changed(self, after: int) -> tuple[int, set[str]]:
         """Jobs with events above number ``after``, and the newest number; with ``after`` below 0, the number alone."""

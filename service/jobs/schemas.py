@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pairmark.service.heldout.schemas import EvaluationRequest
 from pairmark.service.pagination import Page
+from pairmark.service.times import Moment
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 AttemptOutcome = Literal["succeeded", "failed", "cancelled", "lost", "released"]
@@ -19,10 +20,12 @@ EventName = Literal["progress", "log", "done"]
 class AttemptOut(BaseModel):
     """One attempt at a job, and how it ended."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     attempt: int
     worker: str
-    started_at: str
-    ended_at: str | None
+    started_at: Moment
+    ended_at: Moment | None
     outcome: AttemptOutcome | None = Field(
         description="`lost`: its worker stopped responding, or its process was killed; `released`: its worker was "
         "asked to stop; null: still running"
@@ -34,8 +37,8 @@ class WorkerOut(BaseModel):
     """A worker that is alive."""
 
     name: str = Field(description="`host:pid`")
-    started_at: str
-    seen_at: str
+    started_at: Moment
+    seen_at: Moment
     job: str | None = Field(description="the job it runs")
 
 
@@ -76,9 +79,9 @@ class JobOut(BaseModel):
     error: ErrorOut | None
     cancel_requested: bool
     attempts: list[AttemptOut]
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
+    created_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
 
 
 class JobPage(Page[JobOut]):
@@ -87,6 +90,8 @@ class JobPage(Page[JobOut]):
 
 class JobEventOut(BaseModel):
     """One entry of a job's event stream; `id` only grows."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     id: int
     event: EventName
@@ -126,8 +131,7 @@ class Once:
     request_sha256: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
+class Claim(BaseModel, frozen=True):
     """The right to work on a job: every write names the attempt, and a superseded attempt is refused.
 
     Attributes

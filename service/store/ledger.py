@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from pairmark.service.db import bump_revision
 from pairmark.service.store.schemas import LedgerEntry, LedgerOut
 from pairmark.service.tables import CalibrationLedger, CalibrationRow, Model
-from pairmark.service.times import iso
 
 MOST_RATES = 200
 """Different rates of one version that are noted."""
@@ -63,14 +62,6 @@ def ledger(session: Session, dataset: str, sha256: str) -> LedgerOut:
         dataset_sha256=sha256,
         candidates=len(rows),
         versions=[
-            LedgerEntry(
-                number=row.number,
-                model=row.model,
-                version=row.version,
-                calibration_id=row.calibration_id,
-                rates=list(row.rates),
-                calibrated_at=iso(row.created_at),
-            )
-            for row in rows
+            LedgerEntry.model_validate({**row.values(), "calibrated_at": row.created_at}) for row in rows
         ],
     )

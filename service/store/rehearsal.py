@@ -69,33 +69,10 @@ def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | No
 
 def _rows(new: NewVersion, reported: bool) -> tuple[ModelVersion, list[CalibrationRow]]:
     """The version and its calibration as they would be stored."""
-    made, rows = new.calibration, []
-    if made is not None:
-        rows.append(
-            CalibrationRow(
-                id="-",
-                name=made.name,
-                version=1,
-                dataset_sha256=made.dataset_sha256,
-                protocol=made.protocol,
-                summary=made.summary,
-                created_at=0.0,
-            )
-        )
-    row = ModelVersion(
-        version=1,
-        kind=new.kind,
-        capabilities=list(new.capabilities),
-        params=new.params,
-        metrics=new.metrics,
-        lineage=new.lineage,
-        facts=new.facts,
-        artefact_sha256=new.artefact_sha256,
-        report="-" if reported else None,
-        calibration_id="-" if rows else None,
-        created_at=0.0,
-    )
-    return row, rows
+    made = new.calibration
+    rows = [] if made is None else [CalibrationRow(id="-", version=1, created_at=0.0, **vars(made))]
+    columns = {**new.columns(), "report": "-" if reported else None}
+    return ModelVersion(version=1, calibration_id="-" if rows else None, created_at=0.0, **columns), rows
 
 
 def _of_report(report: Path) -> dict[str, Any] | None:

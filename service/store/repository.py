@@ -46,18 +46,9 @@ def add_version(session: Session, model: Model, new: NewVersion, now: float) -> 
     row = ModelVersion(
         model_id=model.id,
         version=number,
-        kind=new.kind,
-        capabilities=list(new.capabilities),
-        params=new.params,
-        metrics=new.metrics,
-        lineage=new.lineage,
-        facts=new.facts,
-        artefact_sha256=new.artefact_sha256,
-        artefact=new.artefact,
-        report=new.report,
         calibration_id=None,
-        job_id=new.job_id,
         created_at=now,
+        **new.columns(),
     )
     session.add(row)
     session.flush()
@@ -116,17 +107,10 @@ def add_calibration(
     """Insert a calibration."""
     row = CalibrationRow(
         id=secrets.token_hex(16),
-        name=new.name,
         model_id=model_id,
         version=version,
-        dataset_id=new.dataset_id,
-        dataset_sha256=new.dataset_sha256,
-        protocol=new.protocol,
-        blob=new.blob,
-        summary=new.summary,
-        parent_id=new.parent_id,
-        subjects=new.subjects,
         created_at=now,
+        **vars(new),
     )
     session.add(row)
     session.flush()

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pairmark.service.datasets.promises import Promise
 from pairmark.service.heldout.schemas import DetOut, Evidence, OverlapOut, RocOut
 from pairmark.service.pagination import Page
+from pairmark.service.times import Moment
 
-Protocol = Literal["auto", "open-set", "closed-set"]
 LONGEST_REASON = 500
 """Characters of a reason for moving an alias."""
 
@@ -23,16 +23,18 @@ class AliasOut(BaseModel):
     alias: str
     version: int
     revision: int
-    updated_at: str
+    updated_at: Moment
 
 
 class AliasChangeOut(BaseModel):
     """One move of an alias."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     version: int
     previous: int | None
     by: str
-    at: str
+    at: Moment
     reason: str | None = Field(description="the reason given when the alias was moved; null: none was given")
 
 
@@ -50,7 +52,7 @@ class CalibrationOut(BaseModel):
     dataset_sha256: str | None
     protocol: str
     summary: dict[str, Any] = Field(description="pairs, units, and the smallest rate each method supports")
-    created_at: str
+    created_at: Moment
 
 
 class CalibrationPage(Page[CalibrationOut]):
@@ -99,7 +101,7 @@ class VersionSummary(BaseModel):
     capabilities: list[str]
     aliases: list[str]
     calibration_id: str | None
-    created_at: str
+    created_at: Moment
     quarantine: str | None = Field(
         None,
         description="why it is no longer loaded: it crashed a process that loaded it, and a trial in a separate "
@@ -258,7 +260,7 @@ class ModelOut(BaseModel):
     """A model: a name, its versions and its aliases."""
 
     name: str
-    created_at: str
+    created_at: Moment
     latest_version: int
     policy: Policy
     aliases: list[AliasOut]
@@ -327,7 +329,7 @@ class NewVersion:
 
     model: str
     kind: str
-    capabilities: tuple[str, ...]
+    capabilities: list[str]
     params: dict[str, Any]
     metrics: dict[str, Any]
     lineage: dict[str, Any]
@@ -338,6 +340,10 @@ class NewVersion:
     calibration: NewCalibration | None
     job_id: str | None
 
+    def columns(self) -> dict[str, Any]:
+        """What its row holds as it is."""
+        return {name: value for name, value in vars(self).items() if name not in ("model", "calibration")}
+
 
 class LedgerEntry(BaseModel):
     """A version calibrated on a dataset version."""
@@ -347,7 +353,7 @@ class LedgerEntry(BaseModel):
     version: int
     calibration_id: str
     rates: list[float] = Field(description="false positive rates at which operating points were requested")
-    calibrated_at: str
+    calibrated_at: Moment
 
 
 class LedgerOut(BaseModel):

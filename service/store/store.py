@@ -28,6 +28,7 @@ from pairmark.service.store.refs import PRODUCTION, ModelRef, checked_alias, par
 from pairmark.service.store.reports import Reports
 from pairmark.service.store.schemas import (
     LONGEST_REASON,
+    AliasChangeOut,
     AliasChangePage,
     AliasOut,
     LedgerOut,
@@ -42,7 +43,7 @@ from pairmark.service.store.schemas import (
 from pairmark.service.store.subjects import SubjectCalibrations
 from pairmark.service.store.transfer import export_version, imported
 from pairmark.service.store.versions import VersionStore
-from pairmark.service.store.views import alias_change_out, alias_out, version_out, version_summary
+from pairmark.service.store.views import alias_out, version_out, version_summary
 from pairmark.service.tables import Alias, Model, ModelVersion
 from pairmark.service.times import iso
 
@@ -314,7 +315,7 @@ class ModelStore:
             model = self._versions.model(session, name)
             self._versions.alias(session, model, alias)
             rows = repository.alias_changes(session, model.id, alias, limit=limit + 1, before=before)
-        return AliasChangePage.of(rows, limit, lambda row: (row.id,), alias_change_out)
+        return AliasChangePage.of(rows, limit, lambda row: (row.id,), AliasChangeOut.model_validate)
 
     def overlap(
         self, name: str, version: int, data: LabelledData, *, refuse: bool = False

@@ -100,23 +100,9 @@ def export_version(versions: VersionStore, name: str, version: int, folder: Path
         format_version=FORMAT_VERSION,
         version=_Facts(
             model=model.name,
-            version=row.version,
-            kind=row.kind,
-            capabilities=[str(one) for one in row.capabilities],
-            params=row.params,
-            metrics=row.metrics,
-            lineage=row.lineage,
-            facts=row.facts,
-            artefact_sha256=row.artefact_sha256,
+            **{name: value for name, value in row.values().items() if name in _Facts.model_fields},
         ),
-        calibration=None
-        if calibration is None
-        else _CalibrationFacts(
-            name=calibration.name,
-            protocol=calibration.protocol,
-            summary=calibration.summary,
-            dataset_sha256=calibration.dataset_sha256,
-        ),
+        calibration=calibration and _CalibrationFacts.model_validate(calibration, from_attributes=True),
         files={entry: file_sha256(path) for entry, path in sources.items()},
     )
     target = folder / f"{model.name}-{row.version}.pairmark.zip"
@@ -169,28 +155,11 @@ def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterat
             for part, folder in folders.items():
                 if any(folder.iterdir()):
                     stored[part] = versions.blobs.put_folder(folder)
-            yield _with_blobs(new, export.calibration, stored)
+            made = new.calibration and replace(new.calibration, blob=stored["calibration"])
+            yield replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
         except BaseException:
             delete_unused(versions.db, versions.blobs, stored.values())
             raise
-
-
-def _with_blobs(new: NewVersion, calibration: _CalibrationFacts | None, stored: dict[str, str]) -> NewVersion:
-    made = _calibrated(calibration, stored.get("calibration", ""))
-    return replace(new, artefact=stored["artefact"], report=stored.get("report"), calibration=made)
-
-
-def _calibrated(reported: _CalibrationFacts | None, blob: str) -> NewCalibration | None:
-    if reported is None:
-        return None
-    return NewCalibration(
-        name=reported.name,
-        blob=blob,
-        protocol=reported.protocol,
-        summary=reported.summary,
-        dataset_id=None,
-        dataset_sha256=reported.dataset_sha256,
-    )
 
 
 def _unpack(file: BinaryIO, folders: dict[str, Path], settings: Settings) -> _Export:
@@ -289,16 +258,16 @@ def _verified(export: _Export, folders: dict[str, Path], name: str | None, setti
         raise InvalidInput(f"file: {error.detail}") from error
     except (ArtefactError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InvalidInput(f"file: cannot be loaded: {str(error)[:500]}") from error
-    return replace(new, calibration=None)
+    return new
 
 
 def _as_told(export: _Export, found: Tried, capabilities: set[str], name: str | None) -> NewVersion:
     """The version that the file holds, its blobs not stored yet."""
-    described = export.version
+    described, measured = export.version, export.calibration
     return NewVersion(
         model=checked_name(name or described.model, "model"),
         kind=found.kind,
-        capabilities=tuple(sorted(capabilities)),
+        capabilities=sorted(capabilities),
         params=found.params,
         metrics=described.metrics,
         lineage={**described.lineage, "imported_from": f"{described.model}:{described.version}"},
@@ -306,7 +275,7 @@ def _as_told(export: _Export, found: Tried, capabilities: set[str], name: str | 
         artefact="",
         artefact_sha256=found.artefact_sha256,
         report=None,
-        calibration=_calibrated(export.calibration, ""),
+        calibration=measured and NewCalibration(**dict(measured), blob="", dataset_id=None),
         job_id=None,
     )
 

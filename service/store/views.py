@@ -8,62 +8,31 @@ from typing import TypeVar
 from pairmark.models.core.registry import LEARNERS
 from pairmark.service.datasets.promises import Promise, promise_of
 from pairmark.service.store.schemas import (
-    AliasChangeOut,
     AliasOut,
     CalibrationOut,
     Lineage,
     VersionOut,
     VersionSummary,
 )
-from pairmark.service.tables import Alias, AliasChange, CalibrationRow, ModelVersion
-from pairmark.service.times import iso
+from pairmark.service.tables import Alias, CalibrationRow, ModelVersion
 
 Calibrated = TypeVar("Calibrated", bound=CalibrationOut)
 
 
 def alias_out(model: str, row: Alias) -> AliasOut:
     """Where an alias points."""
-    return AliasOut(
-        model=model,
-        alias=row.alias,
-        version=row.version,
-        revision=row.revision,
-        updated_at=iso(row.updated_at),
-    )
-
-
-def alias_change_out(row: AliasChange) -> AliasChangeOut:
-    """One move of an alias."""
-    return AliasChangeOut(
-        version=row.version, previous=row.previous, by=row.by, at=iso(row.at), reason=row.reason
-    )
+    return AliasOut.model_validate({**row.values(), "model": model})
 
 
 def calibration_out(row: CalibrationRow, model: str | None) -> CalibrationOut:
     """A calibration's facts."""
-    return CalibrationOut(
-        id=row.id,
-        name=row.name,
-        model=model,
-        version=row.version,
-        dataset_sha256=row.dataset_sha256,
-        protocol=row.protocol,
-        summary=row.summary,
-        created_at=iso(row.created_at),
-    )
+    return CalibrationOut.model_validate({**row.values(), "model": model})
 
 
 def version_summary(row: ModelVersion, aliases: Iterable[Alias]) -> VersionSummary:
     """A version's summary."""
-    return VersionSummary(
-        version=row.version,
-        kind=row.kind,
-        capabilities=[str(one) for one in row.capabilities],
-        aliases=[one.alias for one in aliases if one.version == row.version],
-        calibration_id=row.calibration_id,
-        created_at=iso(row.created_at),
-        quarantine=row.quarantine,
-    )
+    held = [one.alias for one in aliases if one.version == row.version]
+    return VersionSummary.model_validate({**row.values(), "aliases": held})
 
 
 def version_out(

@@ -90,7 +90,7 @@ class Registry:
         return NewVersion(
             model=loaded.claim.model,
             kind=spec.kind,
-            capabilities=tuple(sorted(capabilities)),
+            capabilities=sorted(capabilities),
             params=jsonable_params(spec, estimator),
             metrics=reported.metrics,
             lineage=_lineage(loaded),
