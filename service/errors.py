@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -145,3 +147,12 @@ class JobTimeout(PairmarkError, slug="job-timeout"):
 
 class Fenced(PairmarkError, slug="fenced"):
     """Another attempt took over the job."""
+
+
+@contextmanager
+def refusals(what: str, **facts: Any) -> Iterator[None]:
+    """Turn a ``ValueError`` of `pairmark.models` into `InvalidInput` that begins with ``what``."""
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidInput(f"{what}: {str(error)[:2000]}", **facts) from error

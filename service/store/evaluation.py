@@ -11,7 +11,7 @@ from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.models.pairs.splits import HeldOutPairs
 from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.errors import InvalidInput, ModelNotCapable
+from pairmark.service.errors import ModelNotCapable, refusals
 from pairmark.service.heldout.groups import rates_by_group, without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.report import read_trained_on
@@ -65,10 +65,8 @@ class Evaluations:
             random_state=random_state,
         )
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
-        try:
+        with refusals(f"dataset {found.name}:{found.version}", field="dataset"):
             report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
-        except ValueError as error:
-            raise InvalidInput(f"dataset {found.name}:{found.version}: {error}", field="dataset") from error
         by_group = None
         if groups == "compare" and row.calibration_id is not None:
             calibration, _ = self._calibrations.load(row.calibration_id)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
 
 from pairmark.models.core.inputs import checked_pairs
 from pairmark.models.core.progress import listening
+from pairmark.models.core.spec import LearnerSpec
+from pairmark.service.cluster import connected
+from pairmark.service.errors import refusals
 from pairmark.service.heldout.scoring import taken_by, widened
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
-from pairmark.service.training.engine import engine
 from pairmark.service.training.records import Fitted, Loaded, Parts
-from pairmark.service.training.refusals import refusals
+
+CONNECT_S = 30
 
 
 def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
@@ -31,7 +37,7 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
     )
     more = _unlabelled(loaded, settings)
     with (
-        engine(spec, settings),
+        _engine(spec, settings),
         listening(progress.fit, progress.log),
         refusals("the learner refused the training part"),
     ):
@@ -79,3 +85,25 @@ def _unlabelled(loaded: Loaded, settings: Settings) -> dict[str, Any]:
         return {}
     rows = taken_by(loaded.spec, loaded.unlabelled.X, settings.max_dense_bytes)
     return {"unlabelled": widened(rows, int(loaded.X.shape[1]))}
+
+
+@contextmanager
+def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
+    """Run joblib's parallel parts inside the block on the cluster, if there is one and the learner can use it.
+
+    Results do not depend on where they were made: learners draw every seed before parallel work begins.
+
+    Raises
+    ------
+    NotReady
+        When the cluster cannot be reached, or Dask is not installed.
+    """
+    if settings.dask_scheduler is None or not spec.distributes:
+        yield
+        return
+    client = connected(settings.dask_scheduler, CONNECT_S)
+    try:
+        with parallel_config(backend="dask", client=client, n_jobs=-1):
+            yield
+    finally:
+        client.close()

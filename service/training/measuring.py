@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmark.models.calibration.operating_points import Calibration
+from pairmark.models.evaluation.classification import classification_metrics
 from pairmark.models.evaluation.pairs import EvaluationReport, pair_report
+from pairmark.models.evaluation.ranking_metrics import pair_disagreement, ranking_metrics
 from pairmark.models.pairs.splits import HeldOutPairs
+from pairmark.service.errors import refusals
 from pairmark.service.heldout.evidence import measured
 from pairmark.service.heldout.groups import rates_by_group
 from pairmark.service.heldout.schemas import Evidence
@@ -17,12 +20,12 @@ from pairmark.service.heldout.scoring import in_blocks
 from pairmark.service.jobs.progress import Progress
 from pairmark.service.settings import Settings
 from pairmark.service.store.store import ModelStore
-from pairmark.service.training.classifiers import classifier_metrics
 from pairmark.service.training.leaderboard import leaderboard
 from pairmark.service.training.promotion import promotion
-from pairmark.service.training.rankers import ranker_metrics
 from pairmark.service.training.records import Calibrated, Fitted, Reported, Scored
-from pairmark.service.training.refusals import refusals
+
+MAX_LABELS = 40
+"""Labels up to which each two of them are looked at by themselves."""
 
 
 def score(fitted: Fitted, progress: Progress) -> Scored:
@@ -91,12 +94,12 @@ def report(calibrated: Calibrated, store: ModelStore, settings: Settings, progre
     evidence = None
     with refusals("the held-out rows cannot be used"):
         if curve is None:
-            metrics = ranker_metrics(scored)
+            metrics = _rankings(scored)
         else:
             evidence = _evidence(calibrated)
             metrics = {**curve.metrics, **_of_groups(calibrated), **_of_evidence(evidence)}
             if scored.rows is not None:
-                metrics["classification"] = classifier_metrics(scored)
+                metrics["classification"] = _classification(scored)
         board = leaderboard(scored, lambda share, what: progress.within(0.2 + 0.5 * share, what))
     progress.within(0.7, "comparing with production")
     return Reported(
@@ -160,3 +163,27 @@ def _of_groups(calibrated: Calibrated) -> dict[str, Any]:
     assert parts.test is not None
     found = rates_by_group(calibrated.calibration, calibrated.scored.test, parts.test, parts.loaded.data)
     return {"groups": found}
+
+
+def _classification(scored: Scored) -> dict[str, Any]:
+    """The report on held-out rows of learned classes, and what always naming the largest class would have done."""
+    parts = scored.fitted.parts
+    y, learned = np.asarray(parts.loaded.data.y), np.asarray(scored.fitted.estimator.classes_, dtype=np.int64)
+    column = np.full(len(parts.loaded.data.identities), -1, dtype=np.int64)
+    column[learned] = np.arange(learned.size)
+    assert scored.rows is not None
+    return classification_metrics(
+        scored.rows, column[y[parts.test_rows]], reference=column[y[parts.rows]], units=parts.row_units
+    )
+
+
+def _rankings(scored: Scored) -> dict[str, Any]:
+    """The report on held-out rows, and what one ranking for all would have done there."""
+    parts = scored.fitted.parts
+    truth = np.asarray(parts.loaded.data.rankings)
+    assert scored.rows is not None
+    seen = truth[parts.test_rows]
+    metrics = ranking_metrics(scored.rows, seen, reference=truth[parts.rows], units=parts.row_units)
+    if seen.shape[1] <= MAX_LABELS:
+        metrics["pair_disagreement"] = pair_disagreement(scored.rows, seen)
+    return metrics

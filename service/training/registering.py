@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from pairmark.models.core.registry import save
-from pairmark.models.core.spec import capabilities_of, jsonable_params
+from pairmark.models.core.spec import LearnerSpec, capabilities_of, jsonable_params
 from pairmark.service.blobs import Blobs, delete_unused
+from pairmark.service.datasets.data import LabelledData
 from pairmark.service.datasets.promises import in_percent
 from pairmark.service.db import Database
 from pairmark.service.heldout.errors import error_arrays
@@ -23,7 +24,6 @@ from pairmark.service.store.calibrations import store_calibration
 from pairmark.service.store.schemas import NewCalibration, NewVersion, VersionSummary
 from pairmark.service.store.store import ModelStore
 from pairmark.service.store.trial import first_use
-from pairmark.service.training.classifiers import class_names
 from pairmark.service.training.records import Loaded, Reported
 from pairmark.version import code_version
 
@@ -85,7 +85,7 @@ class Registry:
                 report = self.blobs.put_folder(folder / "report")
                 keys.append(report)
         calibration = self._calibration(reported, keys)
-        names, classes = loaded.data.given_feature_names, class_names(spec, loaded.data, estimator)
+        names, classes = loaded.data.given_feature_names, _class_names(spec, loaded.data, estimator)
         capabilities = capabilities_of(spec, estimator) - (set() if classes is not None else {"classify"})
         return NewVersion(
             model=loaded.claim.model,
@@ -211,3 +211,14 @@ def _lineage(loaded: Loaded) -> dict[str, Any]:
         "random_state": loaded.seed,
         "evaluation": loaded.claim.evaluation.model_dump(),
     }
+
+
+def _class_names(spec: LearnerSpec, data: LabelledData, estimator: Any) -> list[str] | None:
+    """Names of a classifier's classes, in the order of its probabilities.
+
+    None where there is nothing to name: the kind does not classify, or it learned from listed pairs, whose groups
+    have no names.
+    """
+    if "classify" not in spec.capabilities or data.pairs is not None or data.y is None:
+        return None
+    return [data.identities[int(code)] for code in estimator.classes_]

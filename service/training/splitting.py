@@ -9,10 +9,10 @@ import numpy as np
 from pairmark.models.evaluation.ranking_metrics import split_rankings
 from pairmark.models.pairs.splits import HeldOutPairs, split_data, split_pairs
 from pairmark.service.datasets.data import LabelledData
+from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import without_groups
 from pairmark.service.heldout.pairs import listed_pairs, pairs_among, split_codes, units_of_list
 from pairmark.service.training.records import Indices, Loaded, Parts
-from pairmark.service.training.refusals import refusals
 
 ROWS = "held-out-rows"
 GROUPED = "held-out-groups"

@@ -12,7 +12,6 @@ from pairmark.service.datasets.repository import dataset_of
 from pairmark.service.errors import InvalidInput
 from pairmark.service.jobs.queue import JobQueue
 from pairmark.service.jobs.schemas import JobOut, NewJob, Once
-from pairmark.service.training.fractions import outlook
 from pairmark.service.training.fusing import with_versions
 from pairmark.service.training.schemas import JobRequest
 from pairmark.service.training.validation import checked_request
@@ -50,19 +49,7 @@ class TrainingQueue(JobQueue):
             more = request.unlabelled
             unlabelled = None if more is None else dataset_out(dataset_of(session, more, hold=True))
             resolved = with_versions(request, session, self._db, self._settings)
-            checked = checked_request(resolved, dataset, self._settings, unlabelled)
-            return NewJob(
-                learner=checked.learner,
-                dataset_id=checked.dataset_id,
-                dataset=checked.dataset,
-                unlabelled_id=checked.unlabelled_id,
-                unlabelled=checked.unlabelled,
-                model=request.model,
-                params=checked.params,
-                evaluation=checked.evaluation.model_dump(),
-                promote=checked.promote,
-                message=outlook(checked.evaluation, dataset),
-            )
+            return checked_request(resolved, dataset, self._settings, unlabelled)
 
         return self.enqueue(prepare, once)
 

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
+from pairmark.models.calibration.promises import units_needed
 from pairmark.models.core.registry import LEARNERS, spec_of
 from pairmark.models.core.spec import LearnerSpec
+from pairmark.service.datasets.promises import promise_of, units_of
 from pairmark.service.datasets.schemas import DatasetOut
 from pairmark.service.errors import InvalidInput, UnknownLearner
 from pairmark.service.heldout.groups import MAX_GROUPS
 from pairmark.service.heldout.schemas import EvaluationRequest
+from pairmark.service.jobs.schemas import NewJob
 from pairmark.service.names import checked_name
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import PRODUCTION, checked_alias
-from pairmark.service.training.fractions import calibration_units, filled_evaluation
 from pairmark.service.training.schemas import IF_BETTER, JobRequest
 
 _DEFAULT_PAIRS = ("similarity-auto", "similarity-forest")
 _DEFAULT_RANKINGS = "label-ranking-auto"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedRequest:
-    """What a valid request comes to: names resolved, defaults filled in."""
-
-    learner: str
-    dataset_id: str
-    dataset: str
-    unlabelled_id: str | None
-    unlabelled: str | None
-    params: dict[str, Any]
-    evaluation: EvaluationRequest
-    promote: str | None
+AMPLE = 2
+"""Calibration units aimed at, in multiples of the fewest that a rate takes: at the fewest, the TPR is low."""
+_SMALLEST, _MOST = 0.1, 0.5
 
 
 def checked_request(
     request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None = None
-) -> CheckedRequest:
-    """Check a request against the learner and the datasets' summaries.
+) -> NewJob:
+    """The job that a request asks for, checked against the learner and the datasets' summaries.
 
     Raises
     ------
@@ -53,17 +43,19 @@ def checked_request(
         _check_unlabelled(spec, dataset, unlabelled)
     _check_dataset(spec, dataset)
     params = checked_params(spec, _data_params(spec, request, dataset))
-    evaluation = filled_evaluation(request.evaluation, dataset, learns=spec.learns(params))
+    evaluation = _filled(request.evaluation, dataset, learns=spec.learns(params))
     _check_evaluation(evaluation, dataset, settings, learns=spec.learns(params))
-    return CheckedRequest(
+    return NewJob(
         learner=spec.kind,
         dataset_id=dataset.id,
         dataset=f"{dataset.name}:{dataset.version}",
         unlabelled_id=None if unlabelled is None else unlabelled.id,
         unlabelled=None if unlabelled is None else f"{unlabelled.name}:{unlabelled.version}",
+        model=request.model,
         params=params,
-        evaluation=evaluation,
+        evaluation=evaluation.model_dump(),
         promote=_promotion(request.promote),
+        message=_outlook(evaluation, dataset),
     )
 
 
@@ -122,7 +114,7 @@ def _data_params(spec: LearnerSpec, request: JobRequest, dataset: DatasetOut) ->
             f"({', '.join(one.kind for one in LEARNERS if 'budget_seconds' in one.params.model_fields) or 'none yet'})",
             field="budget_seconds",
         )
-    units = calibration_units(dataset, request.evaluation.protocol)
+    units = _calibration_units(dataset, request.evaluation.protocol)
     job = {
         "budget_seconds": request.budget_seconds,
         "target_fpr": request.evaluation.target_fpr,
@@ -212,3 +204,49 @@ def _promotion(promote: bool | str) -> str | None:
     if promote is True:
         return PRODUCTION
     return promote if promote == IF_BETTER else checked_alias(promote, "promote")
+
+
+def _filled(asked: EvaluationRequest, dataset: DatasetOut, *, learns: bool = True) -> EvaluationRequest:
+    """The request with its calibration fraction: as asked, or what ``target_fpr`` takes.
+
+    Parameters
+    ----------
+    learns : whether the learner learns anything; if not, everybody outside the test part calibrates.
+    """
+    if not learns:
+        return asked.model_copy(update={"calibration_fraction": round(1 - asked.test_fraction, 6)})
+    if asked.target_fpr is None or "calibration_fraction" in asked.model_fields_set:
+        return asked
+    units = _calibration_units(dataset, asked.protocol)
+    if units is None:
+        return asked
+    count, different, _ = units
+    needed = units_needed(asked.target_fpr, different_share=different)["finite-sample"]
+    assert needed is not None
+    most = min(_MOST, 0.8 - asked.test_fraction)
+    fraction = min(max(AMPLE * needed / count, _SMALLEST), max(most, _SMALLEST))
+    return asked.model_copy(update={"calibration_fraction": round(fraction, 4)})
+
+
+def _calibration_units(dataset: DatasetOut, protocol: str) -> tuple[int, float, str] | None:
+    """Units of a dataset with identities, the share of different pairs among them, and the protocol.
+
+    None where its size does not say: a list of pairs, rankings.
+    """
+    if dataset.n_pairs or dataset.label is None or dataset.n_labels < 2:
+        return None
+    return units_of(
+        n_labels=dataset.n_labels, rows=dataset.rows, label_counts=dataset.label_counts, protocol=protocol
+    )
+
+
+def _outlook(evaluation: EvaluationRequest, dataset: DatasetOut) -> str:
+    """What the job will be able to promise, a sentence for its owner; empty where the size does not say."""
+    units = _calibration_units(dataset, evaluation.protocol)
+    if units is None:
+        return ""
+    count, different, protocol = units
+    found = promise_of(count, evaluation.calibration_fraction, protocol=protocol, different_share=different)
+    if evaluation.target_fpr is None or (found.smallest_fpr or 1.0) <= evaluation.target_fpr:
+        return found.text
+    return f"{found.text}. The target of {evaluation.target_fpr:g} cannot be promised from this dataset"
