@@ -17,8 +17,8 @@ from pairmark.service.errors import RateLimited, UnknownJob
 from pairmark.service.jobs.queue import EVENTS_A_READ
 from pairmark.service.jobs.schemas import JobOut, JobPage, JobState
 from pairmark.service.store.refs import name_of
-from pairmark.service.training.fusing import models_named
 from pairmark.service.training.schemas import JobRequest
+from pairmark.service.training.submission import models_named
 
 JobId = Annotated[str, Path(max_length=64)]
 

@@ -275,7 +275,7 @@ def _as_told(export: _Export, found: Tried, capabilities: set[str], name: str | 
         artefact="",
         artefact_sha256=found.artefact_sha256,
         report=None,
-        calibration=measured and NewCalibration(**dict(measured), blob="", dataset_id=None),
+        calibration=None if measured is None else NewCalibration(**dict(measured), blob="", dataset_id=None),
         job_id=None,
     )
 
