@@ -25,36 +25,21 @@ ModelOption = Annotated[str | None, typer.Option(help="NAME, NAME@ALIAS or NAME:
 
 
 def either(features: list[str] | None, file: Path | None) -> None:
-    """See to it that a point is given or a file, and not both.
-
-    Raises
-    ------
-    typer.BadParameter
-    """
+    """See to it that a point is given or a file and not both, or `typer.BadParameter`."""
     if bool(features) == (file is not None):
         raise typer.BadParameter("expected either the features of one point or --file")
 
 
 def read_points(file: Path) -> tuple[list[str], list[list[float]]]:
-    """The names of the features, and the points in the file's order.
-
-    Raises
-    ------
-    typer.BadParameter
-        Names the row that has too few or too many fields, or one that is no number.
-    """
+    """The names of the features, and the points in the file's order; `typer.BadParameter` names the row that has too
+    few or too many fields, or one that is no number."""
     names, lines = _table(file)
     return names, [numbers(line, f"{file}: row {at}") for at, line in enumerate(lines, start=1)]
 
 
 def read_subjects(file: Path, column: str) -> list[dict[str, list[list[float]]]]:
-    """Subjects in order of their first row: points with the same word in a column are samples of one subject.
-
-    Raises
-    ------
-    typer.BadParameter
-        As `read_points`, and when there is no such column.
-    """
+    """Subjects in order of their first row: points with the same word in a column are samples of one subject. Refused
+    as by `read_points`."""
     names, lines = _table(file)
     if column not in names:
         raise typer.BadParameter(f"{file}: the first line has no {column!r}; it has {', '.join(names[:20])}")
@@ -85,12 +70,7 @@ def _table(file: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def numbers(words: Iterable[str], where: str) -> list[float]:
-    """Each of ``words`` as a number.
-
-    Raises
-    ------
-    typer.BadParameter
-    """
+    """Each of ``words`` as a number, or `typer.BadParameter`."""
     read = []
     for word in words:
         try:

@@ -39,12 +39,7 @@ class Runner(Protocol):
 
 
 def main(arguments: list[str], runner: Callable[[Claim, Database, Blobs, Settings], Runner]) -> int:
-    """Run one attempt; returns the exit status.
-
-    Parameters
-    ----------
-    runner : what does a claim's work.
-    """
+    """Run one attempt at the job whose claim ``runner`` works on; returns the exit status."""
     job_id, attempt, parent = arguments[0], int(arguments[1]), int(arguments[2])
     die_with_parent(parent)
     # A service on the same machine goes first.
@@ -90,12 +85,7 @@ def out_of_memory(limit: int) -> OutOfMemory:
 
 
 def attempt_error(claim: Claim, runner: Runner, limit: int) -> PairmarkError | None:
-    """Run it; returns the message for people when it failed. `Fenced` goes through.
-
-    Parameters
-    ----------
-    limit : bytes of memory that the work may take.
-    """
+    """Run it within ``limit`` bytes of memory; returns the message for people when it failed. `Fenced` goes through."""
     fields: dict[str, Any] = {"job": claim.job_id, "attempt": claim.attempt}
     if claim.trace_id is not None:
         fields["trace_id"] = claim.trace_id

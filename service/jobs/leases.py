@@ -45,13 +45,8 @@ class Leases:
         self._settings = settings
 
     def claim(self, worker: str, only: str | None = None) -> Claim | None:
-        """Take the oldest waiting job, or one whose worker fell silent; none when there is nothing to do.
-
-        Parameters
-        ----------
-        worker : name for the history, e.g. ``host:pid``.
-        only : claim this job or nothing.
-        """
+        """Take the oldest waiting job (or ``only`` that one), or one whose worker fell silent; none when there is
+        nothing to do."""
         with self._db.read() as session:
             if not repository.any_claimable(session, self._db.now(session), only):
                 return None
@@ -140,13 +135,8 @@ class Leases:
         result: dict[str, str] | None = None,
         message: str = "",
     ) -> None:
-        """End the job well, in the caller's transaction, together with what it made.
-
-        Raises
-        ------
-        Fenced
-            When the attempt was superseded or a cancel was asked for: the transaction must be given up.
-        """
+        """End the job well, in the caller's transaction, together with what it made; `Fenced` when the attempt was
+        superseded or a cancel was asked for: the transaction must be given up."""
         made = {"version": version} if result is None else {"result": result}
         values = {"version": version, "result": result, "progress": 1.0, "message": message[:2000]}
         facts = {"model": claim.model, **made}
@@ -181,17 +171,8 @@ class Leases:
         persist(self._db, give_back)
 
     def lost(self, claim: Claim, detail: str, error: type[PairmarkError] = TrainingFailed) -> None:
-        """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times.
-
-        Parameters
-        ----------
-        error : what the job fails with after the last one.
-
-        Raises
-        ------
-        Fenced
-            When superseded.
-        """
+        """Give up the attempt through no fault of the job's: it is tried again, up to ``max_attempts`` times, then
+        failed with ``error``. Raises `Fenced` when superseded."""
         persist(
             self._db,
             lambda session: self._lost(

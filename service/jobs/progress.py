@@ -18,12 +18,7 @@ _EVENT_STEP = 0.01
 
 
 class Progress:
-    """Progress of one attempt.
-
-    Parameters
-    ----------
-    stages : where each stage begins and ends on the job's way from 0 to 1.
-    """
+    """Progress of one attempt, whose ``stages`` say where each begins and ends on the job's way from 0 to 1."""
 
     def __init__(self, queue: JobQueue, claim: Claim, stages: Mapping[str, tuple[float, float]]) -> None:
         self._stages = stages

@@ -46,20 +46,9 @@ class JobQueue(Leases):
     """Submit, watch and cancel jobs; and, inherited, claim them, keep them and end them."""
 
     def enqueue(self, prepare: Callable[[Session], NewJob], once: Once | None = None) -> JobOut:
-        """Queue a job of any kind; the one way in.
-
-        Parameters
-        ----------
-        prepare : checks what is wanted and says what to queue, in the transaction that queues it.
-        once : the same key with the same request gives the job that it made before.
-
-        Raises
-        ------
-        Conflict
-            When the key was used for another request.
-        RateLimited
-            When ``max_queued_jobs`` wait already.
-        """
+        """Queue a job of any kind, which ``prepare`` checks and makes in the transaction that queues it; the one way
+        in. With ``once``, the same key and request give the job that they made before; `Conflict` when the key was used
+        for another one. `RateLimited` when ``max_queued_jobs`` wait already."""
         if once is not None:
             with self._db.read() as session:
                 earlier = self._earlier(session, once)

@@ -10,12 +10,7 @@ _UNATTENDED = f"no worker is alive: {START_ONE}"
 
 
 def job_out(row: JobRow, attempts: list[JobAttempt], *, attended: bool = True) -> JobOut:
-    """A job with its history.
-
-    Parameters
-    ----------
-    attended : whether a worker is alive; a job that waits says so where none is.
-    """
+    """A job with its history; one that waits while no worker is alive (``attended``) says so."""
     message = row.message
     if not attended and row.state == "queued":
         message = f"{_UNATTENDED}. {message}" if message else _UNATTENDED

@@ -54,17 +54,9 @@ class Worker:
     def run(
         self, stop: threading.Event | None = None, *, drain: bool = False, only_job: str | None = None
     ) -> int:
-        """Work until ``stop`` is set; a job under way is then given back to the queue.
-
-        Parameters
-        ----------
-        drain : return when nothing is left to claim.
-        only_job : run this job if nobody else holds it, then return.
-
-        Returns
-        -------
-        The number of attempts that ran.
-        """
+        """Work until ``stop`` is set; a job under way is then given back to the queue. With ``drain``, return when
+        nothing is left to claim; with ``only_job``, after that job, if nobody else holds it. Returns how many attempts
+        ran."""
         with acting(Actor(name=f"worker {self.name}")):
             return self._loop(stop or threading.Event(), drain=drain, only_job=only_job)
 
@@ -168,12 +160,8 @@ class Worker:
     def _watch(
         self, claim: Claim, child: subprocess.Popen[bytes], stop: threading.Event
     ) -> Lease | PairmarkError | None:
-        """Keep the lease while the child works.
-
-        Returns
-        -------
-        The lease that ended it, the limit that it reached, or none when it ended by itself.
-        """
+        """Keep the lease while the child works; returns the lease that ended it, the limit that it reached, or none
+        when it ended by itself."""
         beat_every = self.settings.lease_s / 3
         started = time.monotonic()
         next_beat = started + beat_every

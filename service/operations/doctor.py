@@ -72,12 +72,8 @@ def _failure(detail: str, advice: str = "") -> Outcome:
 
 
 class Doctor:
-    """Runs every check, each on its own, so that one that fails hides no other.
-
-    Parameters
-    ----------
-    quick : leave out what takes long: hashing every blob, and compiling kernels.
-    """
+    """Runs every check, each on its own, so that one that fails hides no other; ``quick`` leaves out hashing every blob
+    and compiling kernels."""
 
     def __init__(self, db: Database, blobs: Blobs, settings: Settings, *, quick: bool = False) -> None:
         self._db = db

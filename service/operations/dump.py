@@ -45,13 +45,7 @@ def write_table(session: Session, table: Table, path: Path) -> dict[str, Any]:
 
 
 def read_table(connection: Connection, table: Table, facts: dict[str, Any], lines: IO[bytes]) -> None:
-    """Insert a table's rows.
-
-    Raises
-    ------
-    CorruptArtefact
-        When the lines are not those that were written.
-    """
+    """Insert a table's rows, or `CorruptArtefact` when the lines are not those that were written."""
     digest = hashlib.sha256()
     columns = [table.columns[name] for name in facts["columns"]]
     binary = [isinstance(column.type, LargeBinary) for column in columns]

@@ -13,12 +13,8 @@ _POINTS = 4
 
 
 def probe(store: ModelStore, name: str, version: int) -> dict[str, Any]:
-    """Load a version and have it answer for points that are always the same.
-
-    Returns
-    -------
-    ``sha256`` of the answer's bytes, and ``first``, its first number.
-    """
+    """Load a version and have it answer for points that are always the same: ``sha256`` of the answer's bytes, and
+    ``first``, its first number."""
     estimator = store.load(name, version)
     points = np.random.default_rng(0).standard_normal((2, _POINTS, int(estimator.n_features_in_)))
     left, right = points.astype(np.float32)

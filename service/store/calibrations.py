@@ -246,12 +246,8 @@ class Calibrations:
         parent_id: str | None = None,
         subjects: str | None = None,
     ) -> CalibrationOut:
-        """Store a calibration, of scores made elsewhere where no model is given.
-
-        Parameters
-        ----------
-        parent_id, subjects : of a calibration of subjects: whose people it is from, and their class.
-        """
+        """Store a calibration, of scores made elsewhere where no model is given; ``parent_id`` and ``subjects`` are of
+        one of subjects: whose people it is from, and their class."""
         db, blobs = self._versions.db, self._versions.blobs
         blob = store_calibration(blobs, calibration)
         new = NewCalibration(

@@ -41,15 +41,8 @@ class Evaluations:
         random_state: int = 0,
         groups: GroupRole = "together",
     ) -> EvaluationOut:
-        """Score held-out pairs of a dataset and report on them; nothing is stored.
-
-        Data that the version was trained on is not refused, but counted and warned of: the figures are then too
-        good.
-
-        Raises
-        ------
-        UnknownModel, UnknownDataset, ModelNotCapable, InvalidInput
-        """
+        """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
+        is not refused, but counted and warned of: the figures are then too good."""
         row = self._versions.row(name, version)
         if "similarity" not in row.capabilities:
             raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")

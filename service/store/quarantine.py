@@ -42,13 +42,8 @@ class Quarantine:
 
     @contextmanager
     def loading(self, row: ModelVersion, name: str) -> Iterator[None]:
-        """Load a version in the block, and score with it for the first time.
-
-        Raises
-        ------
-        Conflict
-            When the version is in quarantine, or is found to belong there.
-        """
+        """Load a version in the block, and score with it for the first time; `Conflict` when it is in quarantine, or is
+        found to belong there."""
         refuse_quarantined(row, name)
         mark = self._marked(row, name)
         try:

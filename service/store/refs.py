@@ -29,13 +29,7 @@ class ModelRef:
 
 
 def parse_ref(text: str, field: str = "model") -> ModelRef:
-    """Read a model reference; plain ``name`` means ``name@production``.
-
-    Raises
-    ------
-    InvalidInput
-        When it is none of the three forms.
-    """
+    """Read a model reference, or `InvalidInput`; plain ``name`` means ``name@production``."""
     name, mark, rest = split_ref(text)
     checked_name(name, field)
     if mark == ":":

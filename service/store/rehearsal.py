@@ -29,17 +29,8 @@ _LATER = tuple(f"simultaneous_{name}" for name in _SHARES[2:])
 
 
 def rehearse(new: NewVersion, report: Path | None, calibration: Calibration | None) -> None:
-    """Make every document about a version that is not registered yet.
-
-    Parameters
-    ----------
-    report : folder of its report.
-
-    Raises
-    ------
-    ArtefactError
-        When one of them cannot be made; says which.
-    """
+    """Make every document about a version that is not registered yet, or `ArtefactError` that says which cannot be
+    made; ``report`` is its report's folder."""
     stage = "the facts of the version"
     try:
         row, rows = _rows(new, report is not None)

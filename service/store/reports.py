@@ -39,25 +39,15 @@ class Reports:
         self._promises = lru_cache(maxsize=256)(self._promised)
 
     def roc(self, name: str, version: int, points: int | None = None) -> RocOut:
-        """The ROC on the version's held-out pairs; with ``points`` at most so many.
-
-        Raises
-        ------
-        ModelNotCapable
-            When the version scores no pairs.
-        """
+        """The ROC on the version's held-out pairs, with ``points`` at most so many; `ModelNotCapable` when it scores
+        none."""
         row = self._versions.row(name, version)
         curve = read_roc(self._versions.blobs.folder(self._report_of(row, name)), points)
         return curve.model_copy(update={"groups": row.metrics.get("groups")})
 
     def leaderboard(self, name: str, version: int) -> LeaderboardOut:
-        """The version among baselines on the same held-out data.
-
-        Raises
-        ------
-        ModelNotCapable
-            When it was trained before baselines were measured.
-        """
+        """The version among baselines on the same held-out data; `ModelNotCapable` when it was trained before they were
+        measured."""
         found = leaderboard_of(self._versions.row(name, version))
         if found is None:
             raise ModelNotCapable(
@@ -68,19 +58,9 @@ class Reports:
     def errors(
         self, name: str, version: int, *, kind: ErrorKind, fpr: float | None = None, limit: int = KEPT
     ) -> ErrorsOut:
-        """The hardest held-out pairs of the version's own test part.
-
-        Parameters
-        ----------
-        fpr : only those that are wrong at the operating point of that rate; None: the hardest, right or wrong.
-
-        Raises
-        ------
-        ModelNotCapable
-            When the version scores no pairs, or they were not kept.
-        InsufficientCalibration
-            When the rate has no operating point.
-        """
+        """The hardest held-out pairs of the version's own test part; with ``fpr`` only those that are wrong at
+        that operating point, or `InsufficientCalibration`. `ModelNotCapable` when it scores no pairs, or they
+        were not kept."""
         row = self._versions.row(name, version)
         found = hard_pairs(read_arrays(self._versions.blobs.folder(self._report_of(row, name))), kind)
         if found is None:

@@ -19,13 +19,8 @@ def signed(manifest: bytes, key_file: Path) -> str:
 
 
 def check_signature(manifest: bytes, signature: str | None, settings: Settings) -> None:
-    """Hold a manifest against its signature.
-
-    Raises
-    ------
-    InvalidInput
-        When there is none though one is required, or it was made with another key or for another manifest.
-    """
+    """Hold a manifest against its signature; `InvalidInput` when there is none though one is required, or it was made
+    with another key or for another manifest."""
     if signature is None:
         if settings.require_signed_imports:
             raise InvalidInput(

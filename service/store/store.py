@@ -209,25 +209,12 @@ class ModelStore:
         return names
 
     def load(self, name: str, version: int, first: Callable[[Any], object] | None = None) -> Any:
-        """The fitted learner, every byte checked against what was stored; see `VersionStore.load`.
-
-        Raises
-        ------
-        CorruptArtefact
-            When the artefact is missing or was changed.
-        Conflict
-            When the version is in quarantine.
-        """
+        """The fitted learner, every byte checked against what was stored; see `VersionStore.load`."""
         return self._versions.load(self._versions.row(name, version), name, first)
 
     def delete(self, name: str, version: int) -> None:
-        """Delete a version with its calibrations and files.
-
-        Raises
-        ------
-        Conflict
-            When an alias holds it, or a gallery uses it or moves to it.
-        """
+        """Delete a version with its calibrations and files; `Conflict` when an alias holds it, or a gallery uses it or
+        moves to it."""
         with self._db.write() as session:
             model = self._locked(session, name)
             row = self._versions.version(session, model, version)
@@ -320,13 +307,8 @@ class ModelStore:
     def overlap(
         self, name: str, version: int, data: LabelledData, *, refuse: bool = False
     ) -> OverlapOut | None:
-        """How much of a dataset the version was trained on; None when that was not kept.
-
-        Raises
-        ------
-        CalibrationOverlap
-            With ``refuse``, when it holds what a calibration may not.
-        """
+        """How much of a dataset the version was trained on, None when that was not kept; with ``refuse``,
+        `CalibrationOverlap` when it holds what a calibration may not."""
         row = self._versions.row(name, version)
         if refuse:
             self.calibrations.refuse_overlap(row, name, data, self.calibrations.protocol_of(row, "auto"))
@@ -365,17 +347,8 @@ class ModelStore:
     def import_file(
         self, file: BinaryIO, *, by: str, name: str | None = None, promote: str | None = None
     ) -> tuple[str, int]:
-        """Register the version that an exported file holds, verified, under its own or another name.
-
-        Returns
-        -------
-        Name and number of the new version.
-
-        Raises
-        ------
-        InvalidInput, TooLarge
-            When the file is not a whole, unchanged export, or is beyond a bound.
-        """
+        """Register the version that an exported file holds, verified, under its own or another name; returns name and
+        number. `InvalidInput` or `TooLarge` when it is not a whole, unchanged export within bounds."""
         if name is not None:
             checked_name(name, "model")
         with imported(self._versions, file, name) as new, self._db.write() as session:

@@ -71,21 +71,9 @@ class SubjectCalibrations:
         self._refused: dict[tuple[str, SubjectClass], InsufficientCalibration] = {}
 
     def of(self, parent: str, asked: SubjectClass, estimator: Any) -> str:
-        """The id of the calibration of a class; it is made where there is none yet.
-
-        Parameters
-        ----------
-        parent : id of the version's calibration whose people are used.
-        estimator : the version's, loaded.
-
-        Raises
-        ------
-        UnknownCalibration
-        InsufficientCalibration
-            When the held-out people cannot support the class: says what is needed.
-        TooLarge
-            When the calibration has as many classes as are allowed.
-        """
+        """The id of the calibration of a class, drawn from the people of the calibration ``parent``; made where there
+        is none yet. `InsufficientCalibration` when they cannot support the class, `TooLarge` when ``parent`` has as
+        many classes as are allowed."""
         row, name = self._calibrations.row(parent)
         found = self._found(parent, asked)
         if found is not None:

@@ -131,17 +131,9 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 @contextmanager
 def imported(versions: VersionStore, file: BinaryIO, name: str | None) -> Iterator[NewVersion]:
-    """What an exported file holds, verified and its blobs stored, for the block to register.
-
-    When the block fails, blobs that no row came to name are deleted again.
-
-    Raises
-    ------
-    InvalidInput
-        When the file is not a whole, unchanged export that this code can read.
-    TooLarge
-        When it unpacks to more than ``max_upload_bytes``.
-    """
+    """What an exported file holds, verified and its blobs stored, for the block to register; when the block fails,
+    blobs that no row came to name are deleted again. `InvalidInput` for what is not a whole, unchanged export that this
+    code can read, `TooLarge` for one that unpacks to more than ``max_upload_bytes``."""
     with (
         versions.blobs.workspace() as artefact,
         versions.blobs.workspace() as report,

@@ -39,13 +39,7 @@ class Tried(BaseModel):
 
 
 def tried(folder: Path, settings: Settings) -> Tried:
-    """Load the artefact in a process of its own and score a few rows with it.
-
-    Raises
-    ------
-    InvalidInput
-        When it is refused, or the process crashed, ran out of memory or did not end in time; says which.
-    """
+    """Load the artefact in a process of its own and score a few rows with it; `InvalidInput` says how that failed."""
     command = [
         sys.executable,
         "-P",

@@ -23,13 +23,7 @@ CONNECT_S = 30
 
 
 def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
-    """The learner with its parameters, fitted.
-
-    Raises
-    ------
-    InvalidInput
-        When the learner refuses the training part.
-    """
+    """The learner with its parameters, fitted, or `InvalidInput` when it refuses the training part."""
     loaded = parts.loaded
     spec = loaded.spec
     estimator = spec.estimator(
@@ -63,13 +57,7 @@ def _data_params(parts: Parts) -> dict[str, Any]:
 
 
 def fit_listed(estimator: Any, parts: Parts, **more: Any) -> None:
-    """Fit on the listed training pairs.
-
-    Raises
-    ------
-    ValueError
-        When those of positive weight are not of both kinds.
-    """
+    """Fit on the listed training pairs, or `ValueError` when those of positive weight are not of both kinds."""
     pairs, X = parts.loaded.data.pairs, parts.loaded.X
     assert pairs is not None
     weight = None if pairs.weight is None else np.asarray(pairs.weight)[parts.pairs]
@@ -89,15 +77,8 @@ def _unlabelled(loaded: Loaded, settings: Settings) -> dict[str, Any]:
 
 @contextmanager
 def _engine(spec: LearnerSpec, settings: Settings) -> Iterator[None]:
-    """Run joblib's parallel parts inside the block on the cluster, if there is one and the learner can use it.
-
-    Results do not depend on where they were made: learners draw every seed before parallel work begins.
-
-    Raises
-    ------
-    NotReady
-        When the cluster cannot be reached, or Dask is not installed.
-    """
+    """Run joblib's parallel parts inside the block on the cluster, if there is one and the learner can use it. Results
+    do not depend on where they were made: learners draw every seed before parallel work begins."""
     if settings.dask_scheduler is None or not spec.distributes:
         yield
         return

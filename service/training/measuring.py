@@ -29,13 +29,8 @@ MAX_LABELS = 40
 
 
 def score(fitted: Fitted, progress: Progress) -> Scored:
-    """Scores of the held-out pairs, predictions for the held-out rows.
-
-    Raises
-    ------
-    InvalidInput
-        When the learner cannot score them.
-    """
+    """Scores of the held-out pairs, predictions for the held-out rows, or `InvalidInput` when the learner cannot score
+    them."""
     parts, estimator, X = fitted.parts, fitted.estimator, fitted.parts.loaded.X
     calibration = test = rows = None
     with refusals("the learner could not score the held-out part"):
@@ -59,13 +54,7 @@ def score(fitted: Fitted, progress: Progress) -> Scored:
 
 
 def calibrate(scored: Scored) -> Calibrated:
-    """What operating points are computed from.
-
-    Raises
-    ------
-    InvalidInput
-        When the scores cannot be used.
-    """
+    """What operating points are computed from, or `InvalidInput` when the scores cannot be used."""
     parts = scored.fitted.parts
     if parts.calibration is None or scored.calibration is None:
         return Calibrated(scored=scored, calibration=None)
@@ -82,13 +71,7 @@ def calibrate(scored: Scored) -> Calibrated:
 
 
 def report(calibrated: Calibrated, store: ModelStore, settings: Settings, progress: Progress) -> Reported:
-    """What the test part says: metrics, the model among baselines, and whether it takes production's place.
-
-    Raises
-    ------
-    InvalidInput
-        When it cannot be measured on.
-    """
+    """What the test part says: metrics, the model among baselines, and whether it takes production's place."""
     scored = calibrated.scored
     curve = None if scored.test is None else _curve(scored)
     evidence = None

@@ -40,13 +40,8 @@ class Registry:
     store: ModelStore
 
     def register(self, reported: Reported) -> int:
-        """Store artefact, report and calibration, then register the version; returns its number.
-
-        Raises
-        ------
-        Fenced
-            When the attempt was superseded or cancelled: nothing is left behind.
-        """
+        """Store artefact, report and calibration, then register the version; returns its number. `Fenced` when the
+        attempt was superseded or cancelled: nothing is left behind."""
         claim = reported.calibrated.scored.fitted.parts.loaded.claim
         keys: list[str] = []
         try:
@@ -214,11 +209,8 @@ def _lineage(loaded: Loaded) -> dict[str, Any]:
 
 
 def _class_names(spec: LearnerSpec, data: LabelledData, estimator: Any) -> list[str] | None:
-    """Names of a classifier's classes, in the order of its probabilities.
-
-    None where there is nothing to name: the kind does not classify, or it learned from listed pairs, whose groups
-    have no names.
-    """
+    """Names of a classifier's classes, in the order of its probabilities. None where the kind does not classify, or
+    learned from listed pairs, whose groups have no names."""
     if "classify" not in spec.capabilities or data.pairs is not None or data.y is None:
         return None
     return [data.identities[int(code)] for code in estimator.classes_]

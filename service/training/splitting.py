@@ -19,13 +19,7 @@ GROUPED = "held-out-groups"
 
 
 def split(loaded: Loaded) -> Parts:
-    """The parts of a job's dataset.
-
-    Raises
-    ------
-    InvalidInput
-        When a part would be too small.
-    """
+    """The parts of a job's dataset, or `InvalidInput` when one would be too small."""
     data = loaded.data
     with refusals(f"dataset {data.name}:{data.version} cannot be split"):
         if loaded.spec.needs == "rankings":

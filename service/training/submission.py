@@ -33,21 +33,8 @@ class TrainingQueue(JobQueue):
     """The job queue, with training jobs checked before they enter it."""
 
     def submit(self, request: JobRequest, idempotency_key: str | None = None) -> JobOut:
-        """Validate a request and queue it.
-
-        Parameters
-        ----------
-        idempotency_key : the same key with the same request gives the job it made before.
-
-        Raises
-        ------
-        InvalidInput, UnknownLearner, UnknownDataset, UnknownModel, ModelNotCapable
-            When the request cannot be trained as it stands.
-        Conflict
-            When the key was used for another request.
-        RateLimited
-            When ``max_queued_jobs`` wait already.
-        """
+        """Validate a request and queue it; the same ``idempotency_key`` with the same request gives the job it made
+        before, with another request a `Conflict`."""
         if idempotency_key is not None and not (
             idempotency_key.isprintable() and 1 <= len(idempotency_key) <= 200
         ):

@@ -51,15 +51,8 @@ class Trainer:
         self._registry = Registry(db=db, blobs=blobs, queue=self._queue, store=self._store)
 
     def run(self, claim: Claim) -> int:
-        """Train and register; returns the version's number.
-
-        Raises
-        ------
-        Fenced
-            When the attempt was superseded or cancelled: nothing was registered.
-        InvalidInput, UnknownDataset, StorageFailed, CorruptArtefact
-            What a person can act on.
-        """
+        """Train and register; returns the version's number. `Fenced` when the attempt was superseded or cancelled:
+        nothing was registered. Other `PairmarkError` are what a person can act on."""
         folder = checkpoints_of(self._settings, claim.job_id)
         # A worker runs one job at a time, so a job that says nothing of threads gets every core. BLAS, left alone,
         # would start a thread for each core of the machine, whatever the container may use.

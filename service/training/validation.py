@@ -30,13 +30,8 @@ _SMALLEST, _MOST = 0.1, 0.5
 def checked_request(
     request: JobRequest, dataset: DatasetOut, settings: Settings, unlabelled: DatasetOut | None = None
 ) -> NewJob:
-    """The job that a request asks for, checked against the learner and the datasets' summaries.
-
-    Raises
-    ------
-    UnknownLearner, InvalidInput
-        Naming the field and what was expected.
-    """
+    """The job that a request asks for, checked against the learner and the datasets' summaries; `UnknownLearner` or
+    `InvalidInput` name the field and what was expected."""
     spec = known_learner(request.learner or default_learner(dataset))
     checked_name(request.model, "model")
     if unlabelled is not None:
@@ -60,13 +55,8 @@ def checked_request(
 
 
 def default_learner(dataset: DatasetOut) -> str:
-    """The kind that a job trains when it names none.
-
-    Raises
-    ------
-    InvalidInput
-        When the dataset could train two different things.
-    """
+    """The kind that a job trains when it names none, or `InvalidInput` when the dataset could train two different
+    things."""
     pairs = dataset.label is not None or dataset.n_pairs > 0
     if dataset.ranking_labels and pairs:
         raise InvalidInput(
@@ -207,12 +197,8 @@ def _promotion(promote: bool | str) -> str | None:
 
 
 def _filled(asked: EvaluationRequest, dataset: DatasetOut, *, learns: bool = True) -> EvaluationRequest:
-    """The request with its calibration fraction: as asked, or what ``target_fpr`` takes.
-
-    Parameters
-    ----------
-    learns : whether the learner learns anything; if not, everybody outside the test part calibrates.
-    """
+    """The request with its calibration fraction: as asked, or what ``target_fpr`` takes. A learner that learns nothing
+    leaves everybody outside the test part to calibrate on."""
     if not learns:
         return asked.model_copy(update={"calibration_fraction": round(1 - asked.test_fraction, 6)})
     if asked.target_fpr is None or "calibration_fraction" in asked.model_fields_set:
