@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import (
     Connection,
@@ -261,6 +261,12 @@ class Database:
                         f"no database at {self.url.render_as_string(hide_password=True)}"
                     ) from error
                 time.sleep(0.5)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispose()
 
     def dispose(self) -> None:
         """Close every connection."""

@@ -12,7 +12,7 @@ from pairmark.service.api import metrics
 from pairmark.service.api.readings import deployment_text
 from pairmark.service.api.services import InServices
 from pairmark.service.errors import NotReady
-from pairmark.service.jobs.views import START_ONE
+from pairmark.service.jobs.queue import START_ONE
 
 
 class Alive(BaseModel):

@@ -70,9 +70,8 @@ def prepare_database(chosen: Settings, wait: float = 0.0) -> None:
     from pairmark.service.db import open_database
     from pairmark.service.errors import SchemaMismatch
 
-    database = open_database(chosen)
     deadline = time.monotonic() + wait
-    try:
+    with open_database(chosen) as database:
         if database.is_sqlite:
             migrate_embedded(database)
             return
@@ -85,8 +84,6 @@ def prepare_database(chosen: Settings, wait: float = 0.0) -> None:
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(0.5)
-    finally:
-        database.dispose()
 
 
 def migrate_embedded(database: Database) -> None:

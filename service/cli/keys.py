@@ -128,8 +128,5 @@ def opened_keys(chosen: Settings, *, prepare: bool = True) -> Iterator[Keys]:
 
     if prepare:
         prepare_database(chosen)
-    database = open_database(chosen)
-    try:
+    with open_database(chosen) as database:
         yield Keys(database)
-    finally:
-        database.dispose()

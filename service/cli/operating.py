@@ -137,8 +137,5 @@ def _opened() -> Iterator[tuple[Settings, Database, Blobs]]:
     from pairmark.service.db import open_database
 
     chosen = settings()
-    database = open_database(chosen)
-    try:
+    with open_database(chosen) as database:
         yield chosen, database, open_blobs(chosen)
-    finally:
-        database.dispose()

@@ -32,16 +32,13 @@ def upgrade(
     """Migrate the schema to the newest version. Safe to run again, and from several machines at once."""
     from pairmark.service.db import open_database
 
-    opened = open_database(settings())
-    try:
+    with open_database(settings()) as opened:
         opened.wait(wait)
         if opened.is_sqlite:
             migrate_embedded(opened)
         else:
             opened.upgrade()
         shown = opened.url.render_as_string(hide_password=True)
-    finally:
-        opened.dispose()
     output.show(
         {"database": shown, "upgraded": True}, lambda to: to.print(f"{shown} is up to date", markup=False)
     )

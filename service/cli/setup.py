@@ -34,12 +34,9 @@ def setup(
     if secrets is not None:
         given = os.environ.get("PAIRMARK_POSTGRES_PASSWORD", "")
         _write_password(secrets, given if given not in ("", GENERATE) else None)
-    database = open_database(chosen)
-    try:
+    with open_database(chosen) as database:
         database.wait(wait)
         database.upgrade()
-    finally:
-        database.dispose()
     with opened_keys(chosen, prepare=False) as stored:
         shown = None if stored.list() else stored.create("first admin", ["admin"]).key
     if shown is None:

@@ -6,9 +6,9 @@ all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,28 +18,27 @@ from pairmark.client.wire import as_dict
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """Base of all answers."""
+    """Base of all answers; each kind is a dataclass like this one."""
 
     json: dict[str, Any] = field(repr=False)
-    _known: ClassVar[dict[str, Field[Any]]] = {}
+    _makers: ClassVar[dict[str, Callable[[Any], Any] | None]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._known = {}
+        dataclass(frozen=True, eq=False, kw_only=True)(cls)
+        cls._makers = {one.name: one.metadata.get("of") for one in fields(cls) if one.name != "json"}
 
     @classmethod
     def of(cls, value: Any) -> Self:
         """The record of a JSON object; members that it does not know stay in `json`."""
         given = as_dict(value)
-        if not cls._known:
-            cls._known = {one.name: one for one in fields(cls) if one.name != "json"}
-        known: dict[str, Any] = {"json": given}
-        for name, one in cls._known.items():
-            found = given.get(name)
-            make = one.metadata.get("of")
-            known[name] = found if make is None or found is None else make(found)
-        return cls(**known)
+        known = {
+            name: make(given[name]) if make is not None and given.get(name) is not None else given.get(name)
+            for name, make in cls._makers.items()
+        }
+        return cls(json=given, **known)
 
     def __getitem__(self, name: str) -> Any:
         return self.json[name]
@@ -75,7 +74,6 @@ def _parts(kind: type[Answer]) -> Any:
     return field(metadata={"of": lambda values: [kind.of(value) for value in values]})
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ModelUsed(Answer):
     """The version that answered."""
 
@@ -84,7 +82,6 @@ class ModelUsed(Answer):
     kind: str | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class OperatingPoint(Answer):
     """A threshold and what is promised at it: a pair matches when ``score > threshold``."""
 
@@ -145,7 +142,6 @@ class BayesResult:
     model: ModelUsed | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation(Answer):
     """Why one pair scores as it does."""
 
@@ -154,7 +150,6 @@ class Explanation(Answer):
     explanation: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Ranking(Answer):
     """Labels of one point, best first; ``positions`` start at 0."""
 
@@ -165,7 +160,6 @@ class Ranking(Answer):
     pairwise: dict[str, Any] | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Rankings(Answer):
     """Rankings of each point."""
 
@@ -173,7 +167,6 @@ class Rankings(Answer):
     rankings: list[Ranking] = _parts(Ranking)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Classes(Answer):
     """The most probable label of each point, and the probability of every label."""
 
@@ -182,7 +175,6 @@ class Classes(Answer):
     probabilities: list[dict[str, float]]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Hit(Answer):
     """One item of a gallery that a search found."""
 
@@ -192,7 +184,6 @@ class Hit(Answer):
     match: bool | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class SearchResult(Answer):
     """Hits of each query, best first; with a rate only matches, and an empty list means "unknown"."""
 
@@ -204,7 +195,6 @@ class SearchResult(Answer):
     warning: str | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Verification(Answer):
     """Whether a probe is of a subject."""
 
@@ -217,7 +207,6 @@ class Verification(Answer):
     operating_point: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Enrolled(Answer):
     """What an upsert did; ``errors`` name the row of each item that was refused."""
 
@@ -226,7 +215,6 @@ class Enrolled(Answer):
     errors: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Gallery(Answer):
     """A gallery."""
 
@@ -239,7 +227,6 @@ class Gallery(Answer):
     fields: list[str]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Item(Answer):
     """An item of a gallery."""
 
@@ -249,7 +236,6 @@ class Item(Answer):
     vector: list[float] | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Receipt(Answer):
     """What an erasure removed, and what remains elsewhere."""
 
@@ -263,7 +249,6 @@ class Receipt(Answer):
     erased_at: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset(Answer):
     """A dataset."""
 
@@ -278,7 +263,6 @@ class Dataset(Answer):
     warnings: list[str]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Job(Answer):
     """A job; ``version`` is what it registered, ``error`` why it failed."""
 
@@ -294,7 +278,6 @@ class Job(Answer):
     attempts: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Learner(Answer):
     """A kind of learner; ``params`` is the JSON Schema of its parameters."""
 
@@ -304,7 +287,6 @@ class Learner(Answer):
     params: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Model(Answer):
     """A model with its aliases."""
 
@@ -313,7 +295,6 @@ class Model(Answer):
     aliases: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Version(Answer):
     """One version of a model."""
 
@@ -329,7 +310,6 @@ class Version(Answer):
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Alias(Answer):
     """Where an alias points."""
 
@@ -339,7 +319,6 @@ class Alias(Answer):
     revision: int
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration(Answer):
     """A calibration: what it is of, its counts, and the rates it supports."""
 
@@ -351,7 +330,6 @@ class Calibration(Answer):
     summary: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation(Answer):
     """A version measured on another dataset."""
 

@@ -1,15 +1,23 @@
-"""How Pairmark starts other Python processes."""
+"""How Pairmark starts other Python processes, and ends them with their parent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import site
+import sys
+import threading
+import time
 from pathlib import Path
 
 from pydantic import SecretStr
 
 import pairmark
 from pairmark.service.settings import Settings
+
+_PR_SET_PDEATHSIG = 1
+_LOOK_S = 1.0
 
 
 def isolated_environment() -> dict[str, str]:
@@ -47,3 +55,26 @@ def child_environment(settings: Settings) -> dict[str, str]:
         text = str(value.absolute()) if isinstance(value, Path) else str(value)
         given[f"PAIRMARK_{name.upper()}"] = text
     return given
+
+
+def die_with_parent(parent: int) -> None:
+    """Make this process end, however suddenly its parent does.
+
+    The kernel sends SIGKILL on Linux; everywhere, a thread looks at the parent's id once a second, since a
+    process whose parent died is handed to another.
+
+    Parameters
+    ----------
+    parent : process id of the parent, passed by the parent, because it may be gone before this line runs.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -16,11 +16,12 @@ from pairmark.service.errors import Conflict, RateLimited, UnknownJob
 from pairmark.service.jobs import repository
 from pairmark.service.jobs.leases import Leases
 from pairmark.service.jobs.schemas import JobEventOut, JobOut, JobPage, JobState, NewJob, Once
-from pairmark.service.jobs.views import job_out
 from pairmark.service.pagination import start_of
-from pairmark.service.tables import JobRow
+from pairmark.service.tables import JobAttempt, JobRow
 from pairmark.service.telemetry import submitted
 
+START_ONE = "queued jobs wait until one is started with `pairmark worker`, or `pairmark serve --with-worker`"
+_UNATTENDED = f"no worker is alive: {START_ONE}"
 EVENTS_A_READ = 500
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -200,3 +201,11 @@ def _askable(job_id: str) -> str:
     if not _ID.fullmatch(job_id):
         raise UnknownJob(f"there is no job {job_id[:64]!r}")
     return job_id
+
+
+def job_out(row: JobRow, attempts: list[JobAttempt], *, attended: bool = True) -> JobOut:
+    """A job with its history; one that waits while no worker is alive (``attended``) says so."""
+    message = row.message
+    if not attended and row.state == "queued":
+        message = f"{_UNATTENDED}. {message}" if message else _UNATTENDED
+    return JobOut.model_validate({**row.values(), "message": message, "attempts": attempts})

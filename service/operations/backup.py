@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -12,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pairmark import migrations
 from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs
@@ -21,7 +24,6 @@ from pairmark.service.blobs.repository import all_named_blobs
 from pairmark.service.db import Database
 from pairmark.service.errors import PairmarkError
 from pairmark.service.operations import dump
-from pairmark.service.operations.probes import probe
 from pairmark.service.settings import Settings
 from pairmark.service.store import repository as store_repository
 from pairmark.service.store.store import ModelStore
@@ -30,6 +32,7 @@ from pairmark.version import VERSION
 FORMAT = "pairmark-backup"
 FORMAT_VERSION = 1
 MANIFEST = "pairmark-backup.json"
+_POINTS = 4
 
 
 def back_up(db: Database, blobs: Blobs, settings: Settings, target: Path) -> dict[str, Any]:
@@ -144,3 +147,22 @@ def _flush(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def probe(store: ModelStore, name: str, version: int) -> dict[str, Any]:
+    """Load a version and have it answer for points that are always the same: ``sha256`` of the answer's bytes, and
+    ``first``, its first number."""
+    estimator = store.load(name, version)
+    points = np.random.default_rng(0).standard_normal((2, _POINTS, int(estimator.n_features_in_)))
+    left, right = points.astype(np.float32)
+    if hasattr(estimator, "pair_score"):
+        answer = estimator.pair_score(left, right)
+    elif hasattr(estimator, "predict_proba"):
+        answer = estimator.predict_proba(left)
+    else:
+        answer = estimator.predict(left)
+    numbers = np.ascontiguousarray(answer)
+    return {
+        "sha256": hashlib.sha256(numbers.tobytes()).hexdigest(),
+        "first": float(np.asarray(numbers, dtype=np.float64).flat[0]),
+    }

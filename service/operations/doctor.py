@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pairmark import migrations
 from pairmark.service.audit.recovery import SAID, repairs_since
@@ -36,39 +36,18 @@ _DAY_S = 86_400.0
 _SHOWN = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What one check found.
+Outcome = tuple[Status, str] | tuple[Status, str, str]
+"""A finding, before it has the name of its check."""
 
-    Attributes
-    ----------
-    advice : what to do; empty when nothing is wrong.
-    """
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found, and what to do: ``advice`` is empty when nothing is wrong."""
 
     check: str
     status: Status
     detail: str
     advice: str = ""
-
-
-class Outcome(NamedTuple):
-    """A finding, before it has the name of its check."""
-
-    status: Status
-    detail: str
-    advice: str = ""
-
-
-def _ok(detail: str) -> Outcome:
-    return Outcome("ok", detail)
-
-
-def _warning(detail: str, advice: str) -> Outcome:
-    return Outcome("warning", detail, advice)
-
-
-def _failure(detail: str, advice: str = "") -> Outcome:
-    return Outcome("failure", detail, advice)
 
 
 class Doctor:
@@ -103,10 +82,10 @@ class Doctor:
 
     def _run(self, name: str, check: Callable[[], Iterator[Outcome]]) -> list[Finding]:
         try:
-            found = list(check())
+            found: list[Outcome] = list(check())
         except PairmarkError as error:
-            found = [_failure(error.detail, "fix this and run it again")]
-        return [Finding(check=name, **one._asdict()) for one in found]
+            found = [("failure", error.detail, "fix this and run it again")]
+        return [Finding(name, *one) for one in found]
 
     def _database(self) -> Iterator[Outcome]:
         shown = self._db.url.render_as_string(hide_password=True)
@@ -114,9 +93,9 @@ class Doctor:
             self._db.check_schema()
         except NotReady as error:
             detail, _, advice = error.detail.partition(": ")
-            yield _failure(detail, advice or "start it")
+            yield ("failure", detail, advice or "start it")
             return
-        yield _ok(f"{shown} answers; schema revision {migrations.HEAD}")
+        yield "ok", f"{shown} answers; schema revision {migrations.HEAD}"
 
     def _clock(self) -> Iterator[Outcome]:
         with self._db.read() as session:
@@ -126,9 +105,10 @@ class Doctor:
             ours = (before + time.time()) / 2
         skew = theirs - ours
         if abs(skew) <= SKEW_S:
-            yield _ok(f"the database's clock differs from this host's by {skew:+.3f} s")
+            yield "ok", f"the database's clock differs from this host's by {skew:+.3f} s"
             return
-        yield _warning(
+        yield (
+            "warning",
             f"the database's clock differs from this host's by {skew:+.1f} s",
             "synchronise both with NTP: leases use the database's clock and stay right, times in logs do not",
         )
@@ -141,9 +121,9 @@ class Doctor:
             waited = 0.0 if oldest is None else self._db.now(session) - oldest
         if workers:
             jobs = f"{waiting} jobs wait, the first for {waited:.0f} s" if waiting else "no job waits"
-            yield _ok(f"{len(workers)} alive; {jobs}")
+            yield "ok", f"{len(workers)} alive; {jobs}"
             return
-        yield Outcome(
+        yield (
             "failure" if waiting else "warning",
             f"no worker is alive; {waiting} jobs wait",
             "start one: `pairmark worker`, or `pairmark serve --with-worker`",
@@ -165,14 +145,15 @@ class Doctor:
                 damaged.append(error.detail)
         how = "present" if self._quick else "present, with the right checksums"
         if not damaged:
-            yield _ok(f"{len(keys)} stored files are {how}")
+            yield "ok", f"{len(keys)} stored files are {how}"
         for detail in damaged[:_SHOWN]:
-            yield _failure(
+            yield (
+                "failure",
                 detail,
                 "restore a backup elsewhere and copy the folder from there, or delete the dataset or version",
             )
         if len(damaged) > _SHOWN:
-            yield _failure(f"{len(damaged) - _SHOWN} more stored files are damaged")
+            yield "failure", f"{len(damaged) - _SHOWN} more stored files are damaged"
 
     def _calibrations(self) -> Iterator[Outcome]:
         with self._db.read() as session:
@@ -184,9 +165,10 @@ class Doctor:
             if now - made > OLD_CALIBRATION_DAYS * _DAY_S
         ]
         if not old:
-            yield _ok(f"{len(served)} in use, none older than a year")
+            yield "ok", f"{len(served)} in use, none older than a year"
         for ref, days in old[:_SHOWN]:
-            yield _warning(
+            yield (
+                "warning",
                 f"{ref} uses a calibration that is {days:.0f} days old",
                 "look at its live check in /metrics, and calibrate it on recent data",
             )
@@ -199,9 +181,10 @@ class Doctor:
                 if is_stale(items, changed)
             ]
         if not stale:
-            yield _ok("no calibration is out of date")
+            yield "ok", "no calibration is out of date"
         for name in stale[:_SHOWN]:
-            yield _warning(
+            yield (
+                "warning",
                 f"gallery {name!r} has changed by more than a tenth since its calibration",
                 f"calibrate it again: POST /galleries/{name}/calibrations",
             )
@@ -213,9 +196,10 @@ class Doctor:
                 for name, row in store_repository.quarantined(session)
             ]
         if not found:
-            yield _ok("no version is in quarantine")
+            yield "ok", "no version is in quarantine"
         for ref, reason in found[:_SHOWN]:
-            yield _warning(
+            yield (
+                "warning",
                 f"{ref} is in quarantine: {reason}",
                 "move its aliases to another version, delete it, and train or import it again",
             )
@@ -225,13 +209,14 @@ class Doctor:
             repairs = repairs_since(session, self._db.now(session) - RECOVERY_DAYS * _DAY_S)
         within = f"in the last {RECOVERY_DAYS:.0f} days"
         if not repairs:
-            yield _ok(f"no repairs {within}")
+            yield "ok", f"no repairs {within}"
             return
         said = "; ".join(f"{SAID[one]}: {n}, last at {iso(last)}" for one, (n, last) in repairs.items())
         if "job" not in repairs or repairs["job"][0] < MANY_LOST:
-            yield _ok(f"{within}: {said}")
+            yield "ok", f"{within}: {said}"
             return
-        yield _warning(
+        yield (
+            "warning",
             f"{within}: {said}",
             "attempts are often lost: see `pairmark audit --action recovery`, and give workers more memory",
         )
@@ -242,11 +227,11 @@ class Doctor:
             days = None if made is None else (self._db.now(session) - made) / _DAY_S
         advice = "take one: `pairmark backup FILE`"
         if days is None:
-            yield _warning("no backup yet", advice)
+            yield ("warning", "no backup yet", advice)
         elif days > OLD_BACKUP_DAYS:
-            yield _warning(f"the last backup is {days:.0f} days old", advice)
+            yield ("warning", f"the last backup is {days:.0f} days old", advice)
         else:
-            yield _ok(f"the last backup is {days:.1f} days old")
+            yield "ok", f"the last backup is {days:.1f} days old"
 
     def _disk(self) -> Iterator[Outcome]:
         places = {"home": self._settings.home}
@@ -263,8 +248,10 @@ class Doctor:
             free = shutil.disk_usage(there).free
             status: Status = "ok" if free >= LOW_BYTES else "warning" if free >= EMPTY_BYTES else "failure"
             advice = "free some space: on a full disk nothing can be stored or erased"
-            yield Outcome(
-                status, f"{free / 2**30:.1f} GiB free for {name} ({path})", "" if status == "ok" else advice
+            yield (
+                status,
+                f"{free / 2**30:.1f} GiB free for {name} ({path})",
+                "" if status == "ok" else advice,
             )
 
     def _kernels(self) -> Iterator[Outcome]:
@@ -274,13 +261,14 @@ class Doctor:
         try:
             warm()
         except Exception as error:
-            yield _failure(
+            yield (
+                "failure",
                 f"kernels do not run: {type(error).__name__}: {error}",
                 "reinstall numba and llvmlite in the locked versions",
             )
             return
         seconds = time.perf_counter() - started
-        yield _ok(f"every kernel runs (warm in {seconds:.1f} s)")
+        yield "ok", f"every kernel runs (warm in {seconds:.1f} s)"
 
 
 def as_json(findings: list[Finding]) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from pairmark.service.blobs.base import storage_errors
 from pairmark.service.db import Database
 from pairmark.service.errors import Conflict, CorruptArtefact, InvalidInput
 from pairmark.service.operations import dump
-from pairmark.service.operations.backup import FORMAT, FORMAT_VERSION, MANIFEST
-from pairmark.service.operations.probes import probe
+from pairmark.service.operations.backup import FORMAT, FORMAT_VERSION, MANIFEST, probe
 from pairmark.service.settings import Settings
 from pairmark.service.store.refs import parse_ref
 from pairmark.service.store.store import ModelStore

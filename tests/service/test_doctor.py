@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from pairmark.service.operations import doctor as doctor_module
 from pairmark.service.operations.backup import back_up
-from pairmark.service.operations.doctor import Doctor, as_json
+from pairmark.service.operations.doctor import Doctor, Finding, as_json
 
 
 def findings(deployment, **options):
@@ -57,11 +57,8 @@ def test_damaged_and_missing_blobs_are_named(deployment):
     file = next(path for path in deployment.blobs.folder(key).iterdir() if path.suffix == ".npy")
     file.chmod(0o644)
     file.write_bytes(file.read_bytes()[:-1] + b"!")
-    broken = [
-        one
-        for one in Doctor(deployment.db, deployment.blobs, deployment.settings).stored()
-        if one.status != "ok"
-    ]
+    stored = Doctor(deployment.db, deployment.blobs, deployment.settings).stored()
+    broken = [Finding("blobs", *one) for one in stored if one[0] != "ok"]
     assert key[:12] in broken[0].detail
     assert "restore a backup" in broken[0].advice
     # A quick look hashes nothing.

@@ -1,4 +1,4 @@
-"""The command that classifies."""
+"""The commands that answer for single points: rank labels, classify."""
 
 from __future__ import annotations
 
@@ -24,7 +24,74 @@ if TYPE_CHECKING:
     from pairmark.client import Classes, Client
 
 SHOWN = 3
-"""Labels shown for a point, the most probable first."""
+"""Classes shown for a point, the most probable first."""
+
+
+def rank_labels(
+    features: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="One point: 5.1,3.5,1.4,0.2 in the model's order, or NAME=VALUE for each feature.",
+            metavar="[NUMBERS | NAME=VALUE...]",
+        ),
+    ] = None,
+    file: PointsOption = None,
+    model: ModelOption = None,
+    top: Annotated[int | None, typer.Option(help="Show only the first N labels.", min=1)] = None,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Also print the confidence of each ranking.")
+    ] = False,
+    abstain: Annotated[
+        float | None,
+        typer.Option(
+            help="Keep only preferences with at least this confidence; other labels are tied.",
+            min=0.5,
+            max=1.0,
+        ),
+    ] = None,
+    url: UrlOption = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Rank labels for one point, or for each line of a file."""
+    either(features, file)
+    points: list[Any]
+    if file is not None:
+        names, rows = read_points(file)
+        points = [dict(zip(names, row, strict=True)) for row in rows]
+    else:
+        points = [_point(features or [])]
+    with connected(url) as client:
+        answers = [
+            client.rank_labels(
+                points[start : start + ROWS_A_REQUEST], model=model, top=top, detail=detail, abstain=abstain
+            )
+            for start in range(0, len(points), ROWS_A_REQUEST)
+        ]
+    rankings = [ranking for answer in answers for ranking in answer["rankings"]]
+    output.show({"model": answers[0]["model"], "rankings": rankings}, lambda to: _show_rankings(to, rankings))
+
+
+def _point(words: list[str]) -> list[float] | dict[str, float]:
+    if not any("=" in word for word in words):
+        return numbers(spread(words), "features")
+    point: dict[str, float] = {}
+    for word in words:
+        name, equals, value = word.rpartition("=")
+        if not equals or not name or name in point:
+            raise typer.BadParameter(f"{word!r}: expected NAME=VALUE, each name once")
+        [point[name]] = numbers([value], name)
+    return point
+
+
+def _show_rankings(to: Console, rankings: list[dict[str, Any]]) -> None:
+    for ranking in rankings:
+        said = ""
+        places = ranking["positions"]
+        for before, label in zip([None, *ranking["labels"]], ranking["labels"], strict=False):
+            tied = before is not None and places[before] == places[label]
+            said += label if before is None else f"{'=' if tied else '>'}{label}"
+        sure = ranking.get("confidence")
+        to.print(said if sure is None else f"{said}  ({sure:.0%} of pairs)", markup=False, highlight=False)
 
 
 def classify(
@@ -49,7 +116,7 @@ def classify(
     labels = [label for answer in answers for label in answer["labels"]]
     probabilities = [chances for answer in answers for chances in answer["probabilities"]]
     shown = {"model": answers[0]["model"], "labels": labels, "probabilities": probabilities}
-    output.show(shown, lambda to: _show(to, probabilities))
+    output.show(shown, lambda to: _show_classes(to, probabilities))
 
 
 def _classified(
@@ -82,7 +149,7 @@ def _in_order(
     return [[point[at] for at in order] for point in points]
 
 
-def _show(to: Console, probabilities: list[dict[str, Any]]) -> None:
+def _show_classes(to: Console, probabilities: list[dict[str, Any]]) -> None:
     for chances in probabilities:
         best = sorted(chances.items(), key=lambda entry: -entry[1])[:SHOWN]
         said = ", ".join(f"{label} {chance:.1%}" for label, chance in best)
