@@ -309,9 +309,9 @@ class Runtime:
             n_features=int(estimator.n_features_in_),
             accepts_sparse=spec.accepts_sparse,
             ignores_unknown=spec.ignores_unknown,
-            feature_names=self.store.feature_names(entry.name, entry.version),
-            label_names=self.store.label_names(entry.name, entry.version) if ranks else None,
-            class_names=self.store.class_names(entry.name, entry.version) if classifies else None,
+            feature_names=self.store.names(entry.name, entry.version, "feature_names"),
+            label_names=self.store.names(entry.name, entry.version, "label_names") if ranks else None,
+            class_names=self.store.names(entry.name, entry.version, "class_names") if classifies else None,
             seconds_a_point=seconds,
         )
 

@@ -83,11 +83,7 @@ class Calibrations:
             on them would promise too much.
         ModelNotCapable, InvalidInput, UnknownModel, UnknownDataset
         """
-        row = self._versions.row(name, version)
-        self._check_scores_pairs(row, name)
-        found = self._datasets.get(dataset)
-        data = self._datasets.load(found.id)
-        self.check_width(row, name, data)
+        row, data = self.taken(name, version, dataset)
         chosen = self.protocol_of(row, protocol)
         self.refuse_overlap(row, name, data, chosen)
         scores, pairs = self.scored(
@@ -108,10 +104,10 @@ class Calibrations:
         )
         return self.registered(
             calibration,
-            name=f"{found.name}:{found.version}",
-            facts={"dataset": f"{found.name}:{found.version}", "random_state": random_state},
-            dataset_id=found.id,
-            dataset_sha256=found.sha256,
+            name=f"{data.name}:{data.version}",
+            facts={"dataset": f"{data.name}:{data.version}", "random_state": random_state},
+            dataset_id=data.dataset_id,
+            dataset_sha256=data.sha256,
             model=(name, version),
             default=default,
         )
@@ -192,8 +188,12 @@ class Calibrations:
         X = taken_by(spec_of(row.kind), data.X, self._versions.settings.max_dense_bytes)
         return estimator.score_pairs(X, pairs.left, pairs.right), pairs
 
-    def check_width(self, row: ModelVersion, name: str, data: LabelledData) -> None:
-        """Refuse a dataset whose vectors the version does not take."""
+    def taken(self, name: str, version: int, dataset: str) -> tuple[ModelVersion, LabelledData]:
+        """A version that scores pairs, and a dataset whose vectors it takes."""
+        row = self._versions.row(name, version)
+        if "similarity" not in row.capabilities:
+            raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
+        data = self._datasets.load(self._datasets.get(dataset).id)
         expected = int(row.facts["n_features"])
         if data.n_features != expected:
             raise InvalidInput(
@@ -201,16 +201,11 @@ class Calibrations:
                 f"{expected}",
                 field="dataset",
             )
+        return row, data
 
     def protocol_of(self, row: ModelVersion, protocol: str) -> str:
         """``auto`` means the protocol that the version was trained under."""
         return str(row.facts.get("protocol", "auto")) if protocol == "auto" else protocol
-
-    def _check_scores_pairs(self, row: ModelVersion, name: str) -> None:
-        if "similarity" not in row.capabilities:
-            raise ModelNotCapable(
-                f"{name}:{row.version} ({row.kind}) does not score pairs, so there is nothing to calibrate"
-            )
 
     def refuse_overlap(self, row: ModelVersion, name: str, data: LabelledData, protocol: str) -> None:
         """Raise `CalibrationOverlap` when rates measured on the dataset would promise too much."""

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pairmark.models.calibration.points import InsufficientCalibrationData
 from pairmark.models.evaluation.pairs import FPR_TARGETS, pair_report, rates_at
 from pairmark.models.pairs.splits import HeldOutPairs
-from pairmark.service.datasets.ingest import Datasets
-from pairmark.service.errors import ModelNotCapable, refusals
+from pairmark.service.errors import refusals
 from pairmark.service.heldout.groups import rates_by_group, without_groups
 from pairmark.service.heldout.overlap import overlap_with
 from pairmark.service.heldout.report import read_trained_on
@@ -28,7 +27,6 @@ class Evaluations:
     def __init__(self, versions: VersionStore, calibrations: Calibrations) -> None:
         self._versions = versions
         self._calibrations = calibrations
-        self._datasets = Datasets(versions.db, versions.blobs, versions.settings)
 
     def evaluate(
         self,
@@ -43,12 +41,7 @@ class Evaluations:
     ) -> EvaluationOut:
         """Score held-out pairs of a dataset and report on them; nothing is stored. Data that the version was trained on
         is not refused, but counted and warned of: the figures are then too good."""
-        row = self._versions.row(name, version)
-        if "similarity" not in row.capabilities:
-            raise ModelNotCapable(f"{name}:{version} ({row.kind}) does not score pairs")
-        found = self._datasets.get(dataset)
-        data = self._datasets.load(found.id)
-        self._calibrations.check_width(row, name, data)
+        row, data = self._calibrations.taken(name, version, dataset)
         scores, pairs = self._calibrations.scored(
             row,
             name,
@@ -58,7 +51,7 @@ class Evaluations:
             random_state=random_state,
         )
         same, units, resolved = pairs.same, pairs.units, pairs.protocol
-        with refusals(f"dataset {found.name}:{found.version}", field="dataset"):
+        with refusals(f"dataset {data.name}:{data.version}", field="dataset"):
             report = pair_report(scores, same, units, protocol=resolved, random_state=random_state)
         by_group = None
         if groups == "compare" and row.calibration_id is not None:
@@ -70,8 +63,8 @@ class Evaluations:
         return EvaluationOut(
             model=name,
             version=version,
-            dataset=f"{found.name}:{found.version}",
-            dataset_sha256=found.sha256,
+            dataset=f"{data.name}:{data.version}",
+            dataset_sha256=data.sha256,
             protocol=resolved,
             metrics=report.metrics,
             roc=RocOut.model_validate({**report.roc(), "groups": by_group}),

@@ -13,7 +13,7 @@ from pairmark.service.audit.log import record
 from pairmark.service.blobs import Blobs, delete_unused, hold
 from pairmark.service.datasets.data import LabelledData
 from pairmark.service.db import Database, bump_revision
-from pairmark.service.errors import Conflict, ModelNotCapable, NotReady, PreconditionFailed, StorageFailed
+from pairmark.service.errors import Conflict, NotReady, PreconditionFailed, StorageFailed
 from pairmark.service.heldout.overlap import TrainedOn, overlap_with
 from pairmark.service.heldout.report import read_trained_on
 from pairmark.service.heldout.schemas import OverlapOut
@@ -188,25 +188,14 @@ class ModelStore:
             calibrations = repository.calibrations_of(session, model.id, version, VERSIONS_SHOWN)
         return version_out(model.name, row, aliases, calibrations)
 
-    def feature_names(self, name: str, version: int) -> list[str] | None:
-        """The names of all features, in order; None when the data had none (or too many to keep)."""
-        return _feature_names(self._versions.row(name, version))
-
-    def label_names(self, name: str, version: int) -> list[str]:
-        """The labels that a ranker orders, as its dataset named them."""
-        row = self._versions.row(name, version)
-        names: list[str] | None = row.facts.get("label_names")
-        if names is None:
-            raise ModelNotCapable(f"{name}:{version} ({row.kind}) ranks no labels")
-        return names
-
-    def class_names(self, name: str, version: int) -> list[str]:
-        """The labels that a classifier distinguishes, in the order of its probabilities."""
-        row = self._versions.row(name, version)
-        names: list[str] | None = row.facts.get("class_names")
-        if names is None:
-            raise ModelNotCapable(f"{name}:{version} ({row.kind}) classifies nothing")
-        return names
+    def names(
+        self, name: str, version: int, of: Literal["feature_names", "label_names", "class_names"]
+    ) -> list[str] | None:
+        """Names of a version's features, labels or classes, in order; None where there are none or not all are kept."""
+        facts = self._versions.row(name, version).facts
+        found: list[str] | None = facts.get(of)
+        complete = of != "feature_names" or (found is not None and len(found) == facts["n_features"])
+        return found if complete else None
 
     def load(self, name: str, version: int, first: Callable[[Any], object] | None = None) -> Any:
         """The fitted learner, every byte checked against what was stored; see `VersionStore.load`."""
@@ -411,8 +400,3 @@ def _check_promotable(name: str, row: ModelVersion) -> None:
             f"{name}:{row.version} has no calibration, so it could not answer /match: calibrate it first "
             f"(POST /models/{name}/versions/{row.version}/calibrations)"
         )
-
-
-def _feature_names(row: ModelVersion) -> list[str] | None:
-    names: list[str] | None = row.facts.get("feature_names")
-    return names if names is not None and len(names) == row.facts["n_features"] else None

@@ -7,7 +7,6 @@ by its class.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,14 +49,6 @@ class SubjectClass(NamedTuple):
     def facts(self) -> dict[str, Any]:
         """As answers name it."""
         return {"samples": [self.k, self.p], "aggregation": self.aggregation}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _HeldOut:
-    """Rows to draw people from."""
-
-    data: LabelledData
-    rows: NDArray[np.int64]
 
 
 class SubjectCalibrations:
@@ -114,10 +105,10 @@ class SubjectCalibrations:
                 "the calibration is for scores of another system: calibrate the scores of these subjects",
             )
         version = self._versions.row(name, parent.version)
-        held = self._held_out(parent, version, name, asked)
-        pairs = self._drawn(held, asked, seed=int(parent.summary.get("random_state", 0)))
-        X = taken_by(spec_of(version.kind), held.data.X, self._versions.settings.max_dense_bytes)
-        sets = SampleSets(rows=X, index=held.rows[pairs.index], counts=pairs.counts)
+        data, rows = self._held_out(parent, version, name, asked)
+        pairs = _drawn(data, rows, asked, seed=int(parent.summary.get("random_state", 0)))
+        X = taken_by(spec_of(version.kind), data.X, self._versions.settings.max_dense_bytes)
+        sets = SampleSets(rows=X, index=rows[pairs.index], counts=pairs.counts)
         scores = score_subject_pairs(estimator, sets, pairs.left, pairs.right, asked.aggregation)
         calibration = fitted(
             scores,
@@ -154,8 +145,8 @@ class SubjectCalibrations:
 
     def _held_out(
         self, parent: CalibrationRow, version: ModelVersion, name: str, asked: SubjectClass
-    ) -> _HeldOut:
-        """The people whom the parent calibration is of."""
+    ) -> tuple[LabelledData, NDArray[np.int64]]:
+        """The people whom the parent calibration is of: a dataset and its rows to draw from."""
         if parent.protocol != "open-set":
             raise refusal(
                 asked,
@@ -187,37 +178,37 @@ class SubjectCalibrations:
                 raise refusal(
                     asked, f"the version does not say which rows of {reference} were held out: {again}"
                 )
-            return _HeldOut(data=data, rows=rows)
+            return data, rows
         try:
             self._calibrations.refuse_overlap(version, name, data, "open-set")
         except CalibrationOverlap as error:
             raise refusal(asked, f"{error.detail}: {again}") from error
-        return _HeldOut(data=data, rows=np.arange(len(data), dtype=np.int64))
+        return data, np.arange(len(data), dtype=np.int64)
 
-    def _drawn(self, held: _HeldOut, asked: SubjectClass, *, seed: int) -> SubjectPairs:
-        assert held.data.y is not None
-        y = np.asarray(held.data.y)[held.rows]
-        units = split_codes(held.data, "open-set")[0][held.rows]
-        cells = 1 if asked.aggregation == "plda" else asked.k * asked.p
-        try:
-            return subject_pairs(
-                y,
-                asked.k,
-                asked.p,
-                n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
-                units=units,
-                random_state=seed,
-            )
-        except TooFewSamples as error:
-            raise refusal(
-                asked,
-                f"of the held-out people {error.n_people} have {error.needed} samples; expected at least two, and as "
-                f"many as the rate asked for takes: bring people with {asked.k + asked.p} samples each "
-                f"(POST .../calibrations), or use at most {error.largest} samples a side",
-                people=error.n_people,
-                needed_samples=asked.k + asked.p,
-                largest_samples=error.largest,
-            ) from error
+
+def _drawn(data: LabelledData, rows: NDArray[np.int64], asked: SubjectClass, *, seed: int) -> SubjectPairs:
+    y = np.asarray(data.y)[rows]
+    units = split_codes(data, "open-set")[0][rows]
+    cells = 1 if asked.aggregation == "plda" else asked.k * asked.p
+    try:
+        return subject_pairs(
+            y,
+            asked.k,
+            asked.p,
+            n_pairs=max(1_000, min(MAX_PAIRS, MAX_SAMPLE_PAIRS // cells)),
+            units=units,
+            random_state=seed,
+        )
+    except TooFewSamples as error:
+        raise refusal(
+            asked,
+            f"of the held-out people {error.n_people} have {error.needed} samples; expected at least two, and as "
+            f"many as the rate asked for takes: bring people with {asked.k + asked.p} samples each "
+            f"(POST .../calibrations), or use at most {error.largest} samples a side",
+            people=error.n_people,
+            needed_samples=asked.k + asked.p,
+            largest_samples=error.largest,
+        ) from error
 
 
 def refusal(asked: SubjectClass, detail: str, **facts: Any) -> InsufficientCalibration:

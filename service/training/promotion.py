@@ -146,7 +146,7 @@ class _Comparison:
 
     def _rankings(self) -> tuple[str, dict[str, Compared]]:
         self._check_capability("rank-labels")
-        names = self._store.label_names(self._production.model, self._production.version)
+        names = self._store.names(self._production.model, self._production.version, "label_names") or []
         if set(names) != set(self._data.label_names):
             raise _CannotCompare(f"{self._name} in production ranks other labels")
         truth, rows = np.asarray(self._data.rankings), self._parts.test_rows

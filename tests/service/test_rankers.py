@@ -68,7 +68,7 @@ def test_a_csv_becomes_a_ranker_with_metrics_on_rows_it_never_saw(deployment):
     assert version.facts["protocol"] == ROWS
     assert version.facts["parts"] == {"train_rows": 192, "test_rows": 48}
     assert version.feature_names == [f"A{i + 1}" for i in range(6)]
-    assert deployment.store.label_names("weather", 1) == LABELS
+    assert deployment.store.names("weather", 1, "label_names") == LABELS
     tau = version.metrics["kendall_tau"]
     assert tau["interval"][0] <= tau["value"] <= tau["interval"][1]
     assert tau["value"] > 0.75 > version.metrics["constant_kendall_tau"]["value"]
@@ -106,7 +106,7 @@ def test_a_ranker_moves_to_another_house_with_its_label_names(deployment, tmp_pa
     file = deployment.store.export("weather", 1, tmp_path)
     with file.open("rb") as stream:
         name, number = deployment.store.import_file(stream, by="test", name="copy", promote="production")
-    assert deployment.store.label_names(name, number) == LABELS
+    assert deployment.store.names(name, number, "label_names") == LABELS
     assert np.array_equal(
         deployment.store.load(name, number).predict(sample.X),
         deployment.store.load("weather", 1).predict(sample.X),
