@@ -26,7 +26,7 @@ from pairmark.service.settings import Settings
 
 NAME = "digits"
 ASKED = 0.001
-RATES = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2)
+RATES = (ASKED, 0.01, 0.02, 0.05, 0.1, 0.2)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,9 +166,8 @@ def _goes_on(job: dict[str, Any]) -> bool:
 
 
 def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *, once: bool) -> None:
-    strict = _supported_rate(client, left, rights)
+    strict, refusal = _supported_rate(client, left, rights)
     client.set_policy(NAME, allow_asymptotic=True)
-    refusal = _refusal(client, left, rights)
     body = Settings().home / "pair.json"
     body.write_text(json.dumps({"model": NAME, "left": left, "right": rights}))
     post = f"-H 'content-type: application/json' -d {shlex.quote(f'@{body}')}"
@@ -211,24 +210,18 @@ def _show(client: Client, url: str, left: list[int], rights: list[list[int]], *,
     )
 
 
-def _supported_rate(client: Client, left: list[int], rights: list[list[int]]) -> float:
-    """The smallest of a few rates that the calibration supports whatever the distribution of scores."""
+def _supported_rate(client: Client, left: list[int], rights: list[list[int]]) -> tuple[float, str | None]:
+    """The smallest of a few rates that the calibration supports whatever the distribution of scores, and why `ASKED`,
+    the first of them, is refused without the policy; None where it is not."""
+    refusal = None
     for rate in RATES:
         try:
             client.match(left, rights, fpr=rate, method="finite-sample", model=NAME)
-        except InsufficientCalibration:
+        except InsufficientCalibration as error:
+            refusal = refusal or error.detail
             continue
-        return rate
+        return rate, refusal
     raise ClientError(f"no rate up to {RATES[-1]:g} is supported")
-
-
-def _refusal(client: Client, left: list[int], rights: list[list[int]]) -> str | None:
-    """Why the rate of the product's signature call is refused without the policy; None where it is not."""
-    try:
-        client.match(left, rights, fpr=ASKED, method="finite-sample", model=NAME)
-    except InsufficientCalibration as error:
-        return error.detail
-    return None
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pairmark.service.cli import output
+from pairmark.service.cli.catalogue import Ref
 from pairmark.service.cli.connect import UrlOption, connected
 from pairmark.service.cli.training import resolve, show_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-ModelRef = Annotated[str, typer.Argument(help="NAME, NAME@ALIAS or NAME:VERSION.", metavar="MODEL")]
 
 
 class Pictured(StrEnum):
@@ -32,7 +31,7 @@ class Pictured(StrEnum):
 
 
 def report(
-    ref: ModelRef,
+    ref: Ref,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +69,7 @@ def report(
 
 
 def plot(
-    ref: ModelRef,
+    ref: Ref,
     picture: Annotated[Pictured, typer.Argument(help="Which picture to draw.")],
     file: Annotated[
         Path | None,

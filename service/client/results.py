@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmark.client.wire import as_dict
+from pairmark.client.errors import ClientError
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
@@ -33,12 +33,13 @@ class Answer:
     @classmethod
     def of(cls, value: Any) -> Self:
         """The record of a JSON object; members that it does not know stay in `json`."""
-        given = as_dict(value)
+        if not isinstance(value, dict):
+            raise ClientError(f"expected a JSON object from the service, got {type(value).__name__}")
         known = {
-            name: make(given[name]) if make is not None and given.get(name) is not None else given.get(name)
+            name: make(value[name]) if make is not None and value.get(name) is not None else value.get(name)
             for name, make in cls._makers.items()
         }
-        return cls(json=given, **known)
+        return cls(json=value, **known)
 
     def __getitem__(self, name: str) -> Any:
         return self.json[name]

@@ -11,8 +11,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from pairmark.client.errors import ClientError
-
 RAW_FROM = 4096
 """Numbers in a request from which dense arrays travel as raw float32 (1/23 of the CPU of the best JSON)."""
 Progress = Callable[[float, str], None]
@@ -141,13 +139,6 @@ def npz(**arrays: Any) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, **without_none(arrays))
     return stream.getvalue()
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """A JSON object as it came; anything else is not an answer of this service."""
-    if not isinstance(value, dict):
-        raise ClientError(f"expected a JSON object from the service, got {type(value).__name__}")
-    return value
 
 
 class Reported(io.RawIOBase):

@@ -52,7 +52,7 @@ class Measurer:
                 self._queue.finish(claim, session, result={what: id}, message=f"{what} {id}")
 
             progress.stage("searching")
-            with listening(progress.fit):
+            with listening(progress.within):
                 if what == "calibration":
                     calibration = GalleryCalibrationRequest.model_validate(given)
                     return identification.calibrate(state.name, served, calibration, ending=end).id

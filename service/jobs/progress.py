@@ -41,10 +41,6 @@ class Progress:
         fraction = low + (high - low) * min(max(share, 0.0), 1.0)
         self._write(fraction, message, event=fraction >= self._event_at + _EVENT_STEP)
 
-    def fit(self, fraction: float, stage: str) -> None:
-        """What `pairmark.models.core.progress` calls during a fit."""
-        self.within(fraction, stage)
-
     def log(self, message: str, facts: Mapping[str, Any] | None = None) -> None:
         """A line for people in the job's events, and the same as facts. Raises `Fenced` when superseded."""
         try:

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pairmark.service.audit.actor import Actor, acting
 from pairmark.service.audit.log import AuditLog
@@ -67,7 +68,9 @@ class Worker:
             while not stop.is_set():
                 self._beat()
                 self._tidy()
-                claim = self._claim(only_job)
+                claim = None
+                with self._bearing("no job could be claimed"):
+                    claim = self._queue.claim(self.name, only_job)
                 if claim is None:
                     if drain or only_job is not None:
                         break
@@ -76,42 +79,34 @@ class Worker:
                 attempts += 1
                 self._work(claim, stop)
         finally:
-            self._leave()
+            with self._bearing("the worker could not sign off"):
+                self._queue.leave(self.name)
             self._db.dispose()
             logger.info("worker stopped", extra={"worker": self.name, "attempts": attempts})
         return attempts
 
-    def _claim(self, only: str | None) -> Claim | None:
+    @contextmanager
+    def _bearing(self, complaint: str) -> Iterator[None]:
+        """Go on when the block fails, say because the database is away; the log says so."""
         try:
-            return self._queue.claim(self.name, only)
+            yield
         except PairmarkError as error:
-            logger.warning("no job could be claimed", extra={"worker": self.name, "reason": error.detail})
-            return None
+            logger.warning(complaint, extra={"worker": self.name, "reason": error.detail[:500]})
 
     def _beat(self, job_id: str | None = None, *, now: bool = False) -> None:
         """Say that this worker is alive, three times a lease."""
         if not now and time.monotonic() - self._beaten < self.settings.lease_s / 3:
             return
         self._beaten = time.monotonic()
-        try:
+        with self._bearing("heartbeat failed"):
             self._queue.beat(self.name, job_id)
-        except PairmarkError as error:
-            logger.warning("heartbeat failed", extra={"worker": self.name, "reason": error.detail})
-
-    def _leave(self) -> None:
-        try:
-            self._queue.leave(self.name)
-        except PairmarkError as error:
-            logger.warning(
-                "the worker could not sign off", extra={"worker": self.name, "reason": error.detail}
-            )
 
     def _tidy(self) -> None:
         """Remove what killed processes left in storage, at the start and once an hour."""
         if self._collected and time.monotonic() - self._collected < _COLLECT_EVERY_S:
             return
         self._collected = time.monotonic()
-        try:
+        with self._bearing("storage was not tidied"):
             gone = collect(self._db, self._blobs)
             if gone.unfinished or gone.blobs:
                 with self._db.write() as session:
@@ -119,8 +114,6 @@ class Worker:
                     recovered(session, self._db.now(session), "storage", "storage", **facts)
             if self.settings.audit_retention_days is not None:
                 AuditLog(self._db).prune(self.settings.audit_retention_days)
-        except PairmarkError as error:
-            logger.warning("storage was not tidied", extra={"reason": str(error)[:500]})
 
     def _work(self, claim: Claim, stop: threading.Event) -> None:
         fields: dict[str, object] = {"worker": self.name, "job": claim.job_id, "attempt": claim.attempt}

@@ -70,7 +70,7 @@ class Quarantine:
                     process=_PROCESS,
                     started_at=self._db.now(session),
                 )
-                repository.add_load(session, mark)
+                session.add(mark)
                 return mark.id
         except Conflict:
             raise

@@ -66,12 +66,6 @@ def loads_of(session: Session, row: ModelVersion) -> list[VersionLoad]:
     )
 
 
-def add_load(session: Session, mark: VersionLoad) -> None:
-    """Insert the mark of a load."""
-    session.add(mark)
-    session.flush()
-
-
 def remove_loads(session: Session, ids: Sequence[str]) -> None:
     """Remove marks of loads."""
     session.execute(delete(VersionLoad).where(VersionLoad.id.in_(ids)))
@@ -136,12 +130,6 @@ def count_children(session: Session, parent_id: str) -> int:
 def find_model(session: Session, name: str) -> Model | None:
     """The model of that name."""
     return session.scalar(select(Model).where(Model.name == name))
-
-
-def set_policy(session: Session, model: Model, allow_asymptotic: bool | None) -> None:
-    """What the model may promise by asymptotics; None: what the server says."""
-    model.allow_asymptotic = allow_asymptotic
-    session.flush()
 
 
 def find_version(session: Session, model_id: str, version: int) -> ModelVersion | None:

@@ -165,7 +165,7 @@ class ModelStore:
                 before={"allow_asymptotic": model.allow_asymptotic},
                 after={"allow_asymptotic": policy.allow_asymptotic},
             )
-            repository.set_policy(session, model, policy.allow_asymptotic)
+            model.allow_asymptotic = policy.allow_asymptotic
             bump_revision(session)
         return policy
 

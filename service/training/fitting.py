@@ -32,7 +32,7 @@ def fit(parts: Parts, settings: Settings, progress: Progress) -> Fitted:
     more = _unlabelled(loaded, settings)
     with (
         _engine(spec, settings),
-        listening(progress.fit, progress.log),
+        listening(progress.within, progress.log),
         refusals("the learner refused the training part"),
     ):
         if spec.needs == "rankings":
