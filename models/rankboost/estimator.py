@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -24,8 +24,8 @@ from pairmark.models.rankboost.kernels import scoring as scoring_kernels
 from pairmark.models.rankboost.pair_task import pair_task
 from pairmark.models.rankboost.params import Chain, Criterion, Pivots, RankBoostKernelParams, Ranking, Weak
 from pairmark.models.rankboost.params import Coordinates as CoordinatesName
+from pairmark.models.rankboost.ranking import RanksRows, project
 from pairmark.models.rankboost.rules import Coordinates, FeatureMap, Rules
-from pairmark.models.rankboost.sparse_input import KnownColumns
 from pairmark.models.rankboost.svm import LinearRule, linear_svm
 from pairmark.models.rankboost.tasks import MOST_CLASSES, class_tasks, graded_task
 from pairmark.models.search.index import Rows, numbered
@@ -33,8 +33,6 @@ from pairmark.models.search.index import Rows, numbered
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_BLOCK: Final = 16_384
-"""Rows mapped at a time: a million rows never stand in the kernel's space at once."""
 _CENTRE_ROWS: Final = 20_000
 """Rows whose mean is the kernel's centre, at most."""
 _BAGS: Final = 60
@@ -47,7 +45,7 @@ _SVM_C = 1.0
 """Penalty of the linear SVM of stage D, as in the paper's experiments."""
 
 
-class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimator):
+class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
     """Similarity by the weak rankers that two rows share (Sokolov, Urvoy and Ricard 2011).
 
     RankBoost learns H(x) = sum of alpha_t h_t(x) from labels (section 3.1), h_t being 1 where one feature (``stump``)
@@ -261,30 +259,6 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
         """
         return np.asarray(self.classes_)[self._svm().predict(self.transform(X))]
 
-    def decision_function(self, X: ArrayLike) -> Float64:
-        """The ranking score H(x), equation 6.
-
-        Returns
-        -------
-        (n,) for two classes or graded labels; (n, classes) when each class was ranked against the rest, and (n, 32)
-        for the random halves of more than 32 classes.
-
-        Raises
-        ------
-        ValueError
-            When it was learned from pairs, which rank no single rows.
-        """
-        check_is_fitted(self)
-        if self.classes_ is None:
-            raise ValueError("learned from pairs, which give no ranking score: use fit with labels")
-        rows = self._validated(X, "X")
-        n_tasks = int(self.task_.max()) + 1
-        by_task = np.ascontiguousarray(np.eye(n_tasks)[self._map.coordinate_task])
-        scores = np.empty((rows.shape[0], n_tasks))
-        for at, coordinates in self._blocks(rows):
-            _project(coordinates, by_task, scores[at])
-        return scores[:, 0] if n_tasks == 1 else scores
-
     def svm_score(self, X: ArrayLike) -> Float64:
         """What the linear SVM of stage D outputs: (n,) for two classes, (n, classes) for more."""
         return self._svm().score(self.transform(X))
@@ -322,13 +296,8 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
             if self.projection_ is None:
                 out[at] = coordinates.matrix().toarray()
             else:
-                _project(coordinates, self.projection_, out[at])
+                project(coordinates, self.projection_, out[at])
         return out
-
-    def _blocks(self, rows: Any) -> Iterator[tuple[slice, Coordinates]]:
-        for start in range(0, rows.shape[0], _BLOCK):
-            at = slice(start, min(start + _BLOCK, rows.shape[0]))
-            yield at, self._map(sparse_rows(rows[at]))
 
     def _index_arrays(self, vectors: Matrix) -> dict[str, Any]:
         mapped = self._map(sparse_rows(vectors))
@@ -405,13 +374,6 @@ class RankBoostKernel(KnownColumns, PairScorerMixin, EmbedderMixin, BaseEstimato
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "projection_")
-
-
-def _project(rows: Coordinates, matrix: Float64, out: Any) -> None:
-    """Rows in the space of the weak rankers times a matrix, (width, k), into ``out``, (n, k) of any type of float."""
-    made = np.empty(out.shape)
-    scoring_kernels.project(rows.starts, rows.at, rows.values, matrix, made)
-    out[:] = made
 
 
 def _as_args(rows: Coordinates) -> tuple[Any, ...]:

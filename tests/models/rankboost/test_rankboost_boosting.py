@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import kendalltau
-from sklearn.metrics import roc_auc_score
 
 from pairmark.models import RankBoostKernel
 from pairmark.models.rankboost.binning import binned, sparse_rows
@@ -177,7 +176,25 @@ def test_one_feature_that_decides_all_gives_a_finite_weight_and_ends() -> None:
         model = RankBoostKernel(n_estimators=50, criterion=criterion, random_state=0).fit(X, y)
         assert len(model.rules_) == 1
         assert 0 < abs(model.rules_.alpha[0]) < 10
-        assert roc_auc_score(y, model.decision_function(X)) == 1.0
+        assert model.score(X, y) == 1.0
+        assert model.margin(X, y) == pytest.approx(abs(model.rules_.alpha[0]) / 2)
+
+
+def test_staged_scores_and_margin_are_those_of_their_rounds() -> None:
+    X, y = world(7, n=60)
+    model = RankBoostKernel(n_estimators=12, random_state=0).fit(X, y)
+    stages = list(model.staged_score(X, y))
+    assert len(stages) == len(model.rules_)
+    for rounds in (1, 5, len(stages)):
+        part = RankBoostKernel(n_estimators=rounds, random_state=0).fit(X, y)
+        scores = part.decision_function(X)
+        above = scores[y == 1][:, None] - scores[y == 0][None, :]
+        assert stages[rounds - 1] == pytest.approx(((above > 0) + 0.5 * (above == 0)).mean())
+    assert model.margin(X, y) == pytest.approx(above.min() / 2)
+    with pytest.raises(ValueError, match="order no two rows"):
+        model.margin(X[y == 1], y[y == 1])
+    with pytest.raises(ValueError, match="not learned"):
+        model.score(X, y + 7)
 
 
 def test_graded_labels_rank_all_levels() -> None:
@@ -192,8 +209,7 @@ def test_graded_labels_rank_all_levels() -> None:
     ends = RankBoostKernel(n_estimators=10, ranking="graded", preference=only, random_state=0).fit(X, y)
     part = (y == 0) | (y == 3)
     two = RankBoostKernel(n_estimators=10, random_state=0).fit(X[part], y[part])
-    found, wanted = (roc_auc_score(y[part] > 0, one.decision_function(X[part])) for one in (ends, two))
-    assert found == pytest.approx(wanted, abs=0.02)
+    assert ends.score(X, y) == pytest.approx(two.score(X[part], y[part]), abs=0.02)
 
 
 @settings(max_examples=40, deadline=None)
