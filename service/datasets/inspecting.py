@@ -39,17 +39,16 @@ class InspectionOut(BaseModel):
     request: dict[str, Any] = Field(
         description="the roles to send to `POST /datasets`, together with `name` and `file`"
     )
-    rows: int | None = None
-    features: int | None = None
-    n_labels: int | None = None
-    label_counts: dict[str, int] = {}
-    ranking_labels: list[str] = []
-    warnings: list[str] = []
+    rows: int | None
+    features: int | None
+    n_labels: int | None
+    label_counts: dict[str, int]
+    ranking_labels: list[str]
+    warnings: list[str]
     promise: Promise | None = Field(
-        None,
-        description="the smallest false positive rate that a job on this file could guarantee by default",
+        description="the smallest false positive rate that a job on this file could guarantee by default"
     )
-    problem: str | None = Field(None, description="why the file would be refused as it is, and how to fix it")
+    problem: str | None = Field(description="why the file would be refused as it is, and how to fix it")
 
 
 def inspected(
@@ -77,7 +76,19 @@ def inspected(
             upload, out, work / "read", kind=kind, request=request, limits=limits, spec={}, pairs=pairs
         )
     except (InvalidInput, TooLarge) as error:
-        return InspectionOut(format=kind, columns=columns, request=chosen, problem=error.detail)
+        return InspectionOut(
+            format=kind,
+            columns=columns,
+            request=chosen,
+            rows=None,
+            features=None,
+            n_labels=None,
+            label_counts={},
+            ranking_labels=[],
+            warnings=[],
+            promise=None,
+            problem=error.detail,
+        )
     for column in columns:
         # The label is counted over all rows; the others by a sketch of the first ones.
         if column.role == "label" and column.distinct is not None:
@@ -93,6 +104,7 @@ def inspected(
         ranking_labels=summary["ranking_labels"],
         warnings=stored.warnings,
         promise=dataset_promise(summary, stored.rows),
+        problem=None,
     )
 
 
