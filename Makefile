@@ -12,8 +12,8 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 MUTANTS ?=
 QUICK_ARGS ?=
-# Under 2 processes the databases and servers of the tests idle; over 4 they starve each other.
-TEST_PROCESSES ?= 2
+# Under 3 processes cores idle while servers and databases are waited for; over 4 they starve each other.
+TEST_PROCESSES ?= 3
 BOUNDSCHECK = NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/var/cache/numba-boundscheck
 # What runs kernels on arrays of every shape; the rest of tests/models runs the same kernels from further above.
 KERNEL_TESTS = $(addprefix tests/models/,ghost label_ranking metric plda rankboost rsbl similarity test_bootstrap.py \

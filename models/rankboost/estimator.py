@@ -257,7 +257,8 @@ class RankBoostKernel(RanksRows, PairScorerMixin, EmbedderMixin, BaseEstimator):
         ValueError
             When there is none: learned from pairs, or from more than 32 classes.
         """
-        return np.asarray(self.classes_)[self._svm().predict(self.transform(X))]
+        best = self._svm().predict(self.transform(X))
+        return np.asarray(self.classes_)[best]
 
     def svm_score(self, X: ArrayLike) -> Float64:
         """What the linear SVM of stage D outputs: (n,) for two classes, (n, classes) for more."""

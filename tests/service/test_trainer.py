@@ -310,12 +310,12 @@ def test_an_unexpected_error_is_not_shown_to_clients(deployment, monkeypatch):
 def test_the_next_attempt_goes_on_from_the_trees_that_are_done(deployment, monkeypatch):
     claim = claimed(deployment)
 
-    def die(self, fraction, stage):
-        if fraction >= 0.5:
+    def die(self, share, message=""):
+        if share >= 0.5:
             raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "fit", die)
+        patch.setattr(Progress, "within", die)
         with pytest.raises(RuntimeError, match="killed"):
             trainer(deployment).run(claim)
     folder = checkpoints_of(deployment.settings, claim.job_id)
