@@ -27,6 +27,14 @@ HERE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
 MEMORY = Path("/dev/shm")
 """Where tests keep their homes and SQLite databases: flushing each commit to a disk takes most of many tests' time."""
 ENOUGH_BYTES = 6 * 2**30
+LONGEST = (
+    "test_rolling_restart.py",
+    "test_demo.py",
+    "test_blocks.py",
+    "test_wheel.py",
+    "test_console_pages.py",
+)
+"""Half a minute and more in one test, or in what a whole file shares."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -95,13 +103,16 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Shuffle files, and tests within files; pytest then brings together what shares an expensive fixture."""
+    """Shuffle files, and tests within files; pytest then brings together what shares an expensive fixture.
+
+    Files with the longest tests come first, so that none is left for the end, when other processes have nothing to do.
+    """
     seed = os.environ["PAIRMARK_TEST_SEED"]
 
     def place(text: str) -> bytes:
         return hashlib.sha256(f"{seed} {text}".encode()).digest()
 
-    items.sort(key=lambda item: (place(str(item.path)), place(item.nodeid)))
+    items.sort(key=lambda item: (item.path.name not in LONGEST, place(str(item.path)), place(item.nodeid)))
 
 
 def sweep(here: Path) -> list[Path]:
