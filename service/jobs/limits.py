@@ -79,12 +79,14 @@ def memory_in_use(group: int) -> int:
     return total
 
 
-def is_near_limit(process: int, limit: int) -> bool:
-    """Whether a process has asked for so much memory that its next request may have been refused."""
+def is_near_limit(process: int, limit: int) -> bool | None:
+    """Whether a process has asked for so much memory that its next request may have been refused; None: it ended."""
     try:
-        return _LINUX and _status(process, "VmData") > _NEAR * limit
+        asked_for = _status(process, "VmData") if _LINUX else 0
     except OSError:
-        return False
+        return None
+    # A process that has ended and was not waited for yet has no such line.
+    return asked_for > _NEAR * limit if asked_for else None
 
 
 def _status(process: int, name: str) -> int:

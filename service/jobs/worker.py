@@ -171,7 +171,8 @@ class Worker:
             if passed is not None:
                 _kill(child)
                 return passed
-            full = is_near_limit(child.pid, self._memory)
+            near = is_near_limit(child.pid, self._memory)
+            full = full if near is None else near
             self._beat(claim.job_id)
             try:
                 if time.monotonic() >= next_beat:

@@ -212,7 +212,8 @@ def test_a_job_whose_child_is_killed_each_time_fails_with_the_reason(quick, star
 
 @pytest.mark.database("sqlite")
 def test_a_job_that_reaches_its_memory_limit_fails_at_once_and_names_it(quick):
-    limited = quick.settings.model_copy(update={"job_memory_bytes": 256 * 2**20})
+    # Looks in time: native code that is refused memory ends within milliseconds of asking.
+    limited = quick.settings.model_copy(update={"job_memory_bytes": 256 * 2**20, "poll_s": 0.01})
     job_id = submit(quick)
     assert Worker(limited, name="small").run(drain=True) == 1
     job = quick.queue.get(job_id)
