@@ -44,11 +44,11 @@ def parse_octets(
     left, right = rows[:n_left], rows[n_left:]
     counts = None
     if samples != (1, 1):
-        counts = tuple(
-            _even_counts(len(side), each, name)
-            for side, each, name in zip((left, right), samples, ("left", "right"), strict=True)
+        counts = (
+            _even_counts(len(left), samples[0], "left"),
+            _even_counts(len(right), samples[1], "right"),
         )
-    return Pairs(_finite(left, "left"), _finite(right, "right"), counts)  # type: ignore[arg-type]
+    return Pairs(_finite(left, "left"), _finite(right, "right"), counts)
 
 
 def _even_counts(n_rows: int, each: int, side: str) -> Counts:
