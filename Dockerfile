@@ -7,9 +7,6 @@ RUN python -m venv /opt/pairmark \
  && /opt/pairmark/bin/pip install --quiet --require-hashes -r requirements/runtime.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY pairmark pairmark
-COPY models models
-COPY service service
-COPY migrations migrations
 # The commit that lineage records: docker build --build-arg PAIRMARK_COMMIT=$(git rev-parse HEAD)
 ARG PAIRMARK_COMMIT=
 # Numba's cache knows a source by its modification time, and image layers keep whole seconds only.

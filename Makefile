@@ -97,7 +97,7 @@ ifeq ($(TEST_ARGS),)
 endif
 
 # Kernels compile once, before many processes want them; numba finds out by itself what changed.
-$(VENV)/.kernels: $(VENV)/.dev tests/kernels.py $(wildcard models/core/*.py models/*/kernels/*.py)
+$(VENV)/.kernels: $(VENV)/.dev tests/kernels.py $(wildcard $(addprefix pairmark/models/,core/*.py */kernels/*.py))
 	@echo "compiling kernels"
 	@$(VENV)/bin/python -m tests.kernels
 	@touch $@
@@ -122,10 +122,10 @@ check: $(VENV)/.dev
 
 # The site lands where the service serves it at /guide. Warnings, missing pages and broken links fail.
 docs: $(VENV)/.dev
-	@rm -rf service/guide
-	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs service/guide
-	@rm -rf service/guide/.buildinfo service/guide/objects.inv
-	@echo "the guide is in service/guide and, while the service runs, at /guide"
+	@rm -rf pairmark/service/guide
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs pairmark/service/guide
+	@rm -rf pairmark/service/guide/.buildinfo pairmark/service/guide/objects.inv
+	@echo "the guide is in pairmark/service/guide and, while the service runs, at /guide"
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff format .

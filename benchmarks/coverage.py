@@ -197,7 +197,7 @@ SCENARIOS = (
         kind="outside",
     ),
 )
-CODE = ("models/calibration", "models/pairs", "models/evaluation")
+CODE = tuple(f"pairmark/models/{room}" for room in ("calibration", "pairs", "evaluation"))
 BLOCK = 20
 """Draws that are kept together."""
 Key = tuple[float, float, str]

@@ -260,9 +260,7 @@ def code_map_page() -> str:
     """Every module of the repository with the first sentence of its docstring."""
     root = Path(__file__).parent.parent
     lines = ["# Code map", "", "Every module, by folder, with the first sentence of its docstring."]
-    for folder in sorted(
-        {path.parent for half in ("models", "service") for path in (root / half).rglob("*.py")}
-    ):
+    for folder in sorted({path.parent for path in (root / "pairmark").rglob("*.py")}):
         rows = []
         for path in sorted(folder.glob("*.py")):
             text = ast.get_docstring(ast.parse(path.read_text())) or ""

@@ -9,14 +9,12 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"pairmark/models": "models", "pairmark/service": "service", "pairmark/migrations": "migrations",
-            "pairmark/client": "service/client"}  # fmt: skip
 RELATED = {
-    "service/console": ("tests/service/test_console.py",),
-    "service/client": ("tests/service/test_client.py",),
-    "service/api/templates": ("tests/service/api",),
+    "pairmark/service/console": ("tests/service/test_console.py",),
+    "pairmark/client": ("tests/service/test_client.py",),
+    "pairmark/service/api/templates": ("tests/service/api",),
     **{
-        f"service/api/{handler}.py": (f"tests/e2e/test_{tests}.py",)
+        f"pairmark/service/api/{handler}.py": (f"tests/e2e/test_{tests}.py",)
         for handler, tests in {
             "audit": "audit_served",
             "calibrations": "scoring",
@@ -35,7 +33,7 @@ RELATED = {
             "search": "galleries",
         }.items()
     },
-    "migrations": ("tests/service/test_db.py", "tests/golden"),
+    "pairmark/migrations": ("tests/service/test_db.py", "tests/golden"),
     "pyproject.toml": ("tests/e2e/test_wheel.py",),
     "deploy/client": ("tests/e2e/test_wheel.py",),
     "setup.py": ("tests/e2e/test_wheel.py",),
@@ -71,10 +69,6 @@ def tests_of_page(name: str) -> list[str]:
 def file_of(module: str) -> Path | None:
     """The file of a module of this checkout, relative to it."""
     path = module.replace(".", "/")
-    for name, folder in PACKAGES.items():
-        if path == name or path.startswith(f"{name}/"):
-            path = folder + path[len(name) :]
-            break
     places = [path, f"tests/{path}"]
     for found in (f"{place}{end}" for place in places for end in (".py", "/__init__.py")):
         if (ROOT / found).is_file():
@@ -126,10 +120,9 @@ def importers_of_files() -> dict[Path, set[Path]]:
     """For each file of the checkout, those that import it; a conftest is imported by the tests beside and below it."""
     sources = [
         file.relative_to(ROOT)
-        for folder in ("models", "service", "migrations", "tests", "benchmarks", "experiments", "pairmark/__init__.py",
-                       "pairmark/version.py")
-        for file in ([ROOT / folder] if folder.endswith(".py") else (ROOT / folder).rglob("*.py"))
-    ]  # fmt: skip
+        for folder in ("pairmark", "tests", "benchmarks", "experiments")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
     importers: dict[Path, set[Path]] = defaultdict(set)
     for file in sources:
         for target in imports_of(file):

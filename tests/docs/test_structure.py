@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SOURCES = {
-    "pairmark." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for folder in ("models", "service", "migrations")
-    for path in sorted((ROOT / folder).rglob("*.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "pairmark").rglob("*.py"))
 }
 
 
@@ -26,9 +29,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
         if id(node) in typing:
             continue
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pairmark"):
-            # The client has a second address.
-            module = node.module.replace("pairmark.client", "pairmark.service.client")
-            yield from ((module, name.name) for name in node.names)
+            yield from ((node.module, name.name) for name in node.names)
 
 
 def private(name: str) -> bool:
@@ -65,3 +66,18 @@ def test_no_imports_go_round_in_a_circle() -> None:
     while done := {module for module, needed in graph.items() if not needed & graph.keys() - {module}}:
         graph = {module: needed for module, needed in graph.items() if module not in done}
     assert not graph, f"in a circle, or above one: {sorted(graph)}"
+
+
+@pytest.mark.parametrize("module", ["service.times", "models.core.base", "migrations"])
+def test_the_links_at_the_top_make_no_second_module(module: str) -> None:
+    code = f"import pairmark.{module}, {module}"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert f"ImportError: import pairmark.{module.split('.')[0]}, not" in run.stderr
+
+
+def test_every_source_is_one_real_file() -> None:
+    assert not [path for path in (ROOT / "pairmark").rglob("*") if path.is_symlink()]
+    assert {name: (ROOT / name).readlink() for name in ("models", "service", "migrations")} == {
+        name: Path("pairmark", name) for name in ("models", "service", "migrations")
+    }

@@ -37,7 +37,7 @@ def copy_of_the_sources(folder: Path) -> Path:
     """What a build reads, without the checkout's caches."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    for name in ("pairmark", "models", "service", "migrations", "deploy/client"):
+    for name in ("pairmark", "deploy/client"):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copytree(
             ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
@@ -220,7 +220,7 @@ def test_the_light_distribution_holds_the_same_client_and_no_more(light: Path, t
     (record,) = site.glob("pairmark_client-*.dist-info/RECORD")
     files = [line.split(",")[0] for line in record.read_text().splitlines()]
     own = {name for name in files if name.startswith("pairmark/") and "__pycache__" not in name}
-    client = {f"pairmark/client/{file.name}" for file in (ROOT / "service" / "client").glob("*.py")}
+    client = {f"pairmark/client/{file.name}" for file in (ROOT / "pairmark" / "client").glob("*.py")}
     top = {f"pairmark/{name}" for name in ("__init__.py", "version.py", "py.typed", "commit.txt")}
     assert own == client | top
     assert python(light, tmp_path, "import pairmark.client as c; print(c.__file__)").startswith(str(site))

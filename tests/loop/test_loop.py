@@ -18,19 +18,19 @@ from tests.mutants.catalogue import MUTANTS
 
 
 def test_a_change_reaches_the_tests_that_import_it_nearest_first() -> None:
-    reached = affected_tests(["models/calibration/bounds.py"])
+    reached = affected_tests(["pairmark/models/calibration/bounds.py"])
     assert reached[0] == "tests/models/test_bounds.py"
     assert "tests/models/test_coverage.py" in reached
     assert not any(name.startswith("tests/browser") for name in reached)
-    assert "tests/models/test_bounds.py" not in affected_tests(["service/cli/keys.py"])
+    assert "tests/models/test_bounds.py" not in affected_tests(["pairmark/service/cli/keys.py"])
     assert affected_tests(["tests/models/test_bounds.py"]) == ["tests/models/test_bounds.py"]
     assert "tests/e2e/test_wheel.py" in affected_tests(["pyproject.toml"])
     assert affected_tests(["LICENSE"]) == []
 
 
 def test_a_handler_reaches_the_tests_that_send_it_requests() -> None:
-    assert affected_tests(["service/api/galleries.py"])[0] == "tests/e2e/test_galleries.py"
-    assert affected_tests(["service/api/scoring.py"])[0] == "tests/e2e/test_scoring.py"
+    assert affected_tests(["pairmark/service/api/galleries.py"])[0] == "tests/e2e/test_galleries.py"
+    assert affected_tests(["pairmark/service/api/scoring.py"])[0] == "tests/e2e/test_scoring.py"
     for place, tests in RELATED.items():
         assert all((ROOT / one).exists() for one in (place, *tests)), place
 
@@ -56,8 +56,8 @@ def test_a_page_reaches_what_reads_it_and_what_follows_it() -> None:
 
 def test_a_name_passed_on_by_a_package_leads_to_where_it_is_made() -> None:
     found = imports_of(Path("tests/models/test_identification.py"))
-    assert Path("models/calibration/points.py") in found
-    assert Path("models/__init__.py") not in found
+    assert Path("pairmark/models/calibration/points.py") in found
+    assert Path("pairmark/models/__init__.py") not in found
 
 
 FAILING = """
@@ -165,7 +165,7 @@ def test_the_run_with_checked_bounds_reaches_every_kernel() -> None:
     )
     named = listed.stdout.split()
     assert len(named) > 10
-    for kernel in sorted((ROOT / "models").glob("*/kernels/*.py")):
+    for kernel in sorted((ROOT / "pairmark" / "models").glob("*/kernels/*.py")):
         if kernel.name != "__init__.py":
             reached = affected_tests([str(kernel.relative_to(ROOT))])
             assert any(test.startswith(place) for test in reached for place in named), kernel

@@ -130,7 +130,7 @@ def refresh_copy() -> None:
 
 def bring_compiled_kernels() -> None:
     """Copy what Numba compiled in the checkout: copies keep the times of their sources, by which it knows them."""
-    for source in (ROOT / "models").rglob("*.nb[ic]"):
+    for source in (ROOT / "pairmark" / "models").rglob("*.nb[ic]"):
         target = COPY / source.relative_to(ROOT)
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)

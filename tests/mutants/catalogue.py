@@ -52,7 +52,7 @@ GALLERIES = (
     mutant(
         "erased-best-items-count-on",
         "a gallery's threshold follows every erasure",
-        "service/galleries/catching_up.py",
+        "pairmark/service/galleries/catching_up.py",
         'strangers & ~view.holds(records["at"])',
         'strangers & (records["at"] < 0)',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -60,7 +60,7 @@ GALLERIES = (
     mutant(
         "new-items-are-not-searched",
         "a gallery's threshold follows every write",
-        "service/galleries/catching_up.py",
+        "pairmark/service/galleries/catching_up.py",
         "if view.seq > self._kept.seq:",
         "if view.seq < self._kept.seq:",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -68,7 +68,7 @@ GALLERIES = (
     mutant(
         "touched-subjects-keep-their-scores",
         "a threshold of whole subjects follows every write and erasure",
-        "service/galleries/catching_up.py",
+        "pairmark/service/galleries/catching_up.py",
         "self.searched.whose[at] in touched",
         "self.searched.whose[at] is None",
         f"{KEPT}::test_no_probe_keeps_the_score_of_a_subject_that_changed",
@@ -76,7 +76,7 @@ GALLERIES = (
     mutant(
         "uploads-on-a-full-disk-fail-inside",
         "on a full or read-only disk, writes are refused with the cause",
-        "service/galleries/sweeping.py",
+        "pairmark/service/galleries/sweeping.py",
         'with storage_errors("writing temporary files"):',
         "if home:",
         "tests/faults/test_full_disk.py::test_every_write_on_a_full_disk_is_refused_in_words",
@@ -84,7 +84,7 @@ GALLERIES = (
     mutant(
         "jobs-compete-with-the-service",
         "a job runs at a lower priority than a service on the same machine",
-        "service/jobs/child.py",
+        "pairmark/service/jobs/child.py",
         "_NICENESS = 10",
         "_NICENESS = 0",
         "tests/service/test_worker.py::test_an_attempt_yields_to_a_service_on_the_same_machine",
@@ -92,7 +92,7 @@ GALLERIES = (
     mutant(
         "enrolled-probes-stay-strangers",
         "a probe whose subject is enrolled is no stranger",
-        "service/galleries/records.py",
+        "pairmark/service/galleries/records.py",
         'enrolled = records["own_items"] > 0',
         'enrolled = records["own_items"] < 0',
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -100,7 +100,7 @@ GALLERIES = (
     mutant(
         "erased-probes-stay-in-memory",
         "an erased subject is in no probe, of any process",
-        "service/galleries/kept.py",
+        "pairmark/service/galleries/kept.py",
         "if kept is None or kept.revision != head.revision:",
         "if kept is None:",
         f"{KEPT}::test_every_interleaving_scores_as_a_fresh_calibration_does",
@@ -114,7 +114,7 @@ RACE = (
     mutant(
         "one-lucky-fold-wins",
         "a candidate that ran out of time wins only if half of the folds have judged it",
-        "models/auto/race.py",
+        "pairmark/models/auto/race.py",
         "2 * entry.rates.shape[0] >= n_folds",
         "entry.rates.shape[0] >= 1",
         f"{AUTO}::test_the_simplest_within_one_standard_error_of_the_best_wins",
@@ -122,7 +122,7 @@ RACE = (
     mutant(
         "the-cheapest-races-first",
         "the race depends on data and seed, not on a clock",
-        "models/auto/race.py",
+        "pairmark/models/auto/race.py",
         "        for number, entry in enumerate(staying):\n",
         "        for number, entry in enumerate(sorted(staying, key=lambda entry: entry.seconds)):\n",
         f"{AUTO}::test_slow_candidates_race_in_their_order_whatever_they_cost",
@@ -130,7 +130,7 @@ RACE = (
     mutant(
         "rarity-forgotten",
         "similarity-logistic weighs rows by how rare features are",
-        "models/logistic/rows.py",
+        "pairmark/models/logistic/rows.py",
         "rarity = 1.0 + np.log((1.0 + n) / (1.0 + used))",
         "rarity = np.ones(d)",
         "tests/models/logistic/test_logistic.py::test_rows_are_weighed_by_how_rare_features_are",
@@ -138,7 +138,7 @@ RACE = (
     mutant(
         "rows-ruled-out-too-early",
         "search returns the rows and scores of scoring everything",
-        "models/search/forms.py",
+        "pairmark/models/search/forms.py",
         "        places = np.delete(places, order)\n",
         "        places = np.delete(places[:looked_at], order)\n",
         "tests/models/test_search_forms.py::test_rows_far_down_a_gallery_are_found",
@@ -149,7 +149,7 @@ VALIDITY = (
     mutant(
         "visits-look-at-scores",
         "the order in which a list's units are matched is blind to scores",
-        "models/calibration/listed_product.py",
+        "pairmark/models/calibration/listed_product.py",
         "np.argsort(self._degree + rng.random((n, self._degree.size)), axis=1)",
         "np.argsort(np.bincount(self._graph.different.ravel(), weights=np.repeat(self.shares("
         "int(np.searchsorted(self._above, 0.1)), 0.1)[: len(self._graph.different)], 2), "
@@ -160,7 +160,7 @@ VALIDITY = (
     mutant(
         "bound-at-a-threshold-that-was-not-admitted",
         "a group's bound is of the served threshold",
-        "models/calibration/finite_sample.py",
+        "pairmark/models/calibration/finite_sample.py",
         "if chosen is None or chosen[0] < at:",
         "if chosen is None:",
         "tests/models/test_coverage.py::test_the_bound_at_a_fixed_threshold_holds_and_says_something",
@@ -168,7 +168,7 @@ VALIDITY = (
     mutant(
         "double-names-unreported",
         "one person under two names is reported",
-        "models/evaluation/suspects.py",
+        "pairmark/models/evaluation/suspects.py",
         "np.flatnonzero(means > typical_same)",
         "np.flatnonzero(means > values.max())",
         "tests/models/test_suspects.py",
@@ -176,7 +176,7 @@ VALIDITY = (
     mutant(
         "near-duplicates-across-labels-unreported",
         "rows that are nearly equal under two labels are reported",
-        "models/evaluation/suspects.py",
+        "pairmark/models/evaluation/suspects.py",
         "across = codes[pairs[:, 0]] != codes[pairs[:, 1]]",
         "across = codes[pairs[:, 0]] < codes[pairs[:, 0]]",
         "tests/models/test_suspects.py",
@@ -184,7 +184,7 @@ VALIDITY = (
     mutant(
         "candidates-share-nothing",
         "a simultaneous promise holds for whichever version is chosen",
-        "models/calibration/promises.py",
+        "pairmark/models/calibration/promises.py",
         "return 1 / (number * (number + 1))",
         "return 1.0",
         f"{POINTS}::test_a_promise_for_candidates_is_the_bands_at_its_share",
@@ -192,7 +192,7 @@ VALIDITY = (
     mutant(
         "deleted-versions-leave-the-ledger",
         "a version that was looked at stays in the ledger",
-        "service/store/ledger.py",
+        "pairmark/service/store/ledger.py",
         "select(func.max(table.number)).where(table.dataset_sha256 == row.dataset_sha256)",
         "select(func.count()).select_from(CalibrationRow).where("
         "CalibrationRow.dataset_sha256 == row.dataset_sha256, CalibrationRow.id != row.id)",
@@ -201,7 +201,7 @@ VALIDITY = (
     mutant(
         "classes-choose-the-bound",
         "which finite-sample bound answers depends on sizes alone",
-        "models/calibration/matching_product.py",
+        "pairmark/models/calibration/matching_product.py",
         "(self._graph.row_at.size + self._graph.same.shape[0])",
         "self._graph.row_at.size",
         f"{BLIND}::test_which_bound_answers_is_blind_to_labels_in_closed_set_use",
@@ -209,7 +209,7 @@ VALIDITY = (
     mutant(
         "live-watch-begins-anew",
         "clients that ask at several confidences do not silence the live watch",
-        "service/runtime/unrelated.py",
+        "pairmark/service/runtime/unrelated.py",
         "        if key not in pairs.watches:\n",
         "        if True:\n",
         "tests/service/runtime/test_unrelated.py::test_thresholds_of_one_rate_are_watched_side_by_side",
@@ -217,7 +217,7 @@ VALIDITY = (
     mutant(
         "one-probe-counts-as-two-people",
         "a probe that is sent again is not taken for a pair of strangers",
-        "service/runtime/unrelated.py",
+        "pairmark/service/runtime/unrelated.py",
         "        other = (left != right).any(axis=1)\n",
         "        other = np.ones(len(left), dtype=bool)\n",
         "tests/service/runtime/test_unrelated.py::test_one_probe_again_and_again_says_nothing",
@@ -225,7 +225,7 @@ VALIDITY = (
     mutant(
         "live-watch-forgets-nothing",
         "a long good time does not hide a bad one",
-        "models/calibration/live_rate.py",
+        "pairmark/models/calibration/live_rate.py",
         "(one + 1.0) * factor",
         "max(one, 1.0 if self.n == 1 else 0.0) * factor",
         "tests/models/test_live_rate.py::test_a_long_good_time_does_not_hide_a_bad_one",
@@ -233,7 +233,7 @@ VALIDITY = (
     mutant(
         "bound-of-one-rank-less",
         "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
-        "models/calibration/finite_sample.py",
+        "pairmark/models/calibration/finite_sample.py",
         "min(fpr, order_upper(rank, self.matched.size, confidence))",
         "min(fpr, order_upper(max(rank - 1, 0), self.matched.size, confidence))",
         f"{BOUNDS}::test_the_bound_of_the_order_statistic_is_clopper_and_pearsons_at_its_rank",
@@ -241,7 +241,7 @@ VALIDITY = (
     mutant(
         "bound-of-a-threshold-that-scores-chose",
         "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
-        "models/calibration/finite_sample.py",
+        "pairmark/models/calibration/finite_sample.py",
         "        return at, fpr\n\n    def rate",
         "        return at, min(fpr, self.upper(at, confidence) or fpr)\n\n    def rate",
         f"{BOUNDS}::test_the_bound_of_a_threshold_chosen_by_scores_is_the_rate_that_was_asked_for",
@@ -249,7 +249,7 @@ VALIDITY = (
     mutant(
         "bound-of-one-independent-row-less",
         "fpr_upper_bound is an upper confidence bound of the rate at the threshold",
-        "models/calibration/finite_sample.py",
+        "pairmark/models/calibration/finite_sample.py",
         "order_upper(min(rank, self.n), self.n, confidence)",
         "order_upper(max(min(rank, self.n) - 1, 0), self.n, confidence)",
         f"{BOUNDS}::test_the_bound_of_independent_rows_is_that_of_the_largest_rank",
@@ -257,7 +257,7 @@ VALIDITY = (
     mutant(
         "identification-bound-of-one-rank-less",
         "fpir_upper_bound is an upper confidence bound of the rate at the threshold",
-        "models/calibration/identification.py",
+        "pairmark/models/calibration/identification.py",
         "order_upper(rank, self.n_probes, confidence)",
         "order_upper(max(rank - 1, 0), self.n_probes, confidence)",
         "tests/models/test_identification.py::test_the_bound_is_clopper_and_pearsons_at_the_strangers_above",
@@ -265,7 +265,7 @@ VALIDITY = (
     mutant(
         "one-rank-too-many",
         "P(FPR(threshold) > fpr) <= 1 - confidence",
-        "models/calibration/bounds.py",
+        "pairmark/models/calibration/bounds.py",
         "            high = middle\n    return low\n\n\ndef smallest_true",
         "            high = middle\n    return low + 1\n\n\ndef smallest_true",
         f"{BOUNDS}::test_order_statistic_rank_is_the_largest_admitted",
@@ -273,7 +273,7 @@ VALIDITY = (
     mutant(
         "rates-below-the-floor-answered",
         "what the calibration data cannot support is refused, never extrapolated",
-        "models/calibration/bounds.py",
+        "pairmark/models/calibration/bounds.py",
         "    if not test(0):\n        return None\n    low, high",
         "    low, high",
         f"{BOUNDS}::test_threshold_is_the_lowest_admitted_and_the_bound_its_inverse",
@@ -281,7 +281,7 @@ VALIDITY = (
     mutant(
         "rates-below-the-order-statistics-floor-answered",
         "what the calibration data cannot support is refused, never extrapolated",
-        "models/calibration/bounds.py",
+        "pairmark/models/calibration/bounds.py",
         "        return None\n    low, high = 0, n\n",
         "        return 0\n    low, high = 0, n\n",
         f"{POINTS}::test_the_smallest_rate_is_answered_and_anything_below_refused",
@@ -289,7 +289,7 @@ VALIDITY = (
     mutant(
         "blocks-that-share-units",
         "pairs that share a person are not counted as independent",
-        "models/pairs/samples.py",
+        "pairmark/models/pairs/samples.py",
         "n_edges // (largest + 1)",
         "n_edges // largest",
         "tests/models/test_pairs.py::test_blocks_of_a_list_are_as_many_as_disjoint_pairs_can_stand_for",
@@ -297,7 +297,7 @@ VALIDITY = (
     mutant(
         "matching-by-score",
         "which disjoint pairs stand for the rest does not depend on scores, on partial lists of pairs too",
-        "models/pairs/samples.py",
+        "pairmark/models/pairs/samples.py",
         "greedy_matching(codes, rng.permutation(codes.shape[0]), int(known.size))",
         "greedy_matching(codes, np.argsort(-np.bincount(different.edge, different.scores, codes.shape[0])), "
         "int(known.size))",
@@ -306,7 +306,7 @@ VALIDITY = (
     mutant(
         "matching-by-label",
         "which disjoint pairs stand for the rest does not depend on labels in closed-set use",
-        "models/pairs/samples.py",
+        "pairmark/models/pairs/samples.py",
         'if sample.protocol == "open-set":\n        edges',
         "if True:\n        edges",
         f"{BLIND}::test_the_matching_is_blind_to_labels_in_closed_set_use",
@@ -316,12 +316,12 @@ VALIDITY = (
         guarantee="calibration units are a simple random sample of all units",
         edits=(
             Edit(
-                file="models/pairs/splits.py",
+                file="pairmark/models/pairs/splits.py",
                 old="            np.zeros_like(codes),\n            calibration_fraction",
                 new="            codes,\n            calibration_fraction",
             ),
             Edit(
-                file="models/pairs/splits.py",
+                file="pairmark/models/pairs/splits.py",
                 old="    order = rng.permutation(m)\n    part =",
                 new="    order = rng.permutation(m)\n"
                 "    order = order[np.argsort(strata[order], kind='stable')]\n"
@@ -333,7 +333,7 @@ VALIDITY = (
     mutant(
         "calibration-people-split-by-rows",
         "calibration people are a simple random sample of all people",
-        "models/pairs/splits.py",
+        "pairmark/models/pairs/splits.py",
         "    order = rng.permutation(m)\n    part =",
         "    order = rng.permutation(m)\n"
         "    order = order[np.argsort(strata[order], kind='stable')]\n"
@@ -343,7 +343,7 @@ VALIDITY = (
     mutant(
         "training-people-calibrate",
         "nobody who was trained on calibrates",
-        "models/pairs/splits.py",
+        "pairmark/models/pairs/splits.py",
         "    parts = [np.flatnonzero(part_of == part) for part in range(3)]\n    unit",
         "    parts = [np.flatnonzero(part_of == part) for part in range(3)]\n"
         "    parts[1] = np.flatnonzero(part_of <= 1)\n    unit",
@@ -352,7 +352,7 @@ VALIDITY = (
     mutant(
         "pairs-across-parts-kept",
         "no sampling unit is in two parts of an explicit list of pairs",
-        "models/pairs/splits.py",
+        "pairmark/models/pairs/splits.py",
         "kept = usable & (sides[:, 0] == sides[:, 1])",
         "kept = usable",
         f"{SPLITS}::test_units_of_listed_pairs_are_people_where_something_says_who_they_are",
@@ -360,7 +360,7 @@ VALIDITY = (
     mutant(
         "jobs-fit-on-everybody",
         "a job learns from its training part alone",
-        "service/training/fitting.py",
+        "pairmark/service/training/fitting.py",
         "estimator.fit(loaded.X[parts.rows], np.asarray(loaded.data.y)[parts.rows], **more)",
         "estimator.fit(loaded.X, np.asarray(loaded.data.y), **more)",
         f"{TRAINER}::test_a_job_learns_from_its_training_part_alone",
@@ -368,7 +368,7 @@ VALIDITY = (
     mutant(
         "overlap-not-refused",
         "calibrating on rows that were trained on is refused",
-        "service/store/calibrations.py",
+        "pairmark/service/store/calibrations.py",
         "        if overlap.rows:\n            raise CalibrationOverlap(",
         "        if False:\n            raise CalibrationOverlap(",
         "tests/service/test_store.py::test_calibrating_on_what_was_trained_on_is_refused_with_a_count",
@@ -376,7 +376,7 @@ VALIDITY = (
     mutant(
         "validated-on-training-rows",
         "LabelRankingAuto judges its candidates on rows they have not seen",
-        "models/label_ranking/auto.py",
+        "pairmark/models/label_ranking/auto.py",
         "train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)",
         "train, test = np.arange(rows.size), np.flatnonzero(fold == part)",
         "tests/models/label_ranking/test_pairwise_and_auto.py::test_validation_on_noise_finds_nothing",
@@ -384,7 +384,7 @@ VALIDITY = (
     mutant(
         "match-at-the-threshold",
         "match is score > threshold, strictly (arrays)",
-        "service/runtime/scoring.py",
+        "pairmark/service/runtime/scoring.py",
         "= scores > self.threshold",
         "= scores >= self.threshold",
         "tests/service/runtime/test_decision.py",
@@ -392,7 +392,7 @@ VALIDITY = (
     mutant(
         "match-at-the-threshold-of-few",
         "match is score > threshold, strictly (single pairs)",
-        "service/runtime/scoring.py",
+        "pairmark/service/runtime/scoring.py",
         "[score > threshold for score in scores]",
         "[score >= threshold for score in scores]",
         "tests/service/runtime/test_decision.py",
@@ -400,7 +400,7 @@ VALIDITY = (
     mutant(
         "people-weighed-by-samples",
         "people with many samples do not decide the rate",
-        "models/pairs/samples.py",
+        "pairmark/models/pairs/samples.py",
         "share = weight / (rows[edge] * max",
         "share = weight / (1 * max",
         f"{POINTS}::test_people_with_many_samples_do_not_decide_the_rate",
@@ -411,7 +411,7 @@ DURABILITY = (
     mutant(
         "sqlite-not-flushed",
         "a committed write survives a power cut",
-        "service/db.py",
+        "pairmark/service/db.py",
         "synchronous=FULL",
         "synchronous=OFF",
         f"{POWER}::test_sqlite_keeps_every_committed_write_through_a_power_cut",
@@ -419,7 +419,7 @@ DURABILITY = (
     mutant(
         "sqlite-flushed-now-and-then",
         "a committed write survives a power cut",
-        "service/db.py",
+        "pairmark/service/db.py",
         "synchronous=FULL",
         "synchronous=NORMAL",
         f"{POWER}::test_sqlite_keeps_every_committed_write_through_a_power_cut",
@@ -427,7 +427,7 @@ DURABILITY = (
     mutant(
         "blob-files-not-flushed",
         "a blob whose key was returned survives a power cut",
-        "service/blobs/local.py",
+        "pairmark/service/blobs/local.py",
         "                    path.chmod(0o444)\n                fsync_path(path)\n",
         "                    path.chmod(0o444)\n",
         f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
@@ -435,7 +435,7 @@ DURABILITY = (
     mutant(
         "blob-shard-not-flushed",
         "a blob whose key was returned survives a power cut",
-        "service/blobs/local.py",
+        "pairmark/service/blobs/local.py",
         "            fsync_path(self._blobs)\n",
         "",
         f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
@@ -443,7 +443,7 @@ DURABILITY = (
     mutant(
         "blob-rename-not-flushed",
         "a blob whose key was returned survives a power cut",
-        "service/blobs/local.py",
+        "pairmark/service/blobs/local.py",
         "                os.utime(target)\n            fsync_path(target.parent)\n",
         "                os.utime(target)\n",
         f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
@@ -451,7 +451,7 @@ DURABILITY = (
     mutant(
         "blob-root-not-flushed",
         "a blob whose key was returned survives a power cut",
-        "service/blobs/local.py",
+        "pairmark/service/blobs/local.py",
         "            make_folders(self._blobs)\n            fsync_path(self.root.parent)\n",
         "            self._blobs.mkdir(parents=True, exist_ok=True)\n",
         f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
@@ -459,7 +459,7 @@ DURABILITY = (
     mutant(
         "blob-deletion-not-flushed",
         "a blob that was deleted does not come back",
-        "service/blobs/local.py",
+        "pairmark/service/blobs/local.py",
         "                return\n            fsync_path(self._path(key).parent)\n",
         "                return\n",
         f"{POWER}::test_blobs_survive_a_power_cut_once_their_key_was_returned",
@@ -467,7 +467,7 @@ DURABILITY = (
     mutant(
         "block-files-not-flushed",
         "a gallery's block is whole or absent after a power cut",
-        "service/galleries/blocks.py",
+        "pairmark/service/galleries/blocks.py",
         "                fsync_path(written)\n",
         "                pass\n",
         f"{POWER}::test_a_kept_gallery_block_is_there_whole_after_a_power_cut",
@@ -475,7 +475,7 @@ DURABILITY = (
     mutant(
         "block-rename-not-flushed",
         "a gallery's block is whole or absent after a power cut",
-        "service/galleries/blocks.py",
+        "pairmark/service/galleries/blocks.py",
         "            part.rename(path)\n            fsync_path(self.path)\n",
         "            part.rename(path)\n",
         f"{POWER}::test_a_kept_gallery_block_is_there_whole_after_a_power_cut",
@@ -483,7 +483,7 @@ DURABILITY = (
     mutant(
         "block-removal-not-flushed",
         "what was erased does not come back with a power cut",
-        "service/galleries/blocks.py",
+        "pairmark/service/galleries/blocks.py",
         "    # An erasure is promised to be over: a power cut must not bring the folder back.\n"
         "    fsync_path(path.parent)\n",
         "",
@@ -492,7 +492,7 @@ DURABILITY = (
     mutant(
         "artefact-arrays-not-flushed",
         "a saved model survives a power cut",
-        "models/core/artefact.py",
+        "pairmark/models/core/artefact.py",
         "                np.save(stream, array, allow_pickle=False)\n"
         "                stream.flush()\n                os.fsync(stream.fileno())\n",
         "                np.save(stream, array, allow_pickle=False)\n",
@@ -501,7 +501,7 @@ DURABILITY = (
     mutant(
         "artefact-manifest-not-flushed",
         "a saved model survives a power cut",
-        "models/core/artefact.py",
+        "pairmark/models/core/artefact.py",
         "            stream.write(body)\n            stream.flush()\n            os.fsync(stream.fileno())\n",
         "            stream.write(body)\n",
         f"{POWER}::test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_new",
@@ -509,7 +509,7 @@ DURABILITY = (
     mutant(
         "artefact-old-removed-first",
         "a saved model survives a power cut while it is replaced",
-        "models/core/artefact.py",
+        "pairmark/models/core/artefact.py",
         "        fsync_path(target.parent)\n        if old.exists():\n            shutil.rmtree(old)\n",
         "        if old.exists():\n            shutil.rmtree(old)\n        fsync_path(target.parent)\n",
         f"{POWER}::test_an_artefact_survives_a_power_cut_and_its_replacement_is_the_old_or_the_new",
@@ -517,7 +517,7 @@ DURABILITY = (
     mutant(
         "writes-of-superseded-attempts",
         "every write to a job is fenced by its attempt",
-        "service/jobs/repository.py",
+        "pairmark/service/jobs/repository.py",
         'JobRow.id == job_id, JobRow.attempt == attempt, JobRow.state == "running"',
         'JobRow.id == job_id, JobRow.state == "running"',
         f"{QUEUE}::test_a_silent_workers_job_is_taken_over_and_its_writes_refused",
@@ -525,7 +525,7 @@ DURABILITY = (
     mutant(
         "success-of-cancelled-jobs",
         "a job whose cancel was acknowledged does not register a version",
-        "service/jobs/repository.py",
+        "pairmark/service/jobs/repository.py",
         "        statement = statement.where(JobRow.cancel_requested.is_(False))",
         "        pass",
         f"{QUEUE}::test_cancelling",
@@ -533,7 +533,7 @@ DURABILITY = (
     mutant(
         "idempotency-ignored",
         "the same Idempotency-Key trains once",
-        "service/jobs/queue.py",
+        "pairmark/service/jobs/queue.py",
         "        if row is None:\n            return None\n        if row.request_sha256",
         "        if True:\n            return None\n        if row.request_sha256",
         f"{QUEUE}::test_an_idempotency_key_makes_one_job",
@@ -541,7 +541,7 @@ DURABILITY = (
     mutant(
         "idempotency-of-other-requests",
         "an Idempotency-Key with another request is a conflict",
-        "service/jobs/queue.py",
+        "pairmark/service/jobs/queue.py",
         "if row.request_sha256 != once.request_sha256:",
         "if False:",
         f"{QUEUE}::test_an_idempotency_key_makes_one_job",
@@ -549,7 +549,7 @@ DURABILITY = (
     mutant(
         "silent-workers-keep-their-jobs",
         "a job whose worker fell silent is taken over",
-        "service/jobs/leases.py",
+        "pairmark/service/jobs/leases.py",
         "            self._requeue_lost(session, now)\n",
         "",
         f"{QUEUE}::test_a_silent_workers_job_is_taken_over_and_its_writes_refused",
@@ -557,7 +557,7 @@ DURABILITY = (
     mutant(
         "named-blobs-deleted",
         "a blob that a row names is never deleted",
-        "service/blobs/collect.py",
+        "pairmark/service/blobs/collect.py",
         "sorted(wanted - named_blobs(session, wanted))",
         "sorted(wanted)",
         "tests/service/test_blobs.py::test_only_blobs_that_no_row_names_are_deleted",
@@ -568,7 +568,7 @@ LOADING = (
     mutant(
         "artefact-hash-not-checked",
         "loading checks the sha256 of every array",
-        "models/core/artefact.py",
+        "pairmark/models/core/artefact.py",
         "if verify and file_sha256(file) != sha256:",
         "if False:",
         "tests/models/test_artefacts.py::test_a_changed_array_is_refused",
@@ -576,7 +576,7 @@ LOADING = (
     mutant(
         "artefact-shape-not-checked",
         "arrays are held against the manifest's types and shapes",
-        "models/core/artefact.py",
+        "pairmark/models/core/artefact.py",
         "if in_columns or found[0] != shape or found[1].str != dtype or found[1].kind not in _KINDS_OF_DTYPE:",
         "if in_columns:",
         "tests/models/test_artefacts.py::test_arrays_must_be_those_the_manifest_lists",
@@ -584,7 +584,7 @@ LOADING = (
     mutant(
         "state-schema-not-checked",
         "an artefact's arrays are held against its learner's schema at every load",
-        "models/core/registry.py",
+        "pairmark/models/core/registry.py",
         "        spec.state.check(params, artefact.meta, artefact.arrays)\n",
         "",
         "tests/models/test_states.py::TestStates::test_missing_and_stray_arrays_are_refused",
@@ -592,7 +592,7 @@ LOADING = (
     mutant(
         "newer-formats-read",
         "a format newer than this code is refused",
-        "models/core/artefact.py",
+        "pairmark/models/core/artefact.py",
         "if version > FORMAT_VERSION:",
         "if False:",
         "tests/models/test_artefacts.py::test_a_newer_format_is_refused",
@@ -603,17 +603,17 @@ LOADING = (
         # Three checks stand before it; each alone is enough.
         edits=(
             Edit(
-                file="models/core/artefact.py",
+                file="pairmark/models/core/artefact.py",
                 old=" or found[1].kind not in _KINDS_OF_DTYPE:",
                 new=":",
             ),
             Edit(
-                file="models/core/artefact.py",
+                file="pairmark/models/core/artefact.py",
                 old="if file.stat().st_size != start + found[1].itemsize * math.prod(shape):",
                 new="if False:",
             ),
             Edit(
-                file="models/core/artefact.py",
+                file="pairmark/models/core/artefact.py",
                 old='np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)',
                 new="np.load(file, allow_pickle=True)",
             ),
@@ -623,7 +623,7 @@ LOADING = (
     mutant(
         "blob-hash-not-checked",
         "changed bytes are never served",
-        "service/blobs/local.py",
+        "pairmark/service/blobs/local.py",
         "intact = listing_key(listing(folder)) == key",
         "intact = bool(listing(folder))",
         "tests/service/test_blobs.py::test_changed_bytes_are_found",
@@ -631,7 +631,7 @@ LOADING = (
     mutant(
         "import-hash-not-checked",
         "an import is refused unless every file is as it was exported",
-        "service/store/transfer.py",
+        "pairmark/service/store/transfer.py",
         "    if digest.hexdigest() != sha256:",
         "    if False:",
         "tests/service/test_transfer.py::test_a_file_that_is_not_a_whole_unchanged_export_is_refused",
@@ -642,7 +642,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "exports-for-any-key",
         "exporting a model takes more than reading",
-        "service/api/routes.py",
+        "pairmark/service/api/routes.py",
         'models.export_version, access="train"',
         'models.export_version, access="any"',
         f"{ROUTES}::test_what_a_request_needs",
@@ -650,7 +650,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "versions-deleted-by-train",
         "deleting a version takes admin",
-        "service/api/routes.py",
+        "pairmark/service/api/routes.py",
         'models.delete_version, access="admin"',
         'models.delete_version, access="train"',
         f"{ROUTES}::test_what_a_request_needs",
@@ -658,7 +658,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "galleries-written-by-any-key",
         "galleries take the scope gallery",
-        "service/api/routes.py",
+        "pairmark/service/api/routes.py",
         'galleries.upsert_items, access="gallery"',
         'galleries.upsert_items, access="any"',
         f"{ROUTES}::test_what_a_request_needs",
@@ -666,7 +666,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "scoring-for-any-key",
         "scores take the scope score",
-        "service/api/routes.py",
+        "pairmark/service/api/routes.py",
         'scoring.similarity, access="score"',
         'scoring.similarity, access="any"',
         f"{ROUTES}::test_what_a_request_needs",
@@ -674,7 +674,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "uploads-for-everybody",
         "uploading takes the scope train",
-        "service/api/routes.py",
+        "pairmark/service/api/routes.py",
         'datasets.add_dataset, access="train"',
         'datasets.add_dataset, access="open"',
         f"{ROUTES}::test_what_a_request_needs",
@@ -682,7 +682,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "pages-of-other-sites",
         "without a key, pages of other sites are refused",
-        "service/api/access.py",
+        "pairmark/service/api/access.py",
         'if origin is not None and origin.decode("latin-1").partition("://")[2] != host:',
         "if False:",
         "tests/e2e/test_edge.py::test_without_a_key_only_this_machine_is_served_and_no_foreign_page",
@@ -690,7 +690,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "other-hosts-names",
         "without a key, only requests to this machine's own names are served",
-        "service/api/admission.py",
+        "pairmark/service/api/admission.py",
         "if not access.is_loopback(host):",
         "if False:",
         "tests/e2e/test_edge.py::test_without_a_key_only_this_machine_is_served_and_no_foreign_page",
@@ -698,7 +698,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "expired-keys-are-remembered",
         "an expired key is refused at once",
-        "service/api/admission.py",
+        "pairmark/service/api/admission.py",
         "if key is None or key.expired:",
         "if key is None:",
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
@@ -706,7 +706,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "revoked-keys-are-remembered",
         "a revoked key is refused, and a key's scopes are those it has now",
-        "service/api/admission.py",
+        "pairmark/service/api/admission.py",
         "            self._let_in.clear()\n",
         "            pass\n",
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
@@ -714,7 +714,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "one-header-for-another",
         "a key counts only in the header that showed it",
-        "service/api/admission.py",
+        "pairmark/service/api/admission.py",
         'mark = own, None if own is not None else headers.get(b"authorization"), id(found and found.route)',
         'mark = own or headers.get(b"authorization"), id(found and found.route)',
         "tests/e2e/test_team_keys.py::test_a_key_that_was_let_in_often_is_refused_once_it_is_expired_or_revoked",
@@ -722,7 +722,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "cookies-may-write",
         "changes in the console's session need its token",
-        "service/api/access.py",
+        "pairmark/service/api/access.py",
         "if from_elsewhere(headers) or not hmac.compare_digest(shown.encode(), session.csrf.encode()):",
         "if from_elsewhere(headers):",
         f"{ACCESS}::test_changes_in_a_session_need_its_token",
@@ -730,7 +730,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "scopes-not-asked",
         "a key does only what its scopes say",
-        "service/keys/grants.py",
+        "pairmark/service/keys/grants.py",
         "if self.admin or scope in self._everything:",
         "if True:",
         KEYS,
@@ -738,7 +738,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "revoked-keys-work",
         "a revoked key is useless at once",
-        "service/keys/repository.py",
+        "pairmark/service/keys/repository.py",
         "query.where(ApiKey.revoked_at.is_(None)) if active else query",
         "query",
         f"{KEYS}::test_a_key_works_until_it_is_revoked",
@@ -746,7 +746,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "revoking-the-last-key-opens",
         "once a key exists every request needs one",
-        "service/keys/repository.py",
+        "pairmark/service/keys/repository.py",
         "exists().select_from(ApiKey)",
         "exists().select_from(ApiKey).where(ApiKey.revoked_at.is_(None))",
         f"{KEYS}::test_a_revoked_last_key_does_not_open_the_service",
@@ -754,7 +754,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "keys-stored",
         "only hashes of keys are stored",
-        "service/keys/keys.py",
+        "pairmark/service/keys/keys.py",
         "            name=name,\n            sha256=_sha256(key),",
         "            name=key,\n            sha256=_sha256(key),",
         f"{KEYS}::test_the_key_itself_is_nowhere_in_the_database",
@@ -762,7 +762,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "wrong-secrets-work",
         "any change to a key is refused",
-        "service/keys/keys.py",
+        "pairmark/service/keys/keys.py",
         "if hmac.compare_digest(presented, known.sha256 if known else _NOBODY) and known is not None:",
         "if known is not None:",
         f"{KEYS}::test_any_change_to_a_key_is_refused",
@@ -770,7 +770,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "deleted-rows-left",
         "deleted cells are overwritten in SQLite's file",
-        "service/db.py",
+        "pairmark/service/db.py",
         "secure_delete=ON",
         "secure_delete=OFF",
         "tests/service/test_db.py::test_deleted_rows_are_overwritten",
@@ -778,7 +778,7 @@ ACCESS_AND_LEAKAGE = (
     mutant(
         "blocks-keep-the-erased",
         "an erasure removes index blocks that hold the person",
-        "service/galleries/blocks.py",
+        "pairmark/service/galleries/blocks.py",
         "            if holds:\n                remove(path)",
         "            if False:\n                remove(path)",
         f"{POWER}::test_an_erased_person_is_in_no_block_after_a_power_cut",
@@ -793,7 +793,7 @@ EVIDENCE = (
     mutant(
         "evidence-weighs-rows",
         "people weigh equally in Cllr, however many samples they have",
-        "models/evaluation/likelihood.py",
+        "pairmark/models/evaluation/likelihood.py",
         "same_weight=sample.same.weight / sample.same.weight.sum(),",
         "same_weight=np.full(len(sample.same), 1 / len(sample.same)),",
         f"{RATIOS}::test_cllr_is_the_definition_with_people_weighing_equally",
@@ -801,7 +801,7 @@ EVIDENCE = (
     mutant(
         "evidence-without-limits",
         "no likelihood ratio is stronger than the pairs can show",
-        "models/calibration/likelihood_ratios.py",
+        "pairmark/models/calibration/likelihood_ratios.py",
         "return np.clip(raw, self.low, self.high)",
         "return raw",
         f"{RATIOS}::test_no_likelihood_ratio_is_stronger_than_the_pairs_can_show",
@@ -809,7 +809,7 @@ EVIDENCE = (
     mutant(
         "evidence-falls",
         "likelihood ratios never fall as scores rise",
-        "models/calibration/likelihood_ratios.py",
+        "pairmark/models/calibration/likelihood_ratios.py",
         "    if a <= 0:",
         "    if False:",
         f"{RATIOS}::test_scores_that_run_backwards_are_no_evidence",
@@ -817,7 +817,7 @@ EVIDENCE = (
     mutant(
         "costs-turned-round",
         "a decision by prior and costs is the cheapest one",
-        "models/calibration/likelihood_ratios.py",
+        "pairmark/models/calibration/likelihood_ratios.py",
         "return math.log(cost_ratio) + math.log1p(-prior) - math.log(prior)",
         "return math.log(prior) - math.log1p(-prior) - math.log(cost_ratio)",
         f"{RATIOS}::test_the_bayes_decision_costs_least_and_its_threshold_agrees",
@@ -825,7 +825,7 @@ EVIDENCE = (
     mutant(
         "ratio-from-single-intervals",
         "the interval of a group's ratio holds over all groups jointly",
-        "models/calibration/differentials.py",
+        "pairmark/models/calibration/differentials.py",
         "    low, high = rate.joint_interval",
         "    low, high = rate.value, rate.value",
         f"{PLAY}::test_the_interval_of_a_ratio_is_its_range_on_the_box_of_rates",
@@ -833,7 +833,7 @@ EVIDENCE = (
     mutant(
         "one-sided-cohort",
         "swapping the sides of a normalised pair changes no bit",
-        "models/cohort/normalising.py",
+        "pairmark/models/cohort/normalising.py",
         "(0.5 * (left.of(scores) + right.of(scores)))",
         "(0.4 * left.of(scores) + 0.6 * right.of(scores))",
         f"{COHORT}::test_the_score_is_s_norm_by_its_definition",
@@ -841,7 +841,7 @@ EVIDENCE = (
     mutant(
         "cohort-at-any-price",
         "normalisation is chosen only where it pays",
-        "models/cohort/estimator.py",
+        "pairmark/models/cohort/estimator.py",
         "if mean > max(error, gain):",
         "if True:",
         f"{COHORT}::test_auto_is_none_where_nothing_is_gained_and_then_the_learner_itself",
@@ -849,7 +849,7 @@ EVIDENCE = (
     mutant(
         "weights-from-seen-people",
         "a fused model's weights come from people whom no learner had seen",
-        "models/fusion/estimator.py",
+        "pairmark/models/fusion/estimator.py",
         "model.fit(rows[fold.train], codes[fold.train]).score_against(test, test).reshape(-1)[at]",
         "model.fit(rows, codes).score_against(test, test).reshape(-1)[at]",
         f"{FUSION}::test_who_remembers_the_training_people_gets_no_credit_for_it",
@@ -857,7 +857,7 @@ EVIDENCE = (
     mutant(
         "fused-at-any-price",
         "a combination is kept only where it beats the best learner alone",
-        "models/fusion/estimator.py",
+        "pairmark/models/fusion/estimator.py",
         'self.keep == "if-better" and gain <= error',
         'self.keep == "if-better" and gain <= -1',
         f"{FUSION}::test_the_best_alone_is_kept_where_nothing_is_gained",
@@ -865,7 +865,7 @@ EVIDENCE = (
     mutant(
         "ties-are-found",
         "a search of an enrolled person that ties with the threshold is missed",
-        "models/evaluation/open_set.py",
+        "pairmark/models/evaluation/open_set.py",
         'fnir = np.searchsorted(mates, thresholds, side="right") / mates.size',
         'fnir = np.searchsorted(mates, thresholds, side="left") / mates.size',
         f"{PLAY}::test_fnir_against_fpir_is_that_of_counting",
@@ -876,7 +876,7 @@ SUBJECTS = (
     mutant(
         "scores-of-samples-are-not-sorted",
         "the order of samples and sides changes no bit of a subject's score",
-        "models/core/kernels/subjects.py",
+        "pairmark/models/core/kernels/subjects.py",
         "values = np.sort(scores[:, start : ends[s]].copy().reshape(-1).astype(np.float64))",
         "values = scores[:, start : ends[s]].copy().reshape(-1).astype(np.float64)",
         "tests/models/test_subject_scores.py::test_sides_and_order_change_no_bit",
@@ -885,7 +885,7 @@ SUBJECTS = (
     mutant(
         "templates-meet-probes-one-way",
         "the kernel of templates and probes is symmetric",
-        "models/pairs/subjects.py",
+        "pairmark/models/pairs/subjects.py",
         "ways = 1 if k == p else 2",
         "ways = 1",
         "tests/models/test_subject_pairs.py::test_every_two_people_meet_both_ways",
@@ -893,7 +893,7 @@ SUBJECTS = (
     mutant(
         "people-are-probed-with-enrolled-samples",
         "the true positive rate of templates is of samples that were not enrolled",
-        "models/pairs/subjects.py",
+        "pairmark/models/pairs/subjects.py",
         "probes[at * draws + draw] = chosen[-p:]",
         "probes[at * draws + draw] = chosen[:p]",
         "tests/models/test_subject_pairs.py::test_every_two_people_meet_both_ways",
@@ -901,7 +901,7 @@ SUBJECTS = (
     mutant(
         "erased-samples-stay-in-templates",
         "an erased sample has no part in its subject's template",
-        "service/galleries/templates.py",
+        "pairmark/service/galleries/templates.py",
         "gone = np.flatnonzero(before & ~new.alive)",
         "gone = np.flatnonzero(before & ~before)",
         "tests/service/galleries/test_gallery_templates.py",
@@ -909,7 +909,7 @@ SUBJECTS = (
     mutant(
         "verifications-use-the-threshold-of-pairs",
         "a verification of a whole subject has a calibration of its own",
-        "service/api/search.py",
+        "pairmark/service/api/search.py",
         "return await decide(subjects=of), how",
         "return await decide(), how",
         "tests/e2e/test_subjects.py::test_verification_decides_about_the_whole_subject",

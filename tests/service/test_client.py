@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from pairmark import client as module
 from pairmark.client import (
     AsyncClient,
     Busy,
@@ -31,7 +32,6 @@ from pairmark.client import (
     calls,
     wire,
 )
-from pairmark.service import client as module
 from tests.serving import RunningServer, Serve
 
 pytestmark = pytest.mark.database("postgresql")

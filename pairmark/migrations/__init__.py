@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+if __name__ != "pairmark.migrations":
+    # Reached by the link at the top of a checkout: every module would exist twice.
+    raise ImportError(f"import pairmark.migrations, not {__name__}")
+
 HEAD = "0014"
 """The newest revision: a database that is at it needs no look at the scripts."""
 

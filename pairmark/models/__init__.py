@@ -1,5 +1,10 @@
 """Learners of similarity, as scikit-learn estimators; free of HTTP, databases and jobs."""
 
+if __name__ != "pairmark.models":
+    # Reached by the link at the top of a checkout: every module would exist twice.
+    raise ImportError(f"import pairmark.models, not {__name__}")
+
+
 from pairmark.models.auto.estimator import SimilarityAuto
 from pairmark.models.calibration.likelihood_ratios import LikelihoodRatios
 from pairmark.models.calibration.operating_points import operating_point

@@ -1,1 +1,0 @@
-"""The service: the path of `pairmark.models`, over HTTP."""
