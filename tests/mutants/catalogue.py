@@ -916,4 +916,108 @@ SUBJECTS = (
     ),
 )
 
-MUTANTS = (*SUBJECTS, *RACE, *EVIDENCE, *VALIDITY, *GALLERIES, *DURABILITY, *LOADING, *ACCESS_AND_LEAKAGE)
+ENDLESS = "tests/e2e/test_endless_requests.py"
+CONNECTIONS = "service/api/connections.py"
+
+REQUESTS = (
+    mutant(
+        "trailers-without-a-bound",
+        "trailers and chunk extensions of a body are bounded",
+        CONNECTIONS,
+        "if self.framing > MAX_FRAMING_BYTES:",
+        "if self.framing < 0:",
+        f"{ENDLESS}::test_what_never_ends_is_refused_in_words",
+    ),
+    mutant(
+        "chunks-are-credit-for-trailers",
+        "trailers are bounded after any number of chunks",
+        CONNECTIONS,
+        "self.framing = max(0, self.framing)",
+        "self.framing = self.framing",
+        f"{ENDLESS}::test_earlier_chunks_are_no_credit_for_trailers",
+    ),
+    mutant(
+        "frames-of-chunks-count",
+        "a body may come in any number of chunks of fair size",
+        CONNECTIONS,
+        "self.framing -= size + min(size, FRAME_BYTES)",
+        "self.framing -= size",
+        f"{ENDLESS}::test_chunks_of_fair_size_may_be_many",
+    ),
+    mutant(
+        "tiny-chunks-without-a-bound",
+        "frames of tiny chunks are bounded",
+        CONNECTIONS,
+        "self.framing -= size + min(size, FRAME_BYTES)",
+        "self.framing -= size + FRAME_BYTES",
+        f"{ENDLESS}::test_what_never_ends_is_refused_in_words",
+    ),
+    mutant(
+        "heads-without-a-bound",
+        "the head of a request is bounded",
+        CONNECTIONS,
+        "if self.received > MAX_HEAD_BYTES:",
+        "if self.received < 0:",
+        f"{ENDLESS}::test_what_never_ends_is_refused_in_words",
+    ),
+    mutant(
+        "any-number-of-header-fields",
+        "a request has a largest number of header fields",
+        CONNECTIONS,
+        "if len(self.headers) > MAX_HEADERS or",
+        "if",
+        f"{ENDLESS}::test_header_fields_are_counted",
+    ),
+    mutant(
+        "any-number-of-requests-in-a-row",
+        "requests of one connection that wait for earlier answers are bounded",
+        CONNECTIONS,
+        " or len(self.pipeline) >= MAX_PIPELINED",
+        "",
+        f"{ENDLESS}::test_requests_may_wait_in_a_row_and_not_in_thousands",
+    ),
+    mutant(
+        "refused-requests-go-on",
+        "a request that is answered before its body was read ends its connection",
+        CONNECTIONS,
+        "self.keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False",
+        "self.keep_alive = self.cycle.keep_alive",
+        f"{ENDLESS}::test_a_request_refused_before_its_body_was_read_ends_its_connection",
+    ),
+    mutant(
+        "refusals-are-cut-off",
+        "a client that still sends can read its refusal",
+        CONNECTIONS,
+        "if connection.socket.is_closing() or not connection.is_receiving():",
+        "if connection:",
+        f"{ENDLESS}::test_a_client_that_sends_on_reads_its_refusal",
+    ),
+    mutant(
+        "refused-clients-may-send-for-ever",
+        "what a client sends after its refusal is bounded",
+        CONNECTIONS,
+        "if self.received > LINGER_BYTES:",
+        "if self.received < 0:",
+        f"{ENDLESS}::test_a_client_that_sends_on_reads_its_refusal",
+    ),
+    mutant(
+        "refused-clients-may-stay-for-ever",
+        "a refused client has a time to stop sending",
+        CONNECTIONS,
+        "connection.phase == _LINGER and waited > LINGER_S",
+        "connection.phase == _LINGER and waited < 0",
+        f"{ENDLESS}::test_a_client_that_sends_slowly_after_its_refusal_is_left_soon",
+    ),
+)
+
+MUTANTS = (
+    *REQUESTS,
+    *SUBJECTS,
+    *RACE,
+    *EVIDENCE,
+    *VALIDITY,
+    *GALLERIES,
+    *DURABILITY,
+    *LOADING,
+    *ACCESS_AND_LEAKAGE,
+)
