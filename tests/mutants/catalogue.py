@@ -917,7 +917,7 @@ SUBJECTS = (
 )
 
 ENDLESS = "tests/e2e/test_endless_requests.py"
-CONNECTIONS = "service/api/connections.py"
+CONNECTIONS = "pairmark/service/api/connections.py"
 
 REQUESTS = (
     mutant(
@@ -1020,7 +1020,7 @@ IDS = (
     mutant(
         "ids-are-paths",
         "an id or subject with a segment `.` or `..` is refused",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         "    if _RELATIVE.search(text):",
         "    if not text:",
         REFUSED_IDS,
@@ -1028,7 +1028,7 @@ IDS = (
     mutant(
         "ids-checked-together-are-paths",
         "an id with a segment `..` is refused among plain ones",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         'and not ("." in joined and',
         'and not ("." not in joined and',
         f"{ROWS}::test_rows_checked_together_are_those_checked_one_by_one",
@@ -1036,7 +1036,7 @@ IDS = (
     mutant(
         "backslashes-are-no-separators",
         "a segment ends at a backslash too",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         r"(?:^|[/\\])\.\.?(?:[/\\]|$)",
         r"(?:^|/)\.\.?(?:/|$)",
         REFUSED_IDS,
@@ -1044,7 +1044,7 @@ IDS = (
     mutant(
         "ids-hold-c1-controls",
         "control characters beyond ASCII are refused",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         r"\x7f-\x9f",
         r"\x7f",
         REFUSED_IDS,
@@ -1052,7 +1052,7 @@ IDS = (
     mutant(
         "ids-turn-text-round",
         "characters that set the direction of text are refused",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         r"\u202a-\u202e",
         r"\u202a",
         REFUSED_IDS,
@@ -1060,7 +1060,7 @@ IDS = (
     mutant(
         "ids-are-bounded-in-characters",
         "an id has at most 512 bytes",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         "if not 0 < size <= MAX_ID_BYTES:",
         "if not 0 < len(text) <= MAX_ID_BYTES:",
         REFUSED_IDS,
@@ -1068,7 +1068,7 @@ IDS = (
     mutant(
         "ids-are-measured-before-nfc",
         "the bound is of the text that is stored",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         '        text = normalize("NFC", text)\n        size = len(text.encode())',
         '        text = normalize("NFC", text)',
         REFUSED_IDS,
@@ -1077,7 +1077,7 @@ IDS = (
     mutant(
         "ids-are-stored-as-they-come",
         "text is stored in NFC",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         '        text = normalize("NFC", text)',
         "        pass",
         STORED_IDS,
@@ -1085,7 +1085,7 @@ IDS = (
     mutant(
         "older-spellings-are-not-looked-for",
         "items from before NFC are read, replaced and erased by any spelling of their id",
-        "service/galleries/rows.py",
+        "pairmark/service/galleries/rows.py",
         'text, normalize("NFD", text)))',
         "text)))",
         f"{ODD_IDS}::test_text_is_compared_as_nfc",
@@ -1093,7 +1093,7 @@ IDS = (
     mutant(
         "a-line-break-ends-a-name",
         "an address with a line break at its end is another address",
-        "service/api/routing.py",
+        "pairmark/service/api/routing.py",
         "pattern.fullmatch(path)",
         "pattern.match(path)",
         f"{ODD_IDS}::test_a_delete_with_a_slash_or_a_line_break_at_the_end_is_of_nothing",
@@ -1101,7 +1101,7 @@ IDS = (
     mutant(
         "the-client-sends-dots",
         "the client refuses names that libraries resolve",
-        "service/client/wire.py",
+        "pairmark/client/wire.py",
         'if text in ("", ".", ".."):',
         'if text == "":',
         f"{ODD_IDS}::test_names_that_are_no_segment_are_refused_before_anything_is_sent",
@@ -1109,7 +1109,7 @@ IDS = (
     mutant(
         "the-client-erases-by-address",
         "an erasure names its item in the body",
-        "service/client/galleries.py",
+        "pairmark/client/galleries.py",
         'Receipt.of(await self._send("POST", path, {"id": id, "subject": subject}))',
         'Receipt.of((await self.request("DELETE", f"{path[:-5]}subjects/{subject or id}")).json())',
         f"{ODD_IDS}::test_erasing_an_odd_id_takes_that_item_and_nothing_else",
@@ -1117,7 +1117,7 @@ IDS = (
     mutant(
         "an-erasure-names-two-things",
         "the body of an erasure names an item or a subject, not both",
-        "service/galleries/schemas.py",
+        "pairmark/service/galleries/schemas.py",
         "if (self.id is None) == (self.subject is None):",
         "if self.id is None and self.subject is None:",
         f"{ODD_IDS}::test_a_body_names_one_thing",
@@ -1125,7 +1125,7 @@ IDS = (
     mutant(
         "the-console-erases-by-address",
         "an erasure in the console takes no key",
-        "service/console/static/gallery.js",
+        "pairmark/service/console/static/gallery.js",
         'api("POST", `${base}/erase`, { id: button.dataset.eraseItem })',
         'api("DELETE", `${base}/items/${button.dataset.eraseItem}`)',
         f"{ODD_IDS_IN_A_BROWSER}::test_items_and_subjects_are_erased_alone",
@@ -1133,7 +1133,7 @@ IDS = (
     mutant(
         "the-console-sends-dots",
         "the console refuses names that browsers resolve",
-        "service/console/static/api.js",
+        "pairmark/service/console/static/api.js",
         '["", ".", ".."].includes(text)',
         '[""].includes(text)',
         f"{ODD_IDS_IN_A_BROWSER}::test_looking_an_odd_id_up_asks_for_nothing_else",
@@ -1141,7 +1141,7 @@ IDS = (
     mutant(
         "the-console-sends-slashes",
         "an id typed into the reference is one segment",
-        "service/console/static/api.js",
+        "pairmark/service/console/static/api.js",
         "return encodeURIComponent(text);",
         'return text.split("/").map(encodeURIComponent).join("/");',
         f"{ODD_IDS_IN_A_BROWSER}::test_the_reference_sends_no_address_that_is_resolved",
@@ -1149,7 +1149,7 @@ IDS = (
     mutant(
         "backups-bring-odd-ids-back",
         "a restore takes no item that an upload would be refused",
-        "service/operations/restore.py",
+        "pairmark/service/operations/restore.py",
         "        item_repository.erase(session, state, ids, now)\n",
         "",
         "tests/service/test_backup.py::test_items_that_an_upload_would_be_refused_are_not_restored",
@@ -1157,7 +1157,7 @@ IDS = (
     mutant(
         "backups-bring-odd-probes-back",
         "a restore takes no probe whose subject an upload would be refused",
-        "service/operations/restore.py",
+        "pairmark/service/operations/restore.py",
         "n_probes += erase_probes(session, state.id, subject)",
         "n_probes += 1",
         "tests/service/test_backup.py::test_items_that_an_upload_would_be_refused_are_not_restored",
