@@ -917,6 +917,7 @@ SUBJECTS = (
 )
 
 ENDLESS = "tests/e2e/test_endless_requests.py"
+HEADS = "tests/e2e/test_http_heads.py"
 CONNECTIONS = "pairmark/service/api/connections.py"
 
 REQUESTS = (
@@ -1007,6 +1008,38 @@ REQUESTS = (
         "connection.phase == _LINGER and waited > LINGER_S",
         "connection.phase == _LINGER and waited < 0",
         f"{ENDLESS}::test_a_client_that_sends_slowly_after_its_refusal_is_left_soon",
+    ),
+    mutant(
+        "other-protocols-swallow-bodies",
+        "a request that asks for another protocol is answered as if it had not asked",
+        CONNECTIONS,
+        'if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":',
+        "if False:",
+        f"{HEADS}::test_who_asks_for_another_protocol_is_answered_in_this_one",
+    ),
+    mutant(
+        "two-hosts",
+        "a request names one host",
+        "pairmark/service/api/edge.py",
+        "if count > 1:",
+        "if count > 2:",
+        f"{HEADS}::test_a_request_names_one_host",
+    ),
+    mutant(
+        "compressed-bodies-are-read",
+        "compressed bodies are refused in words",
+        "pairmark/service/api/edge.py",
+        'if encoding not in (b"", b"identity"):',
+        'if encoding == b"br":',
+        f"{HEADS}::test_compressed_bodies_are_refused_in_words",
+    ),
+    mutant(
+        "pages-tell-others-their-address",
+        "every page has the same headers",
+        "pairmark/service/api/edge.py",
+        'if kind.startswith(b"text/html"):',
+        'if kind.startswith(b"text/nothing"):',
+        "tests/service/api/test_guide.py::test_pages_are_served_and_nothing_beside_them",
     ),
 )
 

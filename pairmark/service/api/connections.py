@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from httptools import HttpParserError
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pairmark.service.api.wire import body_seconds
@@ -34,6 +34,13 @@ LINGER_BYTES: Final = 1024 * 1024
 """For how long, and for how many bytes, a client may go on sending after the answer that ends its connection."""
 LOOK_S: Final = 1.0
 _IDLE, _HEAD, _BODY, _LINGER = range(4)
+_REFUSALS: Final = {
+    400: (b"malformed-request", b"Bad Request"),
+    408: (b"request-timeout", b"Request Timeout"),
+    429: (b"rate-limited", b"Too Many Requests"),
+    431: (b"too-large", b"Request Header Fields Too Large"),
+}
+"""Problem and words of each status."""
 
 
 class Connections:
@@ -161,11 +168,32 @@ class GuardedProtocol(HttpToolsProtocol):
             self.phase, self.since, self.received = _HEAD, self.all.now, 0
         self.received += len(data)
         self.framing += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self.phase == _HEAD:
             self._check_head()
         elif self.phase == _BODY:
             self._check_framing()
+
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            (end_of_head,) = upgrade.args
+            self._parse_without_upgrade(data[end_of_head:])
+        except HttpParserError:
+            self.refuse(400, "the request is not HTTP/1.1")
+
+    def _parse_without_upgrade(self, data: bytes) -> None:
+        """Parse a request again whose head asks for another protocol, as if it had not asked: HTTP/1.1 alone is spoken
+        here, and the parser would take the body, with which ``data`` begins, for the next request."""
+        head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode()]
+        for name, value in self.headers:
+            if name != b"upgrade":
+                head += [b"\r\n", name, b": ", value]
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parse(b"".join([*head, b"\r\n\r\n", data]))
 
     def _check_head(self) -> None:
         if self.received > MAX_HEAD_BYTES:
@@ -188,6 +216,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.headers) > MAX_HEADERS or len(self.pipeline) >= MAX_PIPELINED:
             self.refuse(431, f"a request has more than {MAX_HEADERS} header fields")
             raise HttpParserError("the connection is closed")
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            return
         super().on_headers_complete()
         # An answer that goes out before the whole request came says that the connection ends, and ends it.
         self.keep_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
@@ -200,6 +230,9 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.phase != _BODY:
+            # The head asks for another protocol: `_parse_without_upgrade` comes next.
+            return
         self.phase = _IDLE
         if not self.cycle.response_started:
             self.cycle.keep_alive = self.keep_alive
@@ -221,26 +254,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.socket.write_eof()
 
-    def send_400_response(self, msg: str) -> None:
-        if self._may_refuse():
-            super().send_400_response(msg)
-
     def refuse(self, status: int, detail: str) -> None:
         """Answer that much and close."""
         if not self._may_refuse():
             return
-        reason = {408: b"Request Timeout", 429: b"Too Many Requests", 431: b"Request Header Fields Too Large"}
-        slug = {408: b"request-timeout", 429: b"rate-limited", 431: b"too-large"}[status]
+        slug, reason = _REFUSALS[status]
         body = b'{"type":"/problems/%b","title":"%b","status":%d,"detail":"%b"}' % (
             slug,
-            reason[status],
+            reason,
             status,
             detail.encode(),
         )
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\n%bconnection: close\r\n"
-            b"\r\n%b"
-            % (status, reason[status], len(body), b"retry-after: 1\r\n" if status == 429 else b"", body)
+            b"\r\n%b" % (status, reason, len(body), b"retry-after: 1\r\n" if status == 429 else b"", body)
         )
         self.transport.close()
 

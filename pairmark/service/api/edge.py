@@ -22,7 +22,16 @@ from pairmark.service.api.admission import Admission
 from pairmark.service.api.deadlines import Deadlines
 from pairmark.service.api.decisions import HEADER, logged_decision
 from pairmark.service.api.metrics import AUTH_FAILURES, RequestMeter
-from pairmark.service.api.problems import Internal, MethodNotAllowed, NotFound, SlowBody, TimedOut, render
+from pairmark.service.api.problems import (
+    Internal,
+    Malformed,
+    MethodNotAllowed,
+    NotFound,
+    SlowBody,
+    TimedOut,
+    UnsupportedMediaType,
+    render,
+)
 from pairmark.service.api.routing import Route, RouteTable
 from pairmark.service.api.services import Services
 from pairmark.service.api.tracing import Trace, trace_of
@@ -40,6 +49,7 @@ WITHIN_PAGE = "pairmark.within_page"
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _PICTURE_POLICY = (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; sandbox")
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
+_OF_PAGES = (b"referrer-policy", b"same-origin")
 
 
 class Answering:
@@ -60,7 +70,10 @@ class Answering:
                 *self._traced,
             )
             headers = message.get("headers", ())
-            if any(name == b"content-type" and kind.startswith(b"image/svg") for name, kind in headers):
+            kind = next((value for name, value in headers if name == b"content-type"), b"")
+            if kind.startswith(b"text/html"):
+                more = (*more, _OF_PAGES)
+            elif kind.startswith(b"image/svg"):
                 # Opened as a page of its own, a picture could run scripts with the caller's session.
                 more = (*more, _PICTURE_POLICY)
             message["headers"] = [*headers, *more]
@@ -100,9 +113,13 @@ class Edge:
         failure: BaseException | None = None
         problem: PairmarkError | None = None
         try:
+            if len(headers) != len(scope["headers"]):
+                _check_host(scope)
             await self._admission.admit(scope, headers, method, path, found)
             if found is None or route is None:
                 raise self._nothing_there(path)
+            if b"content-encoding" in headers:
+                _check_encoding(headers)
             query = route.reader.read(scope["query_string"])
             if route.direct:
                 self._check_length(headers, self._settings.max_body_bytes)
@@ -288,6 +305,23 @@ class Edge:
         if problem is not None:
             facts["problem"] = problem.slug
         log.log(level, "request", extra=facts, exc_info=failure)
+
+
+def _check_host(scope: Scope) -> None:
+    """Refuse several hosts: a proxy in front may go by another one than this service."""
+    count = sum(name == b"host" for name, _ in scope["headers"])
+    if count > 1:
+        raise Malformed(f"the request has {count} Host headers; expected one", field="host")
+
+
+def _check_encoding(headers: Mapping[bytes, bytes]) -> None:
+    encoding = headers[b"content-encoding"].strip().lower()
+    if encoding not in (b"", b"identity"):
+        raise UnsupportedMediaType(
+            f"the body has Content-Encoding: {encoding.decode('latin-1')[:100]}; expected a body that is not "
+            "compressed in transfer. Files of datasets may be compressed themselves, e.g. .csv.gz and Parquet",
+            field="content-encoding",
+        )
 
 
 def _noted(scope: Scope, trace: Trace) -> tuple[tuple[bytes, bytes], ...]:

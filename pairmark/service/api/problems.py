@@ -20,6 +20,10 @@ from pairmark.service.errors import PairmarkError
 PROBLEM_JSON = "application/problem+json"
 
 
+class Malformed(PairmarkError, slug="malformed-request"):
+    """The request is malformed."""
+
+
 class NotFound(PairmarkError, slug="not-found"):
     """There is nothing at this address."""
 
@@ -61,6 +65,9 @@ class Page:
 
 
 _FIXES: dict[int, dict[type[PairmarkError], str]] = {
+    400: {
+        Malformed: "Send HTTP/1.1 with exactly one `Host` header. A proxy in between may have changed the request.",
+    },
     401: {
         errors.Unauthenticated: "Send `Authorization: Bearer KEY` or `X-API-Key: KEY`. Keys are made with `pairmark "
         "keys create --scope score`.",
@@ -107,7 +114,7 @@ _FIXES: dict[int, dict[type[PairmarkError], str]] = {
     },
     415: {
         UnsupportedMediaType: "Send `application/json`. Scoring routes also read `application/octet-stream` and "
-        "`application/x-npz`; datasets are sent as `multipart/form-data`.",
+        "`application/x-npz`; datasets are sent as `multipart/form-data`. Bodies are sent without `Content-Encoding`.",
     },
     422: {
         errors.InvalidInput: "`detail` names the field and what was expected. Vectors are lists of finite numbers (no "

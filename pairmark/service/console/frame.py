@@ -23,7 +23,6 @@ from pairmark.version import VERSION
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 HERE = Path(__file__).parent

@@ -45,6 +45,8 @@ def test_pages_are_served_and_nothing_beside_them(client: httpx.Client, tmp_path
     page = client.get("/guide/how-to/keys.html")
     assert page.text == "<p>keys</p>"
     assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert page.headers["referrer-policy"] == "same-origin"
+    assert page.headers["x-content-type-options"] == "nosniff"
     for path in ("/guide/../secret", "/guide/..%2fsecret", "/guide/%2e%2e/secret"):
         assert client.get(path).status_code == 404
 

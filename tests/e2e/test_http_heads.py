@@ -1,0 +1,121 @@
+"""Heads that HTTP allows and this service does not follow: other protocols, several hosts, compressed bodies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.serving import RunningServer, serving
+
+HOST = b"Host: 127.0.0.1\r\n"
+POST = b"POST /similarity HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
+BODY = b'{"left": [1.0], "right": [1.0], "model": "nowhere"}'
+NEXT = b"GET /problems HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+WEBSOCKET = b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(
+    new_database: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    with serving(tmp_path_factory.mktemp("heads"), new_database("sqlite")) as opened:
+        yield opened
+
+
+def heard(server: RunningServer, *parts: bytes) -> bytes:
+    """Everything that the server answers to bytes until it closes."""
+    address = urlsplit(server.url)
+    with socket.create_connection((address.hostname, address.port), timeout=15) as wire:
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for part in parts:
+            wire.sendall(part)
+        answer = b""
+        while piece := wire.recv(65536):
+            answer += piece
+        return answer
+
+
+@pytest.mark.parametrize("asking", [H2C, WEBSOCKET])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_who_asks_for_another_protocol_is_answered_in_this_one(
+    server: RunningServer, asking: bytes, size: int, chunked: bool
+) -> None:
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY) if chunked else BODY
+    length = b"Transfer-Encoding: chunked\r\n" if chunked else b"Content-Length: %d\r\n" % len(BODY)
+    request = POST + asking + length + b"\r\n" + body + NEXT
+    answers = heard(server, *(request[at : at + size] for at in range(0, len(request), size)))
+    assert answers.startswith(b"HTTP/1.1 404 ")
+    assert b"/problems/unknown-model" in answers
+    assert answers.count(b"HTTP/1.1 200 ") == 1
+    assert answers.count(b"HTTP/1.1 ") == 2
+
+
+def test_a_body_of_a_request_for_another_protocol_is_no_request(server: RunningServer) -> None:
+    """A proxy that checks requests sees one; a second one in its body would pass unseen."""
+    hidden = b"GET /problems HTTP/1.1\r\n" + HOST + b"\r\n"
+    answers = heard(server, POST + H2C + b"Content-Length: %d\r\n\r\n" % len(hidden) + hidden + NEXT)
+    assert answers.startswith(b"HTTP/1.1 422 ")
+    assert answers.count(b"HTTP/1.1 200 ") == 1
+
+
+def test_many_requests_for_another_protocol_in_a_row(server: RunningServer) -> None:
+    one = b"GET /healthz HTTP/1.1\r\n" + HOST + H2C + b"\r\n"
+    assert heard(server, one * 40 + NEXT).count(b"HTTP/1.1 200 ") == 41
+    # Too many, which must not end the service.
+    heard(server, one * 1_000 + NEXT)
+    assert server.http.get("/healthz").status_code == 200
+
+
+def test_a_request_names_one_host(server: RunningServer) -> None:
+    for second in (b"Host: 127.0.0.1\r\n", b"HOST: elsewhere.example\r\n", b"host:\r\n"):
+        answer = heard(server, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + HOST + second + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 "), second
+        problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+        assert problem["type"] == "/problems/malformed-request"
+        assert "2 Host headers" in problem["detail"]
+    assert server.http.get("/problems/malformed-request").status_code == 200
+    # Other headers may come twice.
+    twice = b"GET /healthz HTTP/1.1\r\nConnection: close\r\nAccept: a/b\r\nAccept: c/d\r\n" + HOST + b"\r\n"
+    assert heard(server, twice).startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_no_http_is_refused_as_a_problem(server: RunningServer) -> None:
+    for request in (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"CONNECT a.example:443 HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\r\n",
+    ):
+        answer = heard(server, request)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["type"] == "/problems/malformed-request"
+
+
+@pytest.mark.parametrize("path", ["/similarity", "/jobs", "/datasets", "/login"])
+def test_compressed_bodies_are_refused_in_words(server: RunningServer, path: str) -> None:
+    for encoding in ("gzip", "GZIP", "br", "identity, gzip"):
+        answer = server.http.post(
+            path,
+            content=gzip.compress(BODY),
+            headers={"content-encoding": encoding, "content-type": "application/json"},
+        )
+        assert answer.status_code == 415, (path, encoding)
+        assert answer.json()["type"] == "/problems/unsupported-media-type"
+        assert encoding.lower() in answer.json()["detail"]
+    plain = server.http.post("/similarity", content=BODY, headers={"content-encoding": "identity"})
+    assert plain.status_code == 404
+
+
+def test_every_page_has_the_same_headers(server: RunningServer) -> None:
+    for path in ("/", "/docs", "/problems", "/problems/forbidden", "/console/models", "/nowhere"):
+        page = server.http.get(path, headers={"accept": "text/html"})
+        assert page.headers["x-content-type-options"] == "nosniff", path
+        if page.headers["content-type"].startswith("text/html"):
+            assert page.headers.get_list("referrer-policy") == ["same-origin"], path
+            assert "frame-ancestors 'none'" in page.headers["content-security-policy"], path
